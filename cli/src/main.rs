@@ -1,0 +1,2 @@
+//! The `ultima` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Ultima's controller: fabric, jobs, groups and rules over P4Runtime

@@ -1,0 +1,1 @@
+//! Ultima's collective: protocol core without I/O, Hadamard codec, I/O drivers

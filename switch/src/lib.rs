@@ -1,0 +1,1 @@
+//! Embedded v1model switch: runs p4c's BMv2 JSON and serves P4Runtime

@@ -1,0 +1,1 @@
+//! Helpers for Ultima's end-to-end tests

@@ -1,0 +1,1 @@
+//! Ultima's packet format: the one place in Rust that knows the header

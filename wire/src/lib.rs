@@ -1,1 +1,22 @@
-//! Ultima's packet format: the one place in Rust that knows the header
+//! Ultima's packet format, version 1: the one place in Rust that knows the header. No I/O.
+//!
+//! [`Header`] is the 52-byte header (68 with [`Auth`]) that stands between UDP and the payload;
+//! `docs/packet.md` is its byte table. [`Header::parse`] and [`Header::emit`] turn bytes into plain
+//! values and back, allocating nothing. [`frame`] puts the Ethernet, IPv4 and UDP headers around
+//! it for those who write whole frames (virtual switch ports, packet generators).
+//!
+//! Times on the wire are [`Ticks`], 2^10 ns each: a shift on Tofino, about a microsecond elsewhere.
+
+mod auth;
+pub mod frame;
+mod header;
+mod ticks;
+mod types;
+
+pub use auth::{Auth, Key, VerifyError};
+pub use header::{
+    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, MAGIC, ParseError, UDP_PORT, VERSION,
+    group_address,
+};
+pub use ticks::Ticks;
+pub use types::{Dtype, HostFlags, Kind, SwitchFlags};

@@ -1,0 +1,227 @@
+//! The header as plain values: parse and emit.
+
+use std::net::Ipv4Addr;
+
+use crate::auth::Auth;
+use crate::ticks::Ticks;
+use crate::types::{Dtype, HostFlags, Kind, SwitchFlags};
+
+/// "UL", the first two bytes of every Ultima packet.
+pub const MAGIC: u16 = 0x554c;
+/// The version of the format that this crate reads and writes.
+pub const VERSION: u8 = 1;
+/// Bytes of the header without [`Auth`].
+pub const HEADER_LEN: usize = 52;
+/// Bytes of [`Auth`], which follow the header when its flag is set.
+pub const AUTH_LEN: usize = 16;
+/// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
+/// default: an Ultima packet is known by magic and version, not by its port.
+pub const UDP_PORT: u16 = MAGIC;
+/// The IPv4 /16 (organization-local scope, RFC 2365) of the jobs' group addresses.
+pub const GROUP_NETWORK: Ipv4Addr = Ipv4Addr::new(239, 85, 0, 0);
+
+/// The address that a job's members send GATHER to: [`GROUP_NETWORK`] with the job's id in its lower half.
+pub fn group_address(job: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(GROUP_NETWORK.to_bits() | u32::from(job))
+}
+
+/// The header, version 1, as plain values. `docs/packet.md` has the byte table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// What the packet is for.
+    pub kind: Kind,
+    /// Written by switches.
+    pub switch_flags: SwitchFlags,
+    /// How long its receivers will still wait for it; every switch subtracts residence.
+    pub budget: Ticks,
+    /// The longest time that it spent in one queue on the way.
+    pub path_queue: Ticks,
+    /// The job's number in its fabric.
+    pub job: u16,
+    /// The job's membership epoch: packets of another epoch are not admitted.
+    pub epoch: u16,
+    /// The sender's rank.
+    pub source: u16,
+    /// The rank that owns the shard.
+    pub owner: u16,
+    /// Counts all that this source sends for this job, wrapping: gaps are losses before the first switch.
+    pub packet_number: u32,
+    /// The training step; with `bucket` it names the operation.
+    pub step: u32,
+    /// The gradient bucket within the step.
+    pub bucket: u16,
+    /// Written by the sending host.
+    pub host_flags: HostFlags,
+    /// The type of the payload's elements.
+    pub dtype: Dtype,
+    /// How many senders at once the sender of this packet can take, 0–15; 0 says nothing.
+    pub incast: u8,
+    /// The slot within the owner's shard, from 0.
+    pub slot: u32,
+    /// Slots in the owner's shard.
+    pub slots: u32,
+    /// GATHER: contributions in the aggregate.
+    pub contributions: u16,
+    /// The sender's early-close time t_C, in 2^16 ns; 0 says nothing.
+    pub shared_tc: u16,
+    /// The sender's clock when it sent this.
+    pub sent_at: Ticks,
+    /// The `sent_at` of the packet that this one answers; 0 where it answers none.
+    pub echoed: Ticks,
+    /// Digest and tag, where the job uses them.
+    pub auth: Option<Auth>,
+}
+
+/// Why bytes are not an Ultima header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Fewer bytes than the header has.
+    #[error("{got} bytes are too few for an Ultima header, which has {need}")]
+    Short {
+        /// Bytes there.
+        got: usize,
+        /// Bytes needed.
+        need: usize,
+    },
+    /// The first two bytes are another protocol's.
+    #[error("magic {0:#06x} is not Ultima's {MAGIC:#06x}")]
+    Magic(u16),
+    /// A version that this crate doesn't know.
+    #[error("version {0} is not {VERSION}")]
+    Version(u8),
+    /// A kind that version 1 does not assign.
+    #[error("kind {0} is not one of 1 to 7")]
+    Kind(u8),
+    /// An element type that version 1 does not assign.
+    #[error("element type {0} is not one of 0 to 3")]
+    Dtype(u8),
+}
+
+impl Header {
+    /// A header of `kind` from `source` about `owner`'s shard, everything else zero.
+    pub fn new(kind: Kind, job: u16, epoch: u16, source: u16, owner: u16) -> Self {
+        Self {
+            kind,
+            switch_flags: SwitchFlags::default(),
+            budget: Ticks(0),
+            path_queue: Ticks(0),
+            job,
+            epoch,
+            source,
+            owner,
+            packet_number: 0,
+            step: 0,
+            bucket: 0,
+            host_flags: HostFlags::default(),
+            dtype: Dtype::None,
+            incast: 0,
+            slot: 0,
+            slots: 0,
+            contributions: 0,
+            shared_tc: 0,
+            sent_at: Ticks(0),
+            echoed: Ticks(0),
+            auth: None,
+        }
+    }
+
+    /// Bytes that this header takes on the wire.
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub fn len(&self) -> usize {
+        HEADER_LEN + if self.auth.is_some() { AUTH_LEN } else { 0 }
+    }
+
+    /// Reads a header from the front of a UDP payload; returns it and what follows it.
+    ///
+    /// # Errors
+    /// [`ParseError`] says which bytes are not version 1's; nothing is trusted beyond their presence.
+    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let need = |need| ParseError::Short {
+            got: datagram.len(),
+            need,
+        };
+        let (bytes, mut rest) = datagram
+            .split_first_chunk::<HEADER_LEN>()
+            .ok_or(need(HEADER_LEN))?;
+        let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+
+        if u16_at(0) != MAGIC {
+            return Err(ParseError::Magic(u16_at(0)));
+        }
+        if bytes[2] >> 4 != VERSION {
+            return Err(ParseError::Version(bytes[2] >> 4));
+        }
+        let auth = if bytes[30] & HostFlags::AUTH != 0 {
+            let (auth, payload) = rest
+                .split_first_chunk::<AUTH_LEN>()
+                .ok_or(need(HEADER_LEN + AUTH_LEN))?;
+            rest = payload;
+            Some(Auth::from_bytes(auth))
+        } else {
+            None
+        };
+        let header = Self {
+            kind: Kind::from_bits(bytes[2] & 0xf).ok_or(ParseError::Kind(bytes[2] & 0xf))?,
+            switch_flags: SwitchFlags::from_bits(bytes[3]),
+            budget: Ticks(u32_at(4)),
+            path_queue: Ticks(u32_at(8)),
+            job: u16_at(12),
+            epoch: u16_at(14),
+            source: u16_at(16),
+            owner: u16_at(18),
+            packet_number: u32_at(20),
+            step: u32_at(24),
+            bucket: u16_at(28),
+            host_flags: HostFlags::from_bits(bytes[30]),
+            dtype: Dtype::from_bits(bytes[31] >> 4).ok_or(ParseError::Dtype(bytes[31] >> 4))?,
+            incast: bytes[31] & 0xf,
+            slot: u32_at(32),
+            slots: u32_at(36),
+            contributions: u16_at(40),
+            shared_tc: u16_at(42),
+            sent_at: Ticks(u32_at(44)),
+            echoed: Ticks(u32_at(48)),
+            auth,
+        };
+        Ok((header, rest))
+    }
+
+    /// Writes the header to the front of `buf` and returns its length.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than [`Header::len`]: the caller sizes its own buffers.
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let auth = if self.auth.is_some() {
+            HostFlags::AUTH
+        } else {
+            0
+        };
+        buf[0..2].copy_from_slice(&MAGIC.to_be_bytes());
+        buf[2] = VERSION << 4 | self.kind as u8;
+        buf[3] = self.switch_flags.to_bits();
+        buf[4..8].copy_from_slice(&self.budget.0.to_be_bytes());
+        buf[8..12].copy_from_slice(&self.path_queue.0.to_be_bytes());
+        buf[12..14].copy_from_slice(&self.job.to_be_bytes());
+        buf[14..16].copy_from_slice(&self.epoch.to_be_bytes());
+        buf[16..18].copy_from_slice(&self.source.to_be_bytes());
+        buf[18..20].copy_from_slice(&self.owner.to_be_bytes());
+        buf[20..24].copy_from_slice(&self.packet_number.to_be_bytes());
+        buf[24..28].copy_from_slice(&self.step.to_be_bytes());
+        buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
+        buf[30] = self.host_flags.to_bits() | auth;
+        buf[31] = (self.dtype as u8) << 4 | self.incast.min(0xf);
+        buf[32..36].copy_from_slice(&self.slot.to_be_bytes());
+        buf[36..40].copy_from_slice(&self.slots.to_be_bytes());
+        buf[40..42].copy_from_slice(&self.contributions.to_be_bytes());
+        buf[42..44].copy_from_slice(&self.shared_tc.to_be_bytes());
+        buf[44..48].copy_from_slice(&self.sent_at.0.to_be_bytes());
+        buf[48..52].copy_from_slice(&self.echoed.0.to_be_bytes());
+        if let Some(auth) = self.auth {
+            buf[HEADER_LEN..HEADER_LEN + AUTH_LEN].copy_from_slice(&auth.to_bytes());
+        }
+        self.len()
+    }
+}

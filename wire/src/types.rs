@@ -1,0 +1,138 @@
+//! The header's small typed fields.
+
+/// What a packet is for. Four bits on the wire; 0 and 8–15 are not assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A source's contribution to one slot, unicast to the slot's owner.
+    Scatter = 1,
+    /// An owner's aggregate of one slot, to every other rank.
+    Gather = 2,
+    /// What a sender knows of an operation: how long it will wait, that its last slot is out.
+    Feedback = 3,
+    /// A question that the first switch answers with its counts.
+    Probe = 4,
+    /// An answer to a probe, or an owner's word on which slots it did not count.
+    Report = 5,
+    /// An aggregate sent again to a rank that missed it.
+    Repair = 6,
+    /// Membership and clock messages between the ends.
+    Control = 7,
+}
+
+impl Kind {
+    /// Every kind, in the order of its number.
+    pub const ALL: [Kind; 7] = [
+        Kind::Scatter,
+        Kind::Gather,
+        Kind::Feedback,
+        Kind::Probe,
+        Kind::Report,
+        Kind::Repair,
+        Kind::Control,
+    ];
+
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        Kind::ALL.get(usize::from(bits).checked_sub(1)?).copied()
+    }
+}
+
+/// The type of the payload's elements; they are little-endian, so that most hosts copy them as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Dtype {
+    /// No elements: the payload, if any, is the kind's own.
+    #[default]
+    None = 0,
+    /// IEEE 754 binary32.
+    F32 = 1,
+    /// bfloat16: the upper half of a binary32.
+    Bf16 = 2,
+    /// IEEE 754 binary16.
+    F16 = 3,
+}
+
+impl Dtype {
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            0 => Dtype::None,
+            1 => Dtype::F32,
+            2 => Dtype::Bf16,
+            3 => Dtype::F16,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one element; 0 for [`Dtype::None`].
+    pub const fn size(self) -> usize {
+        match self {
+            Dtype::None => 0,
+            Dtype::F32 => 4,
+            Dtype::Bf16 | Dtype::F16 => 2,
+        }
+    }
+}
+
+/// What switches set on the way, and how many there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SwitchFlags {
+    /// The payload was cut: this slot will not come.
+    pub trimmed: bool,
+    /// The budget ran out on the way: nobody waits for this packet any more.
+    pub late: bool,
+    /// A queue on the way was over its marking threshold.
+    pub congestion: bool,
+    /// Switches passed, 0–31; stays at 31.
+    pub hops: u8,
+}
+
+impl SwitchFlags {
+    const TRIMMED: u8 = 0x80;
+    const LATE: u8 = 0x40;
+    const CE: u8 = 0x20;
+    const HOPS: u8 = 0x1f;
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self {
+            trimmed: bits & Self::TRIMMED != 0,
+            late: bits & Self::LATE != 0,
+            congestion: bits & Self::CE != 0,
+            hops: bits & Self::HOPS,
+        }
+    }
+
+    pub(crate) fn to_bits(self) -> u8 {
+        u8::from(self.trimmed) * Self::TRIMMED
+            | u8::from(self.late) * Self::LATE
+            | u8::from(self.congestion) * Self::CE
+            | self.hops.min(Self::HOPS)
+    }
+}
+
+/// What the sending host says of a packet. The bits that version 1 does not assign are sent as 0
+/// and ignored by receivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HostFlags {
+    /// Among the last of what its sender sends in this phase of the operation.
+    pub last: bool,
+    /// The payload is coefficients of the randomized Hadamard transform, not gradient entries.
+    pub hadamard: bool,
+}
+
+impl HostFlags {
+    const LAST: u8 = 0x80;
+    const HADAMARD: u8 = 0x40;
+    /// An [`crate::Auth`] follows the header. Not part of this type: it is the `Option` in the header.
+    pub(crate) const AUTH: u8 = 0x20;
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self {
+            last: bits & Self::LAST != 0,
+            hadamard: bits & Self::HADAMARD != 0,
+        }
+    }
+
+    pub(crate) fn to_bits(self) -> u8 {
+        u8::from(self.last) * Self::LAST | u8::from(self.hadamard) * Self::HADAMARD
+    }
+}

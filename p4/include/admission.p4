@@ -1,0 +1,56 @@
+// Who may send what: a packet that claims to be Ultima passes only if a rule knows its port, job,
+// epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
+
+control Admission(inout headers_t hdr, inout metadata_t meta) {
+    COUNTER(MAX_JOBS) received;   // admitted, by job index
+    COUNTER(MAX_JOBS) rejected;   // refused and dropped, by job index (0: unknown job)
+
+    action admit() { }
+
+    action reject() {
+        meta.drop = 1;
+    }
+
+    table source {
+        key = {
+            meta.ingress_port: exact @name("ingress_port");
+            hdr.ultima.job: exact @name("job");
+            hdr.ultima.epoch: exact @name("epoch");
+            hdr.ultima.source_rank: exact @name("source_rank");
+            hdr.ipv4.src_addr: exact @name("src_addr");
+        }
+        actions = { admit; reject; }
+        const default_action = reject();
+        size = MAX_SOURCES;
+    }
+
+    table destination {
+        key = {
+            hdr.ultima.job: exact @name("job");
+            hdr.ipv4.dst_addr: exact @name("dst_addr");
+            hdr.udp.dst_port: exact @name("dst_port");
+        }
+        actions = { admit; reject; }
+        const default_action = reject();
+        size = MAX_DESTINATIONS;
+    }
+
+    apply {
+        if (!hdr.ultima.isValid() || hdr.ipv4.more_fragments == 1
+                || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH) {
+            // Cut short or to be completed by fragments that no rule can judge.
+            reject();
+        } else {
+            source.apply();
+            if (meta.drop == 0 && hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {
+                destination.apply();
+            }
+        }
+
+        if (meta.drop == 1) {
+            COUNT(rejected, meta.job_index);
+        } else {
+            COUNT(received, meta.job_index);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// Headers and metadata, for every target.
+
+header ethernet_h {
+    bit<48> dst_mac;
+    bit<48> src_mac;
+    bit<16> ether_type;
+}
+
+// ARP for IPv4 over Ethernet (RFC 826).
+header arp_h {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8>  hardware_length;
+    bit<8>  protocol_length;
+    bit<16> operation;
+    bit<48> sender_mac;
+    bit<32> sender_ip;
+    bit<48> target_mac;
+    bit<32> target_ip;
+}
+
+header ipv4_h {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<1>  reserved;
+    bit<1>  dont_fragment;
+    bit<1>  more_fragments;
+    bit<13> fragment_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+header udp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// docs/packet.md is the byte table. The tag and digest of AUTH packets stay in the payload:
+// they are between the ends.
+header ultima_h {
+    bit<16> magic;
+    bit<4>  version;
+    bit<4>  kind;
+    // Written by switches, up to path_queue.
+    bit<1>  trimmed;
+    bit<1>  late;
+    bit<1>  congestion;
+    bit<5>  hops;
+    bit<32> budget;
+    bit<32> path_queue;
+    bit<16> job;
+    bit<16> epoch;
+    bit<16> source_rank;
+    bit<16> owner_rank;
+    bit<32> packet_number;
+    bit<32> step;
+    bit<16> bucket;
+    bit<1>  last;
+    bit<1>  hadamard;
+    bit<1>  auth;
+    bit<5>  host_reserved;
+    bit<4>  dtype;
+    bit<4>  incast;
+    // Read by the ends only.
+    bit<32> slot;
+    bit<32> slots;
+    bit<16> contributions;
+    bit<16> shared_tc;
+    bit<32> sent_at;
+    bit<32> echoed;
+}
+
+struct headers_t {
+    ethernet_h ethernet;
+    arp_h      arp;
+    ipv4_h     ipv4;
+    udp_h      udp;
+    ultima_h   ultima;
+}
+
+// What control blocks know of the packet beside its headers. The first group mirrors the target's
+// intrinsic metadata: only the top file touches that.
+struct metadata_t {
+    bit<9>  ingress_port;
+    bit<9>  egress_port;
+    bit<16> rid;            // egress: which replica of its group this copy is
+    bit<1>  bad_checksum;   // the IPv4 header's does not match
+    bit<1>  drop;
+    bit<16> group;          // the multicast group to copy to, or NO_GROUP
+
+    bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
+    bit<1>  replicated;     // ordered to a group in ingress
+    bit<16> job_index;      // where this job's counts stand; 0: a job that this switch doesn't know
+}

@@ -1,0 +1,51 @@
+// Ethernet, ARP, IPv4, UDP, Ultima. An Ultima packet is known by magic and version, not by its port.
+
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: ipv4;
+            ETHERTYPE_ARP: arp;
+            default: accept;
+        }
+    }
+
+    state arp {
+        packet.extract(hdr.arp);
+        transition accept;
+    }
+
+    // A later fragment has no UDP header; the first has, and admission refuses it.
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (5, 0, PROTOCOL_UDP): udp;
+            default: accept;
+        }
+    }
+
+    state udp {
+        packet.extract(hdr.udp);
+        transition select(packet.lookahead<bit<20>>()) {
+            ULTIMA_MAGIC ++ ULTIMA_VERSION: ultima;
+            default: accept;
+        }
+    }
+
+    // The mark is set first: a header that is cut short must not pass as another protocol's.
+    state ultima {
+        meta.claims_ultima = 1;
+        packet.extract(hdr.ultima);
+        transition accept;
+    }
+}
+
+control PacketDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.arp);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.ultima);
+    }
+}

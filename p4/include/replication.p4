@@ -1,0 +1,19 @@
+// An admitted packet to a multicast address goes to its job's group; all others are unicast.
+
+control Replication(inout headers_t hdr, inout metadata_t meta) {
+    COUNTER(MAX_JOBS) replicated;   // packets handed to the group, by job index
+    COUNTER(MAX_JOBS) unicast;      // packets left to routing, by job index
+
+    apply {
+        if (hdr.ipv4.dst_addr[31:28] == IPV4_MULTICAST) {
+            if (meta.group == NO_GROUP) {
+                meta.drop = 1;
+            } else {
+                meta.replicated = 1;
+                COUNT(replicated, meta.job_index);
+            }
+        } else {
+            COUNT(unicast, meta.job_index);
+        }
+    }
+}

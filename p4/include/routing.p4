@@ -1,0 +1,37 @@
+// Plain IPv4 forwarding, for Ultima's unicast and for everything else that shares the fabric.
+
+// Takes one off the time to live of all that is forwarded, copies included, so that no loop lasts.
+control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (hdr.ipv4.ttl <= 1) {
+            meta.drop = 1;
+        } else {
+            bit<16> was = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
+            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+            hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
+                replaced(was, hdr.ipv4.ttl ++ hdr.ipv4.protocol));
+        }
+    }
+}
+
+control Routing(inout headers_t hdr, inout metadata_t meta) {
+    action forward(bit<9> port, bit<48> dst_mac) {
+        meta.egress_port = port;
+        hdr.ethernet.dst_mac = dst_mac;
+    }
+
+    action unrouted() {
+        meta.drop = 1;
+    }
+
+    table route {
+        key = { hdr.ipv4.dst_addr: lpm @name("dst_addr"); }
+        actions = { forward; unrouted; }
+        const default_action = unrouted();
+        size = MAX_ROUTES;
+    }
+
+    apply {
+        route.apply();
+    }
+}

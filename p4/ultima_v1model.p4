@@ -1,0 +1,127 @@
+// Ultima's data plane for v1model: BMv2's simple_switch and the embedded switch.
+//
+// This file knows v1model's standard_metadata; the control blocks that it calls, one per job of the
+// pipeline, know only headers_t and metadata_t.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "target_v1model.p4"
+#include "constants.p4"
+#include "headers.p4"
+#include "parser.p4"
+#include "checksum.p4"
+#include "jobs.p4"
+#include "admission.p4"
+#include "replication.p4"
+#include "routing.p4"
+#include "arp.p4"
+#include "delivery.p4"
+
+parser UltimaParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                    inout standard_metadata_t standard) {
+    PacketParser() packet_parser;
+
+    state start {
+        packet_parser.apply(packet, hdr, meta);
+        transition accept;
+    }
+}
+
+control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+              hdr.ipv4.identification, hdr.ipv4.reserved, hdr.ipv4.dont_fragment,
+              hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
+              hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Jobs() jobs;
+    Admission() admission;
+    Replication() replication;
+    TimeToLive() time_to_live;
+    Routing() routing;
+    AddressResolution() arp;
+
+    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version or options, by ingress port
+    COUNTER(MAX_PORTS) unrouted;    // no route, no neighbor, no protocol of ours, or no time to live left
+
+    apply {
+        meta.ingress_port = standard.ingress_port;
+        meta.bad_checksum = standard.checksum_error;
+
+        if (hdr.arp.isValid()) {
+            arp.apply(hdr, meta);
+            if (meta.drop == 1) {
+                COUNT(unrouted, meta.ingress_port);
+            }
+        } else if (!hdr.ipv4.isValid()) {
+            meta.drop = 1;
+            COUNT(unrouted, meta.ingress_port);
+        } else if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5) {
+            // Options would hide a UDP header from admission.
+            meta.drop = 1;
+            COUNT(malformed, meta.ingress_port);
+        } else {
+            if (meta.claims_ultima == 1) {
+                jobs.apply(hdr, meta);
+                admission.apply(hdr, meta);
+                if (meta.drop == 0) {
+                    replication.apply(hdr, meta);
+                }
+            }
+            if (meta.drop == 0) {
+                time_to_live.apply(hdr, meta);
+                if (meta.drop == 0 && meta.replicated == 0) {
+                    routing.apply(hdr, meta);
+                }
+                if (meta.drop == 1) {
+                    COUNT(unrouted, meta.ingress_port);
+                }
+            }
+        }
+
+        if (meta.drop == 1) {
+            mark_to_drop(standard);
+        } else if (meta.replicated == 1) {
+            standard.mcast_grp = meta.group;
+        } else {
+            standard.egress_spec = meta.egress_port;
+        }
+    }
+}
+
+control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Delivery() delivery;
+
+    apply {
+        meta.egress_port = standard.egress_port;
+        meta.rid = standard.egress_rid;
+
+        if (meta.claims_ultima == 1) {
+            delivery.apply(hdr, meta);
+        }
+        if (meta.drop == 1) {
+            mark_to_drop(standard);
+        }
+    }
+}
+
+// Checksums are updated incrementally where fields change; none is computed anew.
+control ComputeChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+control UltimaDeparser(packet_out packet, in headers_t hdr) {
+    PacketDeparser() packet_deparser;
+
+    apply {
+        packet_deparser.apply(packet, hdr);
+    }
+}
+
+V1Switch(UltimaParser(), VerifyChecksums(), UltimaIngress(), UltimaEgress(), ComputeChecksums(), UltimaDeparser()) main;

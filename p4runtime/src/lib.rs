@@ -1,1 +1,17 @@
-//! P4Runtime v1: messages, tonic stubs, P4Info lookup by name
+//! P4Runtime v1: messages, tonic stubs, P4Info lookup by name.
+//!
+//! - [`v1`], [`config::v1`] and [`rpc`] are generated from `proto/`: the messages of P4Runtime,
+//!   P4Info and `google.rpc.Status`, with client and server stubs
+//!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
+//! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
+
+mod generated;
+pub mod text;
+
+pub use generated::google::rpc;
+pub use generated::p4::{config, v1};
+
+/// Descriptors of every message and service in this crate and of what they import, as an encoded
+/// `google.protobuf.FileDescriptorSet`: for text format, gRPC reflection, and comparison with
+/// other implementations.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,0 +1,308 @@
+//! Fields as bit ranges of a byte buffer, most significant bit first, as on the wire.
+//!
+//! Buffers that hold slots end in [`SLACK`] unused bytes, so that a field of up to 57 bits is one
+//! unaligned 8-byte access wherever it stands, and one of up to 121 bits a 16-byte access.
+
+use num_bigint::{BigInt, BigUint, Sign};
+
+/// Unused bytes at the end of every buffer that slots point into.
+pub(super) const SLACK: usize = 17;
+
+/// Where a field stands in a buffer, and how wide it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// First byte that the field touches.
+    byte: u32,
+    /// Bits of that byte before the field, 0..8.
+    skip: u8,
+    /// Whether the value is a two's complement integer.
+    pub signed: bool,
+    /// Width in bits.
+    pub width: u32,
+}
+
+/// The widest field that is read and written as a machine integer.
+pub(super) const MAX_NARROW: u32 = 128;
+
+impl Slot {
+    pub fn new(bit: usize, width: u32, signed: bool) -> Slot {
+        Slot {
+            byte: (bit / 8) as u32,
+            skip: (bit % 8) as u8,
+            signed,
+            width,
+        }
+    }
+
+    /// The bit at which the field starts.
+    pub fn bit(self) -> usize {
+        self.byte as usize * 8 + usize::from(self.skip)
+    }
+
+    /// The same field in an object `bytes` further on.
+    pub fn at(self, bytes: usize) -> Slot {
+        Slot {
+            byte: self.byte + bytes as u32,
+            ..self
+        }
+    }
+
+    /// Bits `low..low + width` of this field, bit 0 being the least significant.
+    pub fn part(self, low: u32, width: u32) -> Slot {
+        debug_assert!(low + width <= self.width);
+        Slot::new(
+            self.bit() + (self.width - low - width) as usize,
+            width,
+            false,
+        )
+    }
+
+    /// Bytes that a canonical value of this width needs at most.
+    pub fn bytes(self) -> usize {
+        self.width.div_ceil(8) as usize
+    }
+
+    pub fn is_narrow(self) -> bool {
+        self.width <= MAX_NARROW
+    }
+
+    fn span(self) -> u32 {
+        u32::from(self.skip) + self.width
+    }
+
+    /// The field's bits, zero-extended. The field must be narrow.
+    #[inline]
+    pub fn load(self, buffer: &[u8]) -> u128 {
+        let at = self.byte as usize;
+        let span = self.span();
+        if self.width == 0 {
+            0
+        } else if span <= 64 {
+            let word = u64::from_be_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
+            u128::from((word << self.skip) >> (64 - self.width))
+        } else if span <= 128 {
+            let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
+            (word << self.skip) >> (128 - self.width)
+        } else {
+            let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
+            let tail = u128::from(buffer[at + 16]) >> (136 - span);
+            let kept = (word << self.skip) >> self.skip;
+            // The field is at most 128 bits wide, so what is shifted out here is not part of it.
+            (kept << (span - 128) | tail) & mask(self.width)
+        }
+    }
+
+    /// The field's value: sign-extended if it is signed. The field must be narrow; an unsigned
+    /// field of 128 bits wraps.
+    #[inline]
+    pub fn load_int(self, buffer: &[u8]) -> i128 {
+        let value = self.load(buffer);
+        if self.signed && self.width > 0 {
+            let unused = 128 - self.width;
+            ((value << unused) as i128) >> unused
+        } else {
+            value as i128
+        }
+    }
+
+    /// Writes the low bits of `value`. The field must be narrow.
+    #[inline]
+    pub fn store(self, buffer: &mut [u8], value: u128) {
+        let at = self.byte as usize;
+        let span = self.span();
+        if self.width == 0 {
+        } else if span <= 64 {
+            let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
+            let shift = 64 - span;
+            let field = (u64::MAX >> (64 - self.width)) << shift;
+            let word = u64::from_be_bytes(*bytes) & !field | ((value as u64) << shift) & field;
+            *bytes = word.to_be_bytes();
+        } else if span <= 128 {
+            let bytes: &mut [u8; 16] = (&mut buffer[at..at + 16])
+                .try_into()
+                .expect("sixteen bytes");
+            let shift = 128 - span;
+            let field = mask(self.width) << shift;
+            let word = u128::from_be_bytes(*bytes) & !field | (value << shift) & field;
+            *bytes = word.to_be_bytes();
+        } else {
+            // Only the last byte is shared with a neighbour behind: split there.
+            let tail = span - 128;
+            Slot {
+                width: self.width - tail,
+                ..self
+            }
+            .store(buffer, value >> tail);
+            Slot::new((at + 16) * 8, tail, false).store(buffer, value);
+        }
+    }
+
+    /// The field's value at any width.
+    pub fn load_big(self, buffer: &[u8]) -> BigInt {
+        let (at, end) = (
+            self.byte as usize,
+            (self.byte + self.span().div_ceil(8)) as usize,
+        );
+        let spare = end as u32 * 8 - (self.byte * 8 + self.span());
+        let value = BigUint::from_bytes_be(&buffer[at..end]) >> spare;
+        let value = BigInt::from(value & (big_mask(self.width)));
+        if self.signed && self.width > 0 && value.bit(u64::from(self.width - 1)) {
+            value - (BigInt::from(1) << self.width)
+        } else {
+            value
+        }
+    }
+
+    /// Writes the low bits of `value` at any width.
+    pub fn store_big(self, buffer: &mut [u8], value: &BigInt) {
+        let low = low_bits(value, self.width);
+        let digits = low.to_bytes_be();
+        // From the least significant end, in pieces that a narrow store takes.
+        let mut rest = digits.as_slice();
+        let mut done = 0;
+        while done < self.width {
+            let piece = (self.width - done).min(64);
+            let cut = rest.len().saturating_sub(8);
+            let word = rest[cut..]
+                .iter()
+                .fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+            self.part(done, piece).store(buffer, u128::from(word));
+            rest = &rest[..cut];
+            done += piece;
+        }
+    }
+
+    /// Writes big-endian bytes, whose value must fit the field.
+    pub fn store_bytes(self, buffer: &mut [u8], bytes: &[u8]) {
+        if self.is_narrow() && bytes.len() <= 16 {
+            let value = bytes
+                .iter()
+                .fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+            self.store(buffer, value);
+        } else {
+            self.store_big(buffer, &BigInt::from_bytes_be(Sign::Plus, bytes));
+        }
+    }
+
+    /// The field's bits as the shortest big-endian bytes, at least one: P4Runtime's canonical form.
+    pub fn canonical(self, buffer: &[u8]) -> Vec<u8> {
+        let unsigned = Slot {
+            signed: false,
+            ..self
+        };
+        low_bits(&unsigned.load_big(buffer), self.width).to_bytes_be()
+    }
+
+    /// Copies the field's bits from one buffer to a field of the same width in another.
+    pub fn copy_to(self, from: &[u8], slot: Slot, to: &mut [u8]) {
+        debug_assert_eq!(self.width, slot.width);
+        let mut done = 0;
+        while done < self.width {
+            let piece = (self.width - done).min(64);
+            slot.part(done, piece)
+                .store(to, self.part(done, piece).load(from));
+            done += piece;
+        }
+    }
+}
+
+/// The lowest `bits` bits set; all of them from 128 on.
+pub(super) fn mask(bits: u32) -> u128 {
+    if bits >= 128 {
+        u128::MAX
+    } else {
+        (1 << bits) - 1
+    }
+}
+
+/// The lowest `bits` bits set, at any width.
+pub(super) fn big_mask(bits: u32) -> BigUint {
+    (BigUint::from(1u8) << bits) - 1u8
+}
+
+/// The lowest `bits` bits of the two's complement of `value`.
+pub(super) fn low_bits(value: &BigInt, bits: u32) -> BigUint {
+    let low = value & BigInt::from(big_mask(bits));
+    low.to_biguint().expect("a masked value is not negative")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reference(buffer: &[u8], slot: Slot) -> BigUint {
+        (0..slot.width as usize).fold(BigUint::ZERO, |value, i| {
+            let bit = slot.bit() + i;
+            (value << 1) | BigUint::from(buffer[bit / 8] >> (7 - bit % 8) & 1)
+        })
+    }
+
+    #[test]
+    fn a_field_reads_as_on_the_wire() {
+        let mut buffer = vec![0x45, 0x12, 0x34, 0x80];
+        buffer.extend([0; SLACK]);
+        assert_eq!(Slot::new(0, 4, false).load(&buffer), 4);
+        assert_eq!(Slot::new(4, 4, false).load(&buffer), 5);
+        assert_eq!(Slot::new(12, 13, false).load(&buffer), 0x469);
+        assert_eq!(Slot::new(24, 1, true).load_int(&buffer), -1);
+        assert_eq!(Slot::new(8, 16, true).load_int(&buffer), 0x1234);
+    }
+
+    proptest! {
+        #[test]
+        fn loads_and_stores_touch_only_the_field(
+            content in prop::collection::vec(any::<u8>(), 64),
+            bit in 0usize..200,
+            width in 1u32..=300,
+            value in prop::collection::vec(any::<u8>(), 38),
+        ) {
+            let mut buffer = content.clone();
+            buffer.extend([0xa5; SLACK]);
+            let slot = Slot::new(bit, width, false);
+            let before = reference(&buffer, slot);
+            prop_assert_eq!(slot.load_big(&buffer), BigInt::from(before.clone()));
+            if slot.is_narrow() {
+                prop_assert_eq!(BigUint::from(slot.load(&buffer)), before);
+            }
+            let value = BigInt::from_bytes_be(Sign::Minus, &value);
+            let mut by_parts = buffer.clone();
+            slot.store_big(&mut by_parts, &value);
+            prop_assert_eq!(reference(&by_parts, slot), low_bits(&value, width));
+            for i in (0..buffer.len() * 8).filter(|i| !(bit..bit + width as usize).contains(i)) {
+                prop_assert_eq!(buffer[i / 8] >> (7 - i % 8) & 1, by_parts[i / 8] >> (7 - i % 8) & 1);
+            }
+            if slot.is_narrow() {
+                let low = u128::try_from(low_bits(&value, width)).unwrap();
+                let mut at_once = buffer.clone();
+                slot.store(&mut at_once, low);
+                prop_assert_eq!(&at_once, &by_parts);
+            }
+            let mut copied = vec![0; 64 + SLACK];
+            let target = Slot::new(3, width, false);
+            slot.copy_to(&by_parts, target, &mut copied);
+            prop_assert_eq!(target.load_big(&copied), slot.load_big(&by_parts));
+        }
+
+        #[test]
+        fn signed_fields_extend_their_sign(value: i64, bit in 0usize..16, width in 1u32..=64) {
+            let mut buffer = vec![0; 16 + SLACK];
+            let slot = Slot::new(bit, width, true);
+            slot.store(&mut buffer, value as i128 as u128);
+            let expected = (value << (64 - width)) >> (64 - width);
+            prop_assert_eq!(slot.load_int(&buffer), i128::from(expected));
+            prop_assert_eq!(slot.load_big(&buffer), BigInt::from(expected));
+        }
+    }
+
+    #[test]
+    fn canonical_bytes_have_no_leading_zeros() {
+        let mut buffer = vec![0; 8 + SLACK];
+        let slot = Slot::new(3, 20, true);
+        assert_eq!(slot.canonical(&buffer), [0]);
+        slot.store_bytes(&mut buffer, &[0x0a, 0xbc]);
+        assert_eq!(slot.canonical(&buffer), [0x0a, 0xbc]);
+        slot.store(&mut buffer, u128::MAX);
+        assert_eq!(slot.canonical(&buffer), [0x0f, 0xff, 0xff]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Counters: arrays that a program counts into, and the cells of direct counters.
+
+use super::error::ControlError;
+
+/// What one counter cell holds. BMv2 counts both, whatever the program declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CounterCell {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, by the length at which the packets entered the switch.
+    pub bytes: u64,
+}
+
+impl CounterCell {
+    pub(super) fn count(&mut self, bytes: u32) {
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(u64::from(bytes));
+    }
+}
+
+/// An indirect counter: cells that the program addresses by index.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    pub(super) id: u32,
+    pub(super) name: String,
+    pub(super) cells: Vec<CounterCell>,
+}
+
+impl Counter {
+    /// Its P4Info id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its P4Info name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All cells, by index.
+    pub fn cells(&self) -> &[CounterCell] {
+        &self.cells
+    }
+
+    /// One cell.
+    pub fn read(&self, index: u64) -> Result<CounterCell, ControlError> {
+        let cell = usize::try_from(index).ok().and_then(|i| self.cells.get(i));
+        cell.copied().ok_or_else(|| self.outside(index))
+    }
+
+    /// Sets one cell.
+    pub fn write(&mut self, index: u64, value: CounterCell) -> Result<(), ControlError> {
+        match usize::try_from(index)
+            .ok()
+            .and_then(|i| self.cells.get_mut(i))
+        {
+            Some(cell) => *cell = value,
+            None => return Err(self.outside(index)),
+        }
+        Ok(())
+    }
+
+    /// Counts a packet; an index outside the array counts nothing, as in BMv2.
+    pub(super) fn count(&mut self, index: i128, bytes: u32) {
+        if let Some(cell) = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.cells.get_mut(i))
+        {
+            cell.count(bytes);
+        }
+    }
+
+    fn outside(&self, index: u64) -> ControlError {
+        let (name, size) = (self.name.clone(), self.cells.len());
+        ControlError::Index {
+            kind: "counter",
+            name,
+            index,
+            size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_index_and_ignores_what_is_outside() {
+        let cells = vec![CounterCell::default(); 2];
+        let mut counter = Counter {
+            id: 1,
+            name: "c".into(),
+            cells,
+        };
+        counter.count(1, 100);
+        counter.count(1, 50);
+        counter.count(2, 7);
+        counter.count(-1, 7);
+        assert_eq!(counter.cells()[0], CounterCell::default());
+        assert_eq!(
+            counter.read(1).unwrap(),
+            CounterCell {
+                packets: 2,
+                bytes: 150
+            }
+        );
+        assert_eq!(
+            counter.read(2).unwrap_err().to_string(),
+            "counter c: index 2 is outside 0..2"
+        );
+        counter.write(1, CounterCell::default()).unwrap();
+        assert_eq!(counter.read(1).unwrap(), CounterCell::default());
+    }
+}

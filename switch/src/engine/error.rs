@@ -1,0 +1,273 @@
+//! What can be wrong with a program and with a control-plane request.
+
+use std::fmt;
+
+/// Why a program was refused. Nothing of a refused program runs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The file is not BMv2 JSON as p4c prints it.
+    #[error("line {line}, column {column}: {message}")]
+    Json {
+        /// Line of the fault, from 1.
+        line: usize,
+        /// Column of the fault, from 1.
+        column: usize,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// The program uses something that the format has and this interpreter does not implement.
+    #[error("{at}: {what} is not supported by this switch")]
+    Unsupported {
+        /// The construct, by the name that the format gives it.
+        what: String,
+        /// The object that uses it.
+        at: String,
+    },
+    /// The file contradicts itself: a reference to nothing, a width that does not fit.
+    #[error("{at}: {what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
+        /// The object in which it is wrong.
+        at: String,
+    },
+    /// The program and its P4Info describe different things.
+    #[error("program and P4Info disagree: {what}")]
+    P4Info {
+        /// The object that only one of them has, or that differs.
+        what: String,
+    },
+    /// The program asks for more than the configured limit.
+    #[error("{at}: {what} is {found}, the limit is {limit}")]
+    Limit {
+        /// What is too large.
+        what: &'static str,
+        /// The object.
+        at: String,
+        /// What the program asks for.
+        found: u64,
+        /// What the switch allows.
+        limit: u64,
+    },
+}
+
+impl LoadError {
+    pub(super) fn unsupported(what: impl fmt::Display, at: impl fmt::Display) -> LoadError {
+        LoadError::Unsupported {
+            what: what.to_string(),
+            at: at.to_string(),
+        }
+    }
+
+    pub(super) fn malformed(what: impl fmt::Display, at: impl fmt::Display) -> LoadError {
+        LoadError::Malformed {
+            what: what.to_string(),
+            at: at.to_string(),
+        }
+    }
+
+    pub(super) fn p4info(what: impl fmt::Display) -> LoadError {
+        LoadError::P4Info {
+            what: what.to_string(),
+        }
+    }
+}
+
+/// The gRPC status that a [`ControlError`] is reported with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request can never be right for this program.
+    InvalidArgument,
+    /// The object it names is not there.
+    NotFound,
+    /// The object it inserts is there already.
+    AlreadyExists,
+    /// The table, group or session table is full.
+    ResourceExhausted,
+    /// The program declares it constant.
+    PermissionDenied,
+}
+
+/// Why a control-plane request was refused. A refused request changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No object of that kind has that id in the P4Info.
+    #[error("{kind} {id:#010x} is not in the P4Info")]
+    UnknownId {
+        /// What the id should name: `table`, `counter`, …
+        kind: &'static str,
+        /// The id.
+        id: u32,
+    },
+    /// A match field that the table does not have, twice the same, or one that may not be omitted.
+    #[error("table {table}: match field {field}: {what}")]
+    MatchField {
+        /// The table's name.
+        table: String,
+        /// The match field's id.
+        field: u32,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The priority is missing where one is needed, or given where none is.
+    #[error("table {table}: priority {priority}: {what}")]
+    Priority {
+        /// The table's name.
+        table: String,
+        /// The priority given.
+        priority: i32,
+        /// What would be right.
+        what: &'static str,
+    },
+    /// The action is not one of the table's, or its parameters are not the action's.
+    #[error("table {table}: action {action:#010x}: {what}")]
+    Action {
+        /// The table's name.
+        table: String,
+        /// The action's id.
+        action: u32,
+        /// What is wrong.
+        what: String,
+    },
+    /// The action is one of the table's, but not where it was used.
+    #[error("table {table}: action {action:#010x}: {what}")]
+    ActionScope {
+        /// The table's name.
+        table: String,
+        /// The action's id.
+        action: u32,
+        /// Where it may be used.
+        what: &'static str,
+    },
+    /// A value is not canonical or does not fit its width.
+    #[error("{what} is {bits} bits wide: {fault}")]
+    Value {
+        /// What the value is for.
+        what: String,
+        /// Its width in bits.
+        bits: u32,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The table has no key, so it has only a default entry.
+    #[error("table {table} has no key: only its default entry can be changed")]
+    Keyless {
+        /// The table's name.
+        table: String,
+    },
+    /// The program declares the entry, the table's entries or the default action constant.
+    #[error("table {table}: {what} is constant in the program")]
+    Constant {
+        /// The table's name.
+        table: String,
+        /// What is constant.
+        what: &'static str,
+    },
+    /// No entry has this key (and priority).
+    #[error("table {table} has no such entry")]
+    NoSuchEntry {
+        /// The table's name.
+        table: String,
+    },
+    /// An entry with this key (and priority) exists.
+    #[error("table {table} has this entry already")]
+    EntryExists {
+        /// The table's name.
+        table: String,
+    },
+    /// The table holds as many entries as its P4Info size says.
+    #[error("table {table} is full: {size} entries")]
+    TableFull {
+        /// The table's name.
+        table: String,
+        /// Its size in entries.
+        size: usize,
+    },
+    /// The table has no direct resource of that kind.
+    #[error("table {table} has no direct {kind}")]
+    NoDirect {
+        /// The table's name.
+        table: String,
+        /// `counter` or `meter`.
+        kind: &'static str,
+    },
+    /// The index is outside the array.
+    #[error("{kind} {name}: index {index} is outside 0..{size}")]
+    Index {
+        /// `counter`, `meter` or `register`.
+        kind: &'static str,
+        /// The array's name.
+        name: String,
+        /// The index asked for.
+        index: u64,
+        /// The array's size.
+        size: usize,
+    },
+    /// A meter's rates or bursts contradict each other.
+    #[error("meter {name}: {what}")]
+    Meter {
+        /// The meter's name.
+        name: String,
+        /// What would be right.
+        what: &'static str,
+    },
+    /// A multicast group or clone session cannot be so.
+    #[error("{kind} {id}: {what}")]
+    Replication {
+        /// `multicast group` or `clone session`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The multicast group or clone session is not there.
+    #[error("there is no {kind} {id}")]
+    NoSuchReplication {
+        /// `multicast group` or `clone session`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// The multicast group or clone session is there already.
+    #[error("{kind} {id} exists already")]
+    ReplicationExists {
+        /// `multicast group` or `clone session`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// The replication engine holds as much as its limit allows.
+    #[error("{kind} {id}: {what} would be {found}, the limit is {limit}")]
+    ReplicationFull {
+        /// `multicast group` or `clone session`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much it would be.
+        found: usize,
+        /// How much is allowed.
+        limit: usize,
+    },
+}
+
+impl ControlError {
+    /// The gRPC status of this error, as the P4Runtime specification assigns them.
+    pub fn kind(&self) -> ErrorKind {
+        use ControlError::*;
+        match self {
+            MatchField { .. } | Priority { .. } | Action { .. } | Value { .. } | Keyless { .. } => {
+                ErrorKind::InvalidArgument
+            }
+            NoDirect { .. } | Index { .. } | Meter { .. } | Replication { .. } => {
+                ErrorKind::InvalidArgument
+            }
+            UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
+            EntryExists { .. } | ReplicationExists { .. } => ErrorKind::AlreadyExists,
+            TableFull { .. } | ReplicationFull { .. } => ErrorKind::ResourceExhausted,
+            ActionScope { .. } | Constant { .. } => ErrorKind::PermissionDenied,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Two-rate three-colour meters, colour-blind (RFC 2698), refilled in whole microseconds as in
+//! BMv2. Time comes from the caller.
+
+use super::error::ControlError;
+
+/// A packet's colour, as the number that v1model gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Color {
+    /// Within the committed rate, or the meter is not configured.
+    Green = 0,
+    /// Above the committed rate, within the peak rate.
+    Yellow = 1,
+    /// Above the peak rate.
+    Red = 2,
+}
+
+/// What a meter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MeterUnit {
+    /// Rates are in packets per second, bursts in packets.
+    Packets,
+    /// Rates are in bytes per second, bursts in bytes.
+    Bytes,
+}
+
+/// Rates and bursts of one meter cell, in the meter's unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeterConfig {
+    /// Committed information rate, units per second.
+    pub cir: u64,
+    /// Committed burst, units.
+    pub cburst: u64,
+    /// Peak information rate, units per second; at least `cir`.
+    pub pir: u64,
+    /// Peak burst, units.
+    pub pburst: u64,
+}
+
+/// Tokens are kept in millionths of a unit: a rate per second adds `rate` of them a microsecond.
+const MICRO: u128 = 1_000_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    rate: u64,
+    depth: u128,
+    tokens: u128,
+}
+
+impl Bucket {
+    fn full(rate: u64, burst: u64) -> Bucket {
+        let depth = u128::from(burst) * MICRO;
+        Bucket {
+            rate,
+            depth,
+            tokens: depth,
+        }
+    }
+
+    fn refill(&mut self, elapsed_us: u64) {
+        let gained = u128::from(self.rate) * u128::from(elapsed_us);
+        self.tokens = (self.tokens + gained).min(self.depth);
+    }
+
+    fn take(&mut self, units: u32) -> bool {
+        let wanted = u128::from(units) * MICRO;
+        let enough = self.tokens >= wanted;
+        if enough {
+            self.tokens -= wanted;
+        }
+        enough
+    }
+}
+
+/// One meter: unconfigured (every packet is green) or two token buckets.
+#[derive(Debug, Clone, Default)]
+pub struct MeterCell {
+    config: Option<MeterConfig>,
+    buckets: Option<(Bucket, Bucket)>,
+    last_us: u64,
+}
+
+impl MeterCell {
+    /// Its configuration; `None` colours every packet green.
+    pub fn config(&self) -> Option<MeterConfig> {
+        self.config
+    }
+
+    /// Configures it with full buckets, or removes the configuration.
+    ///
+    /// # Errors
+    /// The peak rate is below the committed rate.
+    pub fn configure(
+        &mut self,
+        name: &str,
+        config: Option<MeterConfig>,
+    ) -> Result<(), ControlError> {
+        if config.is_some_and(|c| c.pir < c.cir) {
+            let what = "the peak rate must not be below the committed rate";
+            return Err(ControlError::Meter {
+                name: name.into(),
+                what,
+            });
+        }
+        self.config = config;
+        self.buckets =
+            config.map(|c| (Bucket::full(c.pir, c.pburst), Bucket::full(c.cir, c.cburst)));
+        Ok(())
+    }
+
+    /// Colours a packet of `bytes` at `now_us`, microseconds since the switch started.
+    pub(super) fn execute(&mut self, unit: MeterUnit, bytes: u32, now_us: u64) -> Color {
+        let elapsed = now_us.saturating_sub(self.last_us);
+        self.last_us = self.last_us.max(now_us);
+        let Some((peak, committed)) = &mut self.buckets else {
+            return Color::Green;
+        };
+        peak.refill(elapsed);
+        committed.refill(elapsed);
+        let units = match unit {
+            MeterUnit::Packets => 1,
+            MeterUnit::Bytes => bytes,
+        };
+        if !peak.take(units) {
+            Color::Red
+        } else if !committed.take(units) {
+            Color::Yellow
+        } else {
+            Color::Green
+        }
+    }
+}
+
+/// An indirect meter: cells that the program addresses by index.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    pub(super) id: u32,
+    pub(super) name: String,
+    pub(super) unit: MeterUnit,
+    pub(super) cells: Vec<MeterCell>,
+}
+
+impl Meter {
+    /// Its P4Info id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its P4Info name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it counts.
+    pub fn unit(&self) -> MeterUnit {
+        self.unit
+    }
+
+    /// All cells, by index.
+    pub fn cells(&self) -> &[MeterCell] {
+        &self.cells
+    }
+
+    /// The configuration of one cell.
+    pub fn read(&self, index: u64) -> Result<Option<MeterConfig>, ControlError> {
+        let cell = usize::try_from(index).ok().and_then(|i| self.cells.get(i));
+        cell.map(MeterCell::config)
+            .ok_or_else(|| self.outside(index))
+    }
+
+    /// Configures one cell; `None` removes its configuration.
+    pub fn write(&mut self, index: u64, config: Option<MeterConfig>) -> Result<(), ControlError> {
+        let error = self.outside(index);
+        let cell = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.cells.get_mut(i));
+        cell.ok_or(error)?.configure(&self.name, config)
+    }
+
+    /// Colours a packet; `None` if the index is outside the array, which changes nothing.
+    pub(super) fn execute(&mut self, index: i128, bytes: u32, now_us: u64) -> Option<Color> {
+        let cell = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.cells.get_mut(i))?;
+        Some(cell.execute(self.unit, bytes, now_us))
+    }
+
+    fn outside(&self, index: u64) -> ControlError {
+        let (name, size) = (self.name.clone(), self.cells.len());
+        ControlError::Index {
+            kind: "meter",
+            name,
+            index,
+            size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(cir: u64, cburst: u64, pir: u64, pburst: u64) -> MeterCell {
+        let mut cell = MeterCell::default();
+        cell.configure(
+            "m",
+            Some(MeterConfig {
+                cir,
+                cburst,
+                pir,
+                pburst,
+            }),
+        )
+        .unwrap();
+        cell
+    }
+
+    #[test]
+    fn bursts_are_spent_before_colours_change() {
+        let mut cell = cell(1, 2, 1, 3);
+        let colors: Vec<_> = (0..5)
+            .map(|_| cell.execute(MeterUnit::Packets, 1500, 0))
+            .collect();
+        use Color::*;
+        assert_eq!(colors, [Green, Green, Yellow, Red, Red]);
+    }
+
+    #[test]
+    fn tokens_return_at_the_rate() {
+        let mut cell = cell(1_000, 100, 2_000, 200);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 100, 0), Color::Green);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 100, 0), Color::Yellow);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 1, 0), Color::Red);
+        // 50 ms: 50 committed and 100 peak bytes.
+        assert_eq!(cell.execute(MeterUnit::Bytes, 50, 50_000), Color::Green);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 50, 50_000), Color::Yellow);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 1, 50_000), Color::Red);
+        // A long pause fills no more than the bursts.
+        assert_eq!(cell.execute(MeterUnit::Bytes, 101, u64::MAX), Color::Yellow);
+    }
+
+    #[test]
+    fn a_red_packet_takes_no_committed_tokens() {
+        let mut cell = cell(1, 1_000, 1, 100);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 500, 0), Color::Red);
+        assert_eq!(cell.execute(MeterUnit::Bytes, 100, 0), Color::Green);
+    }
+
+    #[test]
+    fn time_may_stand_still_or_step_back() {
+        let mut cell = cell(1_000_000, 1, 1_000_000, 1);
+        assert_eq!(cell.execute(MeterUnit::Packets, 1, 10), Color::Green);
+        assert_eq!(cell.execute(MeterUnit::Packets, 1, 5), Color::Red);
+        assert_eq!(cell.execute(MeterUnit::Packets, 1, 11), Color::Green);
+    }
+
+    #[test]
+    fn unconfigured_is_green_and_rates_are_checked() {
+        let mut cell = MeterCell::default();
+        assert_eq!(cell.execute(MeterUnit::Bytes, u32::MAX, 0), Color::Green);
+        let wrong = MeterConfig {
+            cir: 2,
+            cburst: 1,
+            pir: 1,
+            pburst: 1,
+        };
+        assert!(cell.configure("m", Some(wrong)).is_err());
+        assert_eq!(cell.config(), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! The packet replication engine (PRE): multicast groups and clone sessions.
+
+use std::collections::BTreeMap;
+
+use super::error::ControlError;
+
+const GROUP: &str = "multicast group";
+const SESSION: &str = "clone session";
+
+/// One copy of a packet: where it goes and the RID by which egress knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Replica {
+    /// Egress port.
+    pub port: u16,
+    /// Replication id, `standard_metadata.egress_rid` of the copy; P4Runtime's `instance`.
+    pub rid: u16,
+}
+
+/// What happens to a packet that `clone` names this session for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CloneSession {
+    /// A copy for each.
+    pub replicas: Vec<Replica>,
+    /// Priority of the copies in the queue of their port; 0 is served last.
+    pub class_of_service: u8,
+    /// Copies are cut to this many bytes; 0 keeps them whole.
+    pub packet_length_bytes: u32,
+}
+
+/// Multicast groups and clone sessions by id. Reads are in order of ids.
+#[derive(Debug, Clone)]
+pub struct Pre {
+    groups: BTreeMap<u32, Vec<Replica>>,
+    sessions: BTreeMap<u32, CloneSession>,
+    max_groups: usize,
+    max_sessions: usize,
+    max_replicas: usize,
+}
+
+impl Pre {
+    pub(super) fn new(max_groups: usize, max_sessions: usize, max_replicas: usize) -> Pre {
+        let (groups, sessions) = (BTreeMap::new(), BTreeMap::new());
+        Pre {
+            groups,
+            sessions,
+            max_groups,
+            max_sessions,
+            max_replicas,
+        }
+    }
+
+    /// All multicast groups with their replicas, in the order in which the replicas were written.
+    pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
+        self.groups
+            .iter()
+            .map(|(id, replicas)| (*id, replicas.as_slice()))
+    }
+
+    /// The replicas of one group.
+    pub fn group(&self, id: u32) -> Option<&[Replica]> {
+        self.groups.get(&id).map(Vec::as_slice)
+    }
+
+    /// Adds a group. Ids are 1..=65535, what `standard_metadata.mcast_grp` can name.
+    pub fn insert_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
+        self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
+        if self.groups.contains_key(&id) {
+            return Err(ControlError::ReplicationExists { kind: GROUP, id });
+        }
+        full(
+            GROUP,
+            id,
+            "number of groups",
+            self.groups.len() + 1,
+            self.max_groups,
+        )?;
+        self.groups.insert(id, replicas);
+        Ok(())
+    }
+
+    /// Replaces the replicas of a group that exists.
+    pub fn modify_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
+        self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
+        let group = self.groups.get_mut(&id);
+        *group.ok_or(ControlError::NoSuchReplication { kind: GROUP, id })? = replicas;
+        Ok(())
+    }
+
+    /// Removes a group. Packets that name it from then on are dropped.
+    pub fn delete_group(&mut self, id: u32) -> Result<(), ControlError> {
+        let gone = self.groups.remove(&id);
+        gone.map(|_| ())
+            .ok_or(ControlError::NoSuchReplication { kind: GROUP, id })
+    }
+
+    /// All clone sessions.
+    pub fn sessions(&self) -> impl Iterator<Item = (u32, &CloneSession)> {
+        self.sessions.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// One clone session.
+    pub fn session(&self, id: u32) -> Option<&CloneSession> {
+        self.sessions.get(&id)
+    }
+
+    /// Adds a clone session. Ids are 1..=32767, as in BMv2.
+    pub fn insert_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
+        self.check(SESSION, id, MAX_SESSION, &session.replicas)?;
+        if self.sessions.contains_key(&id) {
+            return Err(ControlError::ReplicationExists { kind: SESSION, id });
+        }
+        full(
+            SESSION,
+            id,
+            "number of sessions",
+            self.sessions.len() + 1,
+            self.max_sessions,
+        )?;
+        self.sessions.insert(id, session);
+        Ok(())
+    }
+
+    /// Replaces a clone session that exists.
+    pub fn modify_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
+        self.check(SESSION, id, MAX_SESSION, &session.replicas)?;
+        let found = self.sessions.get_mut(&id);
+        *found.ok_or(ControlError::NoSuchReplication { kind: SESSION, id })? = session;
+        Ok(())
+    }
+
+    /// Removes a clone session. Clones that name it from then on are not made.
+    pub fn delete_session(&mut self, id: u32) -> Result<(), ControlError> {
+        let gone = self.sessions.remove(&id);
+        gone.map(|_| ())
+            .ok_or(ControlError::NoSuchReplication { kind: SESSION, id })
+    }
+
+    fn check(
+        &self,
+        kind: &'static str,
+        id: u32,
+        max_id: u32,
+        replicas: &[Replica],
+    ) -> Result<(), ControlError> {
+        if id == 0 || id > max_id {
+            let what = format!("the id must be in 1..={max_id}");
+            return Err(ControlError::Replication { kind, id, what });
+        }
+        full(
+            kind,
+            id,
+            "number of replicas",
+            replicas.len(),
+            self.max_replicas,
+        )?;
+        let mut sorted: Vec<_> = replicas.iter().map(|r| (r.port, r.rid)).collect();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            let (port, rid) = pair[0];
+            let what = format!("replica of port {port}, instance {rid} is given twice");
+            return Err(ControlError::Replication { kind, id, what });
+        }
+        Ok(())
+    }
+}
+
+/// simple_switch keeps bit 15 of a session id for itself.
+const MAX_SESSION: u32 = 0x7fff;
+
+fn full(
+    kind: &'static str,
+    id: u32,
+    what: &'static str,
+    found: usize,
+    limit: usize,
+) -> Result<(), ControlError> {
+    if found > limit {
+        return Err(ControlError::ReplicationFull {
+            kind,
+            id,
+            what,
+            found,
+            limit,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::ErrorKind;
+    use super::*;
+
+    fn replica(port: u16, rid: u16) -> Replica {
+        Replica { port, rid }
+    }
+
+    #[test]
+    fn groups_are_read_in_order_of_ids_with_replicas_as_written() {
+        let mut pre = Pre::new(4, 4, 4);
+        pre.insert_group(7, vec![replica(3, 1), replica(1, 2)])
+            .unwrap();
+        pre.insert_group(2, vec![]).unwrap();
+        let read: Vec<_> = pre.groups().map(|(id, r)| (id, r.to_vec())).collect();
+        assert_eq!(read, [(2, vec![]), (7, vec![replica(3, 1), replica(1, 2)])]);
+    }
+
+    #[test]
+    fn a_group_exists_once_and_is_full_at_its_limits() {
+        let mut pre = Pre::new(1, 1, 2);
+        pre.insert_group(1, vec![replica(1, 1)]).unwrap();
+        let twice = pre.insert_group(1, vec![]).unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::AlreadyExists);
+        let many = pre.insert_group(2, vec![]).unwrap_err();
+        assert_eq!(many.kind(), ErrorKind::ResourceExhausted);
+        let wide = pre.modify_group(1, vec![replica(1, 1), replica(2, 1), replica(3, 1)]);
+        assert_eq!(wide.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+        assert_eq!(pre.group(1).unwrap(), [replica(1, 1)]);
+    }
+
+    #[test]
+    fn ids_and_replicas_are_checked() {
+        let mut pre = Pre::new(4, 4, 4);
+        for id in [0, 0x1_0000] {
+            assert_eq!(
+                pre.insert_group(id, vec![]).unwrap_err().kind(),
+                ErrorKind::InvalidArgument
+            );
+        }
+        let twice = pre
+            .insert_group(1, vec![replica(1, 5), replica(1, 5)])
+            .unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            twice.to_string(),
+            "multicast group 1: replica of port 1, instance 5 is given twice"
+        );
+        assert_eq!(pre.delete_group(1).unwrap_err().kind(), ErrorKind::NotFound);
+        let session = CloneSession::default();
+        assert!(pre.insert_session(0x8000, session.clone()).is_err());
+        assert_eq!(
+            pre.modify_session(3, session).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+    }
+}

@@ -1,1 +1,12 @@
-//! Ultima's controller: fabric, jobs, groups and rules over P4Runtime
+//! Ultima's controller: fabric, jobs, groups and rules over P4Runtime.
+//!
+//! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
+//!   of switch can do.
+
+pub mod fabric;
+mod mac;
+pub mod target;
+mod yaml;
+
+pub use mac::{MacAddr, ParseMacError};
+pub use yaml::{LoadError, Place};

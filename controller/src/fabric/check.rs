@@ -1,0 +1,403 @@
+//! From a fabric's YAML form to a [`Fabric`], or to the first thing that is wrong.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use serde_yaml::Spanned;
+
+use super::error::{FabricError, FabricProblem};
+use super::file::{FabricFile, HostFile, LimitsFile, LinkFile, SwitchFile};
+use super::{Fabric, Host, HostId, SpanningTree, Switch, SwitchId, SwitchPort, Trunk};
+use crate::mac::MacAddr;
+use crate::target::{Limits, PortNumber, TARGETS, Target};
+use crate::yaml;
+
+/// Checks `file`; errors call it `source`.
+pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricError> {
+    let mut checker = Checker {
+        source,
+        ..Checker::default()
+    };
+    if file.switches.value.is_empty() {
+        return Err(checker.fail(&file.switches, "switches".into(), FabricProblem::NoSwitches));
+    }
+    for (index, switch) in file.switches.value.iter().enumerate() {
+        checker.switch(index, switch)?;
+    }
+    for (index, host) in file.hosts.value.iter().enumerate() {
+        checker.host(index, host)?;
+    }
+    for (index, link) in file.links.value.iter().enumerate() {
+        checker.link(index, link)?;
+    }
+    checker.finish(&file)
+}
+
+/// What has been accepted so far, and who took what.
+#[derive(Default)]
+struct Checker<'a> {
+    source: &'a str,
+    switches: Vec<Switch>,
+    hosts: Vec<UnlinkedHost>,
+    trunks: Vec<Trunk>,
+    named: HashMap<String, Node>,
+    macs: HashMap<MacAddr, usize>,
+    ips: HashMap<Ipv4Addr, usize>,
+    /// The link, by its place in the file, that a port has.
+    linked: HashMap<SwitchPort, usize>,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+enum Node {
+    Switch(SwitchId),
+    Host(HostId),
+}
+
+/// A host before its link is known.
+struct UnlinkedHost {
+    name: String,
+    mac: MacAddr,
+    ip: Ipv4Addr,
+    ranks: u16,
+    udp_port: u16,
+    /// The link by its place in the file, and the port it leads to.
+    attached: Option<(usize, SwitchPort)>,
+}
+
+/// One end of a link.
+enum End {
+    Host(HostId),
+    Port(SwitchPort),
+}
+
+impl Checker<'_> {
+    fn fail<T>(&self, at: &Spanned<T>, field: String, problem: FabricProblem) -> FabricError {
+        yaml::invalid(self.source, at, field, problem)
+    }
+
+    fn name(&mut self, name: &Spanned<String>, field: &str, node: Node) -> Result<(), FabricError> {
+        if !yaml::is_name(&name.value) {
+            let problem = FabricProblem::Name(name.value.clone());
+            return Err(self.fail(name, format!("{field}.name"), problem));
+        }
+        if let Some(other) = self.named.get(&name.value) {
+            let other = match other {
+                Node::Switch(id) => format!("switches[{}]", id.0),
+                Node::Host(id) => format!("hosts[{}]", id.0),
+            };
+            let problem = FabricProblem::NameTaken {
+                name: name.value.clone(),
+                other,
+            };
+            return Err(self.fail(name, format!("{field}.name"), problem));
+        }
+        self.named.insert(name.value.clone(), node);
+        Ok(())
+    }
+
+    fn switch(&mut self, index: usize, file: &SwitchFile) -> Result<(), FabricError> {
+        let field = format!("switches[{index}]");
+        self.name(&file.name, &field, Node::Switch(SwitchId(index)))?;
+
+        let target = Target::by_name(&file.target.value).ok_or_else(|| {
+            let known = TARGETS
+                .iter()
+                .map(|target| target.name)
+                .collect::<Vec<_>>()
+                .join(", ");
+            let problem = FabricProblem::Target {
+                name: file.target.value.clone(),
+                known,
+            };
+            self.fail(&file.target, format!("{field}.target"), problem)
+        })?;
+        if !is_authority(&file.grpc.value) {
+            let problem = FabricProblem::Grpc(file.grpc.value.clone());
+            return Err(self.fail(&file.grpc, format!("{field}.grpc"), problem));
+        }
+        if file.device_id.value == 0 {
+            let field = format!("{field}.device_id");
+            return Err(self.fail(&file.device_id, field, FabricProblem::DeviceId));
+        }
+        let same = |other: &&Switch| {
+            other.grpc == file.grpc.value && other.device_id == file.device_id.value
+        };
+        if let Some(other) = self.switches.iter().find(same) {
+            let problem = FabricProblem::DeviceTaken {
+                device_id: other.device_id,
+                grpc: other.grpc.clone(),
+                other: other.name.clone(),
+            };
+            return Err(self.fail(&file.device_id, format!("{field}.device_id"), problem));
+        }
+        let limits = self.limits(&field, target, &file.limits)?;
+        self.switches.push(Switch {
+            name: file.name.value.clone(),
+            target,
+            limits,
+            grpc: file.grpc.value.clone(),
+            device_id: file.device_id.value,
+        });
+        Ok(())
+    }
+
+    fn limits(
+        &self,
+        field: &str,
+        target: &'static Target,
+        file: &LimitsFile,
+    ) -> Result<Limits, FabricError> {
+        let limit = |name: &str, given: &Option<Spanned<u32>>, most: u32| match given {
+            None => Ok(most),
+            Some(given) if (1..=most).contains(&given.value) => Ok(given.value),
+            Some(given) => {
+                let problem = FabricProblem::Limit {
+                    value: given.value,
+                    target: target.name,
+                    most,
+                };
+                Err(self.fail(given, format!("{field}.limits.{name}"), problem))
+            }
+        };
+        Ok(Limits {
+            groups: limit("groups", &file.groups, target.limits.groups)?,
+            group_replicas: limit(
+                "group_replicas",
+                &file.group_replicas,
+                target.limits.group_replicas,
+            )?,
+            nodes: limit("nodes", &file.nodes, target.limits.nodes)?,
+        })
+    }
+
+    fn host(&mut self, index: usize, file: &HostFile) -> Result<(), FabricError> {
+        let field = format!("hosts[{index}]");
+        self.name(&file.name, &field, Node::Host(HostId(index)))?;
+        let mac = self.mac(index, &field, &file.mac)?;
+        let ip = self.ip(index, &field, &file.ip)?;
+
+        let ranks = file.ranks.as_ref().map_or(1, |ranks| ranks.value);
+        if let (0, Some(at)) = (ranks, &file.ranks) {
+            return Err(self.fail(at, format!("{field}.ranks"), FabricProblem::NoRanks));
+        }
+        let udp_port = file
+            .udp_port
+            .as_ref()
+            .map_or(ultima_wire::UDP_PORT, |port| port.value);
+        let highest = u16::MAX - (ranks - 1);
+        if !(1..=highest).contains(&udp_port) {
+            let problem = FabricProblem::UdpPort {
+                first: udp_port,
+                ranks,
+                highest,
+            };
+            return Err(match (&file.udp_port, &file.ranks) {
+                (Some(at), _) => self.fail(at, format!("{field}.udp_port"), problem),
+                (None, Some(at)) => self.fail(at, format!("{field}.ranks"), problem),
+                (None, None) => self.fail(&file.name, field, problem),
+            });
+        }
+        self.hosts.push(UnlinkedHost {
+            name: file.name.value.clone(),
+            mac,
+            ip,
+            ranks,
+            udp_port,
+            attached: None,
+        });
+        Ok(())
+    }
+
+    fn mac(
+        &mut self,
+        index: usize,
+        field: &str,
+        text: &Spanned<String>,
+    ) -> Result<MacAddr, FabricError> {
+        let field = format!("{field}.mac");
+        let mac: MacAddr = text.value.parse().map_err(|error| {
+            let problem = FabricProblem::Mac {
+                text: text.value.clone(),
+                error,
+            };
+            self.fail(text, field.clone(), problem)
+        })?;
+        if !mac.is_station() {
+            return Err(self.fail(text, field, FabricProblem::MacNotStation(mac)));
+        }
+        if let Some(other) = self.macs.insert(mac, index) {
+            let other = self.hosts[other].name.clone();
+            return Err(self.fail(text, field, FabricProblem::MacTaken { mac, other }));
+        }
+        Ok(mac)
+    }
+
+    fn ip(
+        &mut self,
+        index: usize,
+        field: &str,
+        text: &Spanned<String>,
+    ) -> Result<Ipv4Addr, FabricError> {
+        let field = format!("{field}.ip");
+        let ip: Ipv4Addr = text
+            .value
+            .parse()
+            .map_err(|_| self.fail(text, field.clone(), FabricProblem::Ip(text.value.clone())))?;
+        if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
+            return Err(self.fail(text, field, FabricProblem::IpNotHost(ip)));
+        }
+        if let Some(other) = self.ips.insert(ip, index) {
+            let other = self.hosts[other].name.clone();
+            return Err(self.fail(text, field, FabricProblem::IpTaken { ip, other }));
+        }
+        Ok(ip)
+    }
+
+    fn link(&mut self, index: usize, file: &LinkFile) -> Result<(), FabricError> {
+        let field = format!("links[{index}].ends");
+        let [first, second] = file.ends.value.as_slice() else {
+            let problem = FabricProblem::Ends(file.ends.value.len());
+            return Err(self.fail(&file.ends, field, problem));
+        };
+        let ends = [
+            self.end(index, &field, first)?,
+            self.end(index, &field, second)?,
+        ];
+        match ends {
+            [End::Host(a), End::Host(b)] => {
+                let name = |host: HostId| self.hosts[host.0].name.clone();
+                let problem = FabricProblem::HostToHost(name(a), name(b));
+                Err(self.fail(&file.ends, field, problem))
+            }
+            [End::Host(host), End::Port(port)] | [End::Port(port), End::Host(host)] => {
+                self.hosts[host.0].attached = Some((index, port));
+                Ok(())
+            }
+            [End::Port(a), End::Port(b)] if a.switch == b.switch => {
+                let problem = FabricProblem::Loop(self.switches[a.switch.0].name.clone());
+                Err(self.fail(&file.ends, field, problem))
+            }
+            [End::Port(a), End::Port(b)] => {
+                self.trunks.push(Trunk { ends: [a, b] });
+                Ok(())
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        link: usize,
+        field: &str,
+        text: &Spanned<String>,
+    ) -> Result<End, FabricError> {
+        let (name, port) = match text.value.split_once('/') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text.value.as_str(), None),
+        };
+        let fail = |problem| Err(self.fail(text, field.to_owned(), problem));
+        match (self.named.get(name), port) {
+            (None, _) => fail(FabricProblem::UnknownEnd(name.to_owned())),
+            (Some(Node::Switch(_)), None) => fail(FabricProblem::EndWithoutPort(name.to_owned())),
+            (Some(Node::Host(_)), Some(_)) => fail(FabricProblem::HostWithPort(name.to_owned())),
+            (Some(&Node::Host(id)), None) => match self.hosts[id.0].attached {
+                None => Ok(End::Host(id)),
+                Some((other, _)) => fail(FabricProblem::HostTaken {
+                    host: name.to_owned(),
+                    other: format!("links[{other}]"),
+                }),
+            },
+            (Some(&Node::Switch(switch)), Some(port)) => {
+                let target = self.switches[switch.0].target;
+                let number = port
+                    .parse()
+                    .ok()
+                    .filter(|number| target.ports.contains(number));
+                let Some(number) = number else {
+                    return fail(FabricProblem::Port {
+                        port: port.to_owned(),
+                        switch: name.to_owned(),
+                        target: target.name,
+                        first: *target.ports.start(),
+                        last: *target.ports.end(),
+                    });
+                };
+                let end = SwitchPort {
+                    switch,
+                    port: PortNumber(number),
+                };
+                if let Some(other) = self.linked.get(&end) {
+                    let other = format!("links[{other}]");
+                    return fail(FabricProblem::PortTaken {
+                        end: text.value.clone(),
+                        other,
+                    });
+                }
+                self.linked.insert(end, link);
+                Ok(End::Port(end))
+            }
+        }
+    }
+
+    /// What only shows when all links are known.
+    fn finish(self, file: &FabricFile) -> Result<Fabric, FabricError> {
+        let mut hosts = Vec::with_capacity(self.hosts.len());
+        for (index, host) in self.hosts.iter().enumerate() {
+            let Some((_, attached)) = host.attached else {
+                let name = &file.hosts.value[index].name;
+                let problem = FabricProblem::NoLink(host.name.clone());
+                return Err(self.fail(name, format!("hosts[{index}]"), problem));
+            };
+            let UnlinkedHost {
+                ref name,
+                mac,
+                ip,
+                ranks,
+                udp_port,
+                ..
+            } = *host;
+            hosts.push(Host {
+                name: name.clone(),
+                mac,
+                ip,
+                ranks,
+                udp_port,
+                attached,
+            });
+        }
+        let tree = SpanningTree::new(self.switches.len(), &self.trunks).map_err(|missed| {
+            let problem = FabricProblem::Disconnected {
+                from: self.switches[0].name.clone(),
+                to: self.switches[missed.0].name.clone(),
+            };
+            let name = &file.switches.value[missed.0].name;
+            self.fail(name, format!("switches[{}]", missed.0), problem)
+        })?;
+        Ok(Fabric {
+            switches: self.switches,
+            hosts,
+            trunks: self.trunks,
+            tree,
+        })
+    }
+}
+
+/// Whether `text` is `HOST:PORT`. Names are left to the resolver.
+fn is_authority(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let host_is_plausible = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        }
+    };
+    host_is_plausible && port.parse::<u16>().is_ok_and(|port| port != 0)
+}

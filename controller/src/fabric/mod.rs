@@ -1,0 +1,156 @@
+//! The fabric: switches, hosts, and the links between them.
+//!
+//! [`load`] reads it from YAML; a [`Fabric`] that exists has been checked: names are unique, every
+//! host is linked to one port of a switch, every port has one link, and all switches are
+//! connected.
+
+mod check;
+mod error;
+mod file;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+pub use error::{FabricError, FabricProblem};
+pub use tree::SpanningTree;
+
+use crate::mac::MacAddr;
+use crate::target::{Limits, PortNumber, Target};
+use crate::yaml;
+
+/// A switch's place in [`Fabric::switches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SwitchId(pub usize);
+
+/// A host's place in [`Fabric::hosts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub usize);
+
+/// One switch.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    /// Its name, unique among switches and hosts.
+    pub name: String,
+    /// What it can do.
+    pub target: &'static Target,
+    /// What its replication engine holds: the target's limits, or lower ones that the file gives.
+    pub limits: Limits,
+    /// Where its P4Runtime server listens, `HOST:PORT`.
+    pub grpc: String,
+    /// P4Runtime's device id.
+    pub device_id: u64,
+}
+
+/// One port of one switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SwitchPort {
+    /// The switch.
+    pub switch: SwitchId,
+    /// The port's number there.
+    pub port: PortNumber,
+}
+
+/// One host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its name, unique among switches and hosts.
+    pub name: String,
+    /// Its address on the link to its switch.
+    pub mac: MacAddr,
+    /// Its address in the fabric.
+    pub ip: Ipv4Addr,
+    /// How many ranks of one job may sit here, at least 1.
+    pub ranks: u16,
+    /// The UDP port of its first rank; the *n*-th further one listens *n* above.
+    pub udp_port: u16,
+    /// Where it is linked to.
+    pub attached: SwitchPort,
+}
+
+/// A link between two switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trunk {
+    /// Its two ends.
+    pub ends: [SwitchPort; 2],
+}
+
+/// A checked fabric.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    switches: Vec<Switch>,
+    hosts: Vec<Host>,
+    trunks: Vec<Trunk>,
+    tree: SpanningTree,
+}
+
+impl Fabric {
+    /// All switches; a [`SwitchId`] is an index into these.
+    pub fn switches(&self) -> &[Switch] {
+        &self.switches
+    }
+
+    /// All hosts; a [`HostId`] is an index into these.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The links between switches.
+    pub fn trunks(&self) -> &[Trunk] {
+        &self.trunks
+    }
+
+    /// The tree over all switches that routes and groups follow.
+    pub fn tree(&self) -> &SpanningTree {
+        &self.tree
+    }
+
+    /// One switch.
+    pub fn switch(&self, id: SwitchId) -> &Switch {
+        &self.switches[id.0]
+    }
+
+    /// One host.
+    pub fn host(&self, id: HostId) -> &Host {
+        &self.hosts[id.0]
+    }
+
+    /// The ids of all switches, in the file's order.
+    pub fn switch_ids(&self) -> impl ExactSizeIterator<Item = SwitchId> + use<> {
+        (0..self.switches.len()).map(SwitchId)
+    }
+
+    /// The host called `name`.
+    pub fn host_named(&self, name: &str) -> Option<HostId> {
+        self.hosts
+            .iter()
+            .position(|host| host.name == name)
+            .map(HostId)
+    }
+
+    /// The port at which `switch` sends what is for `host`: the host's own, or a trunk of the tree.
+    pub fn port_toward(&self, switch: SwitchId, host: HostId) -> PortNumber {
+        let attached = self.host(host).attached;
+        self.tree
+            .port_toward(switch, attached.switch)
+            .unwrap_or(attached.port)
+    }
+}
+
+/// Reads and checks the fabric in the YAML file at `path`.
+///
+/// # Errors
+/// Each is one line with the file, the line and the field; see [`FabricProblem`].
+pub fn load(path: &Path) -> Result<Fabric, FabricError> {
+    parse(&yaml::read(path)?, &path.display().to_string())
+}
+
+/// Reads and checks the fabric in `text`, which errors call `source`.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, source: &str) -> Result<Fabric, FabricError> {
+    check::check(yaml::parse(text, source)?, source)
+}

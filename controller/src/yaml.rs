@@ -1,0 +1,125 @@
+//! YAML files with errors that say where: file, line, column, field.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_yaml::{Location, SnippetMode, Spanned};
+
+/// A place in a file, printed as `file:line:column`; lines and columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file as it was named, or whatever the text's origin calls itself.
+    pub source: String,
+    /// Line, from 1; 0 where none is known.
+    pub line: u64,
+    /// Column, from 1.
+    pub column: u64,
+}
+
+impl Place {
+    pub(crate) fn new(source: &str, location: Location) -> Self {
+        Place {
+            source: source.to_owned(),
+            line: location.line(),
+            column: location.column(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.source),
+            line => write!(f, "{}:{line}:{}", self.source, self.column),
+        }
+    }
+}
+
+/// Why a YAML file was not accepted. `P` says what is wrong with a well-formed one.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError<P: std::error::Error + 'static> {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Not YAML, or not of the form that is expected here.
+    #[error("{place}: {message}")]
+    Form {
+        /// Where.
+        place: Place,
+        /// What the YAML reader said, on one line.
+        message: String,
+    },
+    /// Well-formed, but it describes something that cannot be.
+    #[error("{place}: {field}: {problem}")]
+    Invalid {
+        /// Where.
+        place: Place,
+        /// The field's path, such as `hosts[2].mac`.
+        field: String,
+        /// What is wrong and what would be right.
+        problem: P,
+    },
+}
+
+/// The text of `path`.
+pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadError<P>> {
+    std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// `text` as a `T`; `source` is what errors call the text.
+pub(crate) fn parse<T: DeserializeOwned, P: std::error::Error>(
+    text: &str,
+    source: &str,
+) -> Result<T, LoadError<P>> {
+    serde_yaml::from_str(text).map_err(|error| {
+        let location = error.location().unwrap_or(Location::UNKNOWN);
+        LoadError::Form {
+            place: Place::new(source, location),
+            message: one_line(&error, location),
+        }
+    })
+}
+
+/// The reader's message without its picture of the text (which takes several lines) and without
+/// the place, which stands in front of ours.
+fn one_line(error: &serde_yaml::Error, location: Location) -> String {
+    let plain =
+        error.render_with_options(serde_yaml::render_options! { snippets: SnippetMode::Off });
+    let at = format!(" at line {}, column {}", location.line(), location.column());
+    let message = plain.strip_suffix(&at).unwrap_or(&plain);
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Says which `field` is wrong, at `value`'s place in `source`.
+pub(crate) fn invalid<T, P: std::error::Error>(
+    source: &str,
+    value: &Spanned<T>,
+    field: impl Into<String>,
+    problem: P,
+) -> LoadError<P> {
+    LoadError::Invalid {
+        place: Place::new(source, value.referenced),
+        field: field.into(),
+        problem,
+    }
+}
+
+/// Whether `name` can name a switch, a host or a job: it must survive in file names, in `s1/9`
+/// and on a command line.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}

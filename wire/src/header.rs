@@ -200,7 +200,7 @@ impl Header {
             0
         };
         buf[0..2].copy_from_slice(&MAGIC.to_be_bytes());
-        buf[2] = VERSION << 4 | self.kind as u8;
+        buf[2] = (VERSION << 4) | self.kind as u8;
         buf[3] = self.switch_flags.to_bits();
         buf[4..8].copy_from_slice(&self.budget.0.to_be_bytes());
         buf[8..12].copy_from_slice(&self.path_queue.0.to_be_bytes());
@@ -212,7 +212,7 @@ impl Header {
         buf[24..28].copy_from_slice(&self.step.to_be_bytes());
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
         buf[30] = self.host_flags.to_bits() | auth;
-        buf[31] = (self.dtype as u8) << 4 | self.incast.min(0xf);
+        buf[31] = ((self.dtype as u8) << 4) | self.incast.min(0xf);
         buf[32..36].copy_from_slice(&self.slot.to_be_bytes());
         buf[36..40].copy_from_slice(&self.slots.to_be_bytes());
         buf[40..42].copy_from_slice(&self.contributions.to_be_bytes());

@@ -102,9 +102,9 @@ impl SwitchFlags {
     }
 
     pub(crate) fn to_bits(self) -> u8 {
-        u8::from(self.trimmed) * Self::TRIMMED
-            | u8::from(self.late) * Self::LATE
-            | u8::from(self.congestion) * Self::CE
+        (u8::from(self.trimmed) * Self::TRIMMED)
+            | (u8::from(self.late) * Self::LATE)
+            | (u8::from(self.congestion) * Self::CE)
             | self.hops.min(Self::HOPS)
     }
 }
@@ -133,6 +133,6 @@ impl HostFlags {
     }
 
     pub(crate) fn to_bits(self) -> u8 {
-        u8::from(self.last) * Self::LAST | u8::from(self.hadamard) * Self::HADAMARD
+        (u8::from(self.last) * Self::LAST) | (u8::from(self.hadamard) * Self::HADAMARD)
     }
 }

@@ -1,0 +1,205 @@
+//! `vectors/packets.json` against the parser, the emitter and the Wireshark dissector. The P4 parser reads
+//! the same file in the workspace's `tests/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use pcap_file::pcap::{PcapPacket, PcapWriter};
+use serde::Deserialize;
+use ultima_wire::{
+    Auth, Dtype, Header, HostFlags, Key, Kind, SwitchFlags, Ticks, frame, group_address,
+};
+
+#[derive(Deserialize)]
+struct Vector {
+    name: String,
+    header: BTreeMap<String, u32>,
+    auth: Option<AuthVector>,
+    payload: String,
+    frame: String,
+}
+
+#[derive(Deserialize)]
+struct AuthVector {
+    key: String,
+    payload_digest: String,
+    tag: String,
+}
+
+fn vectors() -> Vec<Vector> {
+    serde_json::from_str(include_str!("../vectors/packets.json")).unwrap()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+impl Vector {
+    fn field(&self, name: &str) -> u32 {
+        self.header[name]
+    }
+
+    fn header(&self) -> Header {
+        let short = |name| self.field(name) as u16;
+        Header {
+            kind: Kind::ALL[self.field("kind") as usize - 1],
+            switch_flags: SwitchFlags {
+                trimmed: self.field("trimmed") == 1,
+                late: self.field("late") == 1,
+                congestion: self.field("congestion") == 1,
+                hops: self.field("hops") as u8,
+            },
+            budget: Ticks(self.field("budget")),
+            path_queue: Ticks(self.field("path_queue")),
+            job: short("job"),
+            epoch: short("epoch"),
+            source: short("source_rank"),
+            owner: short("owner_rank"),
+            packet_number: self.field("packet_number"),
+            step: self.field("step"),
+            bucket: short("bucket"),
+            host_flags: HostFlags {
+                last: self.field("last") == 1,
+                hadamard: self.field("hadamard") == 1,
+            },
+            dtype: [Dtype::None, Dtype::F32, Dtype::Bf16, Dtype::F16][self.field("dtype") as usize],
+            incast: self.field("incast") as u8,
+            slot: self.field("slot"),
+            slots: self.field("slots"),
+            contributions: short("contributions"),
+            shared_tc: short("shared_tc"),
+            sent_at: Ticks(self.field("sent_at")),
+            echoed: Ticks(self.field("echoed")),
+            auth: self.auth.as_ref().map(|auth| Auth {
+                payload_digest: u64::from_str_radix(&auth.payload_digest, 16).unwrap(),
+                tag: u64::from_str_radix(&auth.tag, 16).unwrap(),
+            }),
+        }
+    }
+}
+
+#[test]
+fn every_kind_has_a_vector() {
+    let kinds: BTreeSet<u32> = vectors()
+        .iter()
+        .map(|vector| vector.field("kind"))
+        .collect();
+    assert_eq!(kinds, Kind::ALL.iter().map(|kind| *kind as u32).collect());
+}
+
+#[test]
+fn rust_reads_the_vectors() {
+    for vector in vectors() {
+        let frame = bytes(&vector.frame);
+        let (_, datagram) = frame::parse(&frame).unwrap();
+        let (header, payload) = Header::parse(datagram).unwrap();
+        assert_eq!(header, vector.header(), "{}", vector.name);
+        assert_eq!(payload, bytes(&vector.payload), "{}", vector.name);
+    }
+}
+
+#[test]
+fn rust_writes_the_vectors() {
+    for vector in vectors() {
+        let expected = bytes(&vector.frame);
+        let (endpoints, _) = frame::parse(&expected).unwrap();
+        let header = vector.header();
+        let mut written = vec![0; frame::FRAME_OVERHEAD + header.len()];
+        header.emit(&mut written[frame::FRAME_OVERHEAD..]);
+        written.extend(bytes(&vector.payload));
+        endpoints.emit(&mut written);
+        assert_eq!(written, expected, "{}", vector.name);
+        if endpoints.dst.ip().is_multicast() {
+            assert_eq!(*endpoints.dst.ip(), group_address(header.job));
+            assert_eq!(endpoints.dst_mac, frame::group_mac(*endpoints.dst.ip()));
+        }
+    }
+}
+
+#[test]
+fn tags_are_those_of_the_vectors() {
+    let sealed: Vec<Vector> = vectors().into_iter().filter(|v| v.auth.is_some()).collect();
+    assert!(!sealed.is_empty());
+    for vector in sealed {
+        let auth = vector.auth.as_ref().unwrap();
+        let key = Key(bytes(&auth.key).try_into().unwrap());
+        let payload = bytes(&vector.payload);
+        let expected = vector.header();
+        let mut header = expected.clone();
+        header.auth = None;
+        header.seal(&key, &payload);
+        assert_eq!(header, expected);
+        assert_eq!(header.verify(&key, &payload), Ok(()));
+    }
+}
+
+/// tshark with our dissector prints every field of every vector.
+#[test]
+fn wireshark_reads_the_vectors() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        eprintln!("skipped: tshark is not on the PATH");
+        return;
+    }
+    let vectors = vectors();
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("vectors.pcap");
+    let mut writer = PcapWriter::new(std::fs::File::create(&capture).unwrap()).unwrap();
+    for vector in &vectors {
+        let frame = bytes(&vector.frame);
+        let packet = PcapPacket::new(std::time::Duration::ZERO, frame.len() as u32, &frame);
+        writer.write_packet(&packet).unwrap();
+    }
+    drop(writer);
+
+    let fields: Vec<&String> = vectors[0].header.keys().collect();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/ultima.lua");
+    let mut tshark = Command::new("tshark");
+    tshark
+        .arg("-X")
+        .arg(format!("lua_script:{}", script.display()))
+        .arg("-r")
+        .arg(&capture);
+    tshark.args(["-T", "fields", "-E", "separator=,"]);
+    for field in &fields {
+        tshark.arg("-e").arg(format!("ultima.{field}"));
+    }
+    tshark.args(["-e", "ultima.payload", "-e", "ultima.auth.tag"]);
+    let output = tshark.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), vectors.len());
+    for (vector, line) in vectors.iter().zip(lines) {
+        let values: Vec<&str> = line.split(',').collect();
+        for (field, value) in fields.iter().zip(&values) {
+            let number = match *value {
+                "True" => 1,
+                "False" => 0,
+                other => other
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{field} is {other:?}")),
+            };
+            assert_eq!(number, vector.field(field), "{} of {}", field, vector.name);
+        }
+        assert_eq!(
+            values[fields.len()],
+            vector.payload,
+            "payload of {}",
+            vector.name
+        );
+        let tag = vector
+            .auth
+            .as_ref()
+            .map_or(String::new(), |auth| format!("0x{}", auth.tag));
+        assert_eq!(values[fields.len() + 1], tag, "tag of {}", vector.name);
+    }
+}

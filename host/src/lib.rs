@@ -1,1 +1,20 @@
-//! Ultima's collective: protocol core without I/O, Hadamard codec, I/O drivers
+//! Ultima's collective: an AllReduce over shards that ends by a deadline with what has arrived.
+//!
+//! - [`Codec`] turns a gradient bucket into what is sent: random signs and a Hadamard transform in interleaved
+//!   blocks, so that a lost packet takes a little from every entry.
+//! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the time go in,
+//!   datagrams, timers and finished operations come out. Sockets, virtual switch ports and simulators drive
+//!   the same code.
+
+mod bits;
+mod codec;
+mod hadamard;
+mod layout;
+mod operation;
+mod rotation;
+mod seed;
+
+pub use codec::{Codec, Coding};
+pub use layout::Layout;
+pub use operation::OperationId;
+pub use rotation::Rotation;

@@ -1,0 +1,101 @@
+//! How an encoded bucket is cut: shards by owner, slots within a shard.
+
+use std::ops::Range;
+
+/// The cut of one bucket, the same on all ranks.
+///
+/// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose AllReduce, OptiReduce §3.1); a slot is
+/// what one packet carries of a shard, the last one may be shorter. Buckets smaller than the number of ranks
+/// leave some shards empty: they have no slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    len: usize,
+    ranks: u16,
+    slot_len: usize,
+}
+
+impl Layout {
+    /// Cuts `len` values among `ranks` owners into slots of `slot_len` values.
+    ///
+    /// # Panics
+    /// If there are no ranks or slots would be empty.
+    pub fn new(len: usize, ranks: u16, slot_len: usize) -> Self {
+        assert!(
+            ranks > 0 && slot_len > 0,
+            "{ranks} ranks, slots of {slot_len}"
+        );
+        Self {
+            len,
+            ranks,
+            slot_len,
+        }
+    }
+
+    /// Values in the bucket.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the bucket has no values.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values that `owner` averages.
+    pub fn shard(&self, owner: u16) -> Range<usize> {
+        self.boundary(owner)..self.boundary(owner + 1)
+    }
+
+    fn boundary(&self, owner: u16) -> usize {
+        (self.len as u128 * u128::from(owner) / u128::from(self.ranks)) as usize
+    }
+
+    /// Slots of `owner`'s shard.
+    pub fn slots(&self, owner: u16) -> u32 {
+        u32::try_from(self.shard(owner).len().div_ceil(self.slot_len)).expect("under 2^32 slots")
+    }
+
+    /// The values of one slot of `owner`'s shard.
+    ///
+    /// # Panics
+    /// If the shard has no such slot.
+    pub fn slot(&self, owner: u16, slot: u32) -> Range<usize> {
+        assert!(
+            slot < self.slots(owner),
+            "slot {slot} of {}",
+            self.slots(owner)
+        );
+        let shard = self.shard(owner);
+        let start = shard.start + slot as usize * self.slot_len;
+        start..(start + self.slot_len).min(shard.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_and_slots_tile_the_bucket() {
+        for len in [0, 1, 2, 31, 32, 33, 999, 1000, 123_457] {
+            for ranks in [1, 2, 3, 7, 32, 1024] {
+                for slot_len in [1, 3, 352, 100_000] {
+                    let layout = Layout::new(len, ranks, slot_len);
+                    let mut at = 0;
+                    for owner in 0..ranks {
+                        assert_eq!(layout.shard(owner).start, at);
+                        for slot in 0..layout.slots(owner) {
+                            let range = layout.slot(owner, slot);
+                            assert_eq!(range.start, at);
+                            assert!((1..=slot_len).contains(&range.len()));
+                            at = range.end;
+                        }
+                        assert_eq!(layout.shard(owner).end, at);
+                        assert!(layout.shard(owner).len().abs_diff(len / usize::from(ranks)) <= 1);
+                    }
+                    assert_eq!(at, len);
+                }
+            }
+        }
+    }
+}

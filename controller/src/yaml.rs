@@ -64,7 +64,7 @@ pub enum LoadError<P: std::error::Error + 'static> {
         /// The field's path, such as `hosts[2].mac`.
         field: String,
         /// What is wrong and what would be right.
-        problem: P,
+        problem: Box<P>,
     },
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn invalid<T, P: std::error::Error>(
     LoadError::Invalid {
         place: Place::new(source, value.referenced),
         field: field.into(),
-        problem,
+        problem: Box::new(problem),
     }
 }
 

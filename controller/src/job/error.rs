@@ -1,0 +1,63 @@
+//! What can be wrong with a job.
+
+use crate::yaml::LoadError;
+
+/// Why a job file was not accepted.
+pub type JobError = LoadError<JobProblem>;
+
+/// What is wrong with a job whatever the fabric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobProblem {
+    /// A name with characters that names cannot have.
+    #[error(
+        "{0:?} is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit"
+    )]
+    Name(String),
+    /// Too few members to send each other anything, or more than ranks have numbers.
+    #[error(
+        "a job has 2 to 65535 members, not {0}; list their hosts in rank order, such as [h1, h2]"
+    )]
+    Members(usize),
+}
+
+/// Why a job's members cannot be placed on the fabric's hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// Wrong whatever the fabric.
+    #[error(transparent)]
+    Job(#[from] JobProblem),
+    /// A host that the fabric does not have.
+    #[error("members[{index}]: the fabric has no host {host:?}; it has {known}")]
+    UnknownHost {
+        /// The member's place in the list.
+        index: usize,
+        /// What the job says.
+        host: String,
+        /// The hosts there are.
+        known: String,
+    },
+    /// A host that stands in the list more often than it has room.
+    #[error(
+        "members[{index}]: host {host} has room for {ranks} of a job's ranks (its `ranks` in the fabric), not for one more"
+    )]
+    NoRoom {
+        /// The member's place in the list.
+        index: usize,
+        /// The host.
+        host: String,
+        /// How many ranks may sit there.
+        ranks: u16,
+    },
+    /// Other jobs' ranks on that host have all UDP ports up to the last.
+    #[error(
+        "members[{index}]: host {host} has no UDP port left from {first} up; delete a job or lower its udp_port"
+    )]
+    NoPort {
+        /// The member's place in the list.
+        index: usize,
+        /// The host.
+        host: String,
+        /// The port of the host's first rank.
+        first: u16,
+    },
+}

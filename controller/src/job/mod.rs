@@ -1,0 +1,133 @@
+//! Jobs: who takes part, and the numbers that stand for a job in packets and on switches.
+//!
+//! A [`JobSpec`] is what a user asks for ([`load`] reads it from YAML); [`place`] gives its ranks
+//! hosts and UDP ports; a [`Job`] is one that has been given everything.
+
+mod error;
+mod file;
+mod placement;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+pub use error::{JobError, JobProblem, PlacementError};
+pub use placement::{Member, place};
+
+use crate::yaml;
+
+/// A job's number in its fabric and in its packets, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u16);
+
+/// A job's membership epoch, from 1: packets of another epoch are not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch(pub u16);
+
+/// A member's number in its job, from 0. Also the RID of the copies for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rank(pub u16);
+
+/// Where a job's counts stand in every counter array, from 1; 0 counts packets of unknown jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterIndex(pub u16);
+
+/// A multicast group's number on every switch, from 1; 0 is no group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(pub u16);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// How an owner's aggregates reach the other members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gather {
+    /// One packet to the job's group, which the switches copy.
+    #[default]
+    Multicast,
+    /// One packet to each member; the job needs no group on any switch.
+    Unicast,
+}
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// The job's name, unique in its fabric.
+    pub name: String,
+    /// The hosts' names in rank order; a host with room for several ranks may stand here as often.
+    pub members: Vec<String>,
+    /// How aggregates reach the members.
+    pub gather: Gather,
+    /// Seed of everything random that the members must agree on; without it the controller draws one.
+    pub seed: Option<u64>,
+}
+
+/// A job with everything that it needs to be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Its membership epoch.
+    pub epoch: Epoch,
+    /// Seed of everything random that the members must agree on.
+    pub seed: u64,
+    /// Where its counts stand.
+    pub counter: CounterIndex,
+    /// Its group; none if it gathers by unicast.
+    pub group: Option<GroupId>,
+    /// Its members in rank order.
+    pub members: Vec<Member>,
+}
+
+impl Job {
+    /// How its aggregates reach the members.
+    pub fn gather(&self) -> Gather {
+        match self.group {
+            Some(_) => Gather::Multicast,
+            None => Gather::Unicast,
+        }
+    }
+
+    /// The address that members send to if they gather by multicast.
+    pub fn group_address(&self) -> Ipv4Addr {
+        ultima_wire::group_address(self.id.0)
+    }
+
+    /// Its members with their ranks.
+    pub fn ranks(&self) -> impl ExactSizeIterator<Item = (Rank, &Member)> {
+        // Placement refuses jobs with more members than ranks have numbers.
+        self.members
+            .iter()
+            .enumerate()
+            .map(|(rank, member)| (Rank(rank as u16), member))
+    }
+}
+
+/// Reads the job in the YAML file at `path`.
+///
+/// # Errors
+/// Each is one line with the file, the line and the field; see [`JobProblem`].
+pub fn load(path: &Path) -> Result<JobSpec, JobError> {
+    parse(&yaml::read(path)?, &path.display().to_string())
+}
+
+/// Reads the job in `text`, which errors call `source`.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, source: &str) -> Result<JobSpec, JobError> {
+    file::check(yaml::parse(text, source)?, source)
+}

@@ -1,0 +1,94 @@
+//! Which host and UDP port each rank gets.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{JobProblem, JobSpec, PlacementError};
+use crate::fabric::{Fabric, HostId};
+use crate::yaml;
+
+/// A rank's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Where it sits.
+    pub host: HostId,
+    /// Where it listens there.
+    pub udp_port: u16,
+}
+
+impl JobSpec {
+    /// Checks what can be checked without the fabric.
+    pub(super) fn check(&self) -> Result<(), JobProblem> {
+        if !yaml::is_name(&self.name) {
+            return Err(JobProblem::Name(self.name.clone()));
+        }
+        // The highest RID is that of copies to other switches and cannot be a rank.
+        if !(2..=usize::from(u16::MAX)).contains(&self.members.len()) {
+            return Err(JobProblem::Members(self.members.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Gives each member of `spec` its host and a UDP port that no rank in `others` (all jobs that
+/// there are) has there. The first job on a host gets ports from the host's `udp_port` up.
+///
+/// # Errors
+/// The first member that has no place.
+pub fn place<'a>(
+    fabric: &Fabric,
+    spec: &JobSpec,
+    others: impl IntoIterator<Item = &'a Member>,
+) -> Result<Vec<Member>, PlacementError> {
+    spec.check()?;
+    let by_name: HashMap<&str, HostId> = (fabric.hosts().iter().enumerate())
+        .map(|(index, host)| (host.name.as_str(), HostId(index)))
+        .collect();
+    let mut taken: HashSet<Member> = others.into_iter().copied().collect();
+    let mut seated: HashMap<HostId, u16> = HashMap::new();
+
+    let mut members = Vec::with_capacity(spec.members.len());
+    for (index, name) in spec.members.iter().enumerate() {
+        let id = *by_name
+            .get(name.as_str())
+            .ok_or_else(|| PlacementError::UnknownHost {
+                index,
+                host: name.clone(),
+                known: known_hosts(fabric),
+            })?;
+        let host = fabric.host(id);
+        let seats = seated.entry(id).or_default();
+        if *seats == host.ranks {
+            return Err(PlacementError::NoRoom {
+                index,
+                host: name.clone(),
+                ranks: host.ranks,
+            });
+        }
+        *seats += 1;
+        let member = (host.udp_port..=u16::MAX)
+            .map(|udp_port| Member { host: id, udp_port })
+            .find(|member| taken.insert(*member))
+            .ok_or_else(|| PlacementError::NoPort {
+                index,
+                host: name.clone(),
+                first: host.udp_port,
+            })?;
+        members.push(member);
+    }
+    Ok(members)
+}
+
+/// The names of the fabric's hosts, the first few of many.
+fn known_hosts(fabric: &Fabric) -> String {
+    const SHOWN: usize = 8;
+    let hosts = fabric.hosts();
+    let mut names: Vec<&str> = hosts
+        .iter()
+        .take(SHOWN)
+        .map(|host| host.name.as_str())
+        .collect();
+    if hosts.len() > SHOWN {
+        names.push("...");
+    }
+    names.join(", ")
+}

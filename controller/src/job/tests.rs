@@ -1,0 +1,117 @@
+use super::*;
+use crate::fabric::{self, Fabric};
+
+fn two_switches() -> Fabric {
+    fabric::parse(
+        include_str!("../../../topologies/two-switches.yaml"),
+        "two.yaml",
+    )
+    .unwrap()
+}
+
+fn spec(members: &[&str]) -> JobSpec {
+    JobSpec {
+        name: "train".into(),
+        members: members.iter().map(|name| name.to_string()).collect(),
+        gather: Gather::Multicast,
+        seed: None,
+    }
+}
+
+#[test]
+fn reads_yaml() {
+    assert_eq!(
+        parse("name: train\nmembers: [h1, h2]\n", "j.yaml").unwrap(),
+        spec(&["h1", "h2"])
+    );
+    let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\n";
+    let expected = JobSpec {
+        gather: Gather::Unicast,
+        seed: Some(7),
+        ..spec(&["h1", "h2"])
+    };
+    assert_eq!(parse(full, "j.yaml").unwrap(), expected);
+}
+
+#[test]
+fn each_bad_file_gives_its_one_line() {
+    let cases = [
+        (
+            "nam: train\nmembers: [h1, h2]",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed",
+        ),
+        (
+            "name: a b\nmembers: [h1, h2]",
+            "j.yaml:1:7: name: \"a b\" is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit",
+        ),
+        (
+            "name: train\nmembers: [h1]",
+            "j.yaml:2:10: members: a job has 2 to 65535 members, not 1; list their hosts in rank order, such as [h1, h2]",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\ngather: broadcast",
+            "j.yaml:3:9: unknown variant `broadcast`, expected one of multicast, unicast",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\nseed: -1",
+            "j.yaml:3:7: invalid u64",
+        ),
+    ];
+    for (text, line) in cases {
+        assert_eq!(parse(text, "j.yaml").unwrap_err().to_string(), line);
+    }
+}
+
+#[test]
+fn ranks_of_one_host_get_consecutive_ports() {
+    let fabric = two_switches();
+    let members = place(&fabric, &spec(&["h1", "h2", "h1"]), []).unwrap();
+    let first = ultima_wire::UDP_PORT;
+    assert_eq!(
+        members
+            .iter()
+            .map(|member| member.udp_port)
+            .collect::<Vec<_>>(),
+        [first, first, first + 1]
+    );
+    assert_eq!(members[0].host, members[2].host);
+}
+
+#[test]
+fn a_second_job_on_a_host_gets_other_ports() {
+    let fabric = two_switches();
+    let first = place(&fabric, &spec(&["h1", "h1", "h2"]), []).unwrap();
+    let second = place(&fabric, &spec(&["h2", "h1", "h3"]), &first).unwrap();
+    assert!(second.iter().all(|member| !first.contains(member)));
+    assert_eq!(second[1].udp_port, ultima_wire::UDP_PORT + 2);
+}
+
+#[test]
+fn members_without_a_place_are_named() {
+    let fabric = two_switches();
+    let line = |members: &[&str]| place(&fabric, &spec(members), []).unwrap_err().to_string();
+    assert_eq!(
+        line(&["h1", "h9"]),
+        "members[1]: the fabric has no host \"h9\"; it has h1, h2, h3, h4"
+    );
+    assert_eq!(
+        line(&["h1", "h2", "h2"]),
+        "members[2]: host h2 has room for 1 of a job's ranks (its `ranks` in the fabric), not for one more"
+    );
+    assert!(line(&["h1"]).starts_with("a job has 2 to 65535 members, not 1"));
+}
+
+#[test]
+fn a_host_whose_ports_are_all_taken_is_named() {
+    let text = include_str!("../../../topologies/two-switches.yaml")
+        .replace("ip: 10.0.0.2 }", "ip: 10.0.0.2, udp_port: 65535 }");
+    let fabric = fabric::parse(&text, "two.yaml").unwrap();
+    let first = place(&fabric, &spec(&["h1", "h2"]), []).unwrap();
+    let line = place(&fabric, &spec(&["h1", "h2"]), &first)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        line,
+        "members[1]: host h2 has no UDP port left from 65535 up; delete a job or lower its udp_port"
+    );
+}

@@ -1,0 +1,186 @@
+//! How a switch is configured, and what can be wrong with that.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::engine::Limits;
+use crate::stats::StatsKey;
+use crate::tm::WireConfig;
+
+/// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
+pub const MAX_PORT: u16 = 510;
+
+/// What a port is attached to.
+#[derive(Debug)]
+pub enum Attach {
+    /// A Linux network interface, by name; needs CAP_NET_RAW.
+    Interface(String),
+    /// A Unix socket (`SOCK_SEQPACKET`) that listens at this path and serves one peer at a time.
+    /// The file is removed when the switch stops.
+    Unix(PathBuf),
+    /// One end of a connected pair of Unix sockets (`SOCK_SEQPACKET`), inherited from the parent
+    /// process under this number and handed over to the switch.
+    Inherited(RawFd),
+    /// The same, within one process.
+    Socket(OwnedFd),
+}
+
+impl fmt::Display for Attach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::os::fd::AsRawFd;
+        match self {
+            Attach::Interface(name) => write!(f, "{name}"),
+            Attach::Unix(path) => write!(f, "unix:{}", path.display()),
+            Attach::Inherited(fd) => write!(f, "fd:{fd}"),
+            Attach::Socket(socket) => write!(f, "fd:{}", socket.as_raw_fd()),
+        }
+    }
+}
+
+/// A port and its attachment as they are written on a command line: `3@veth0`,
+/// `3@unix:/run/p3.sock`, `3@fd:7`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSpec {
+    /// Port number, at most [`MAX_PORT`].
+    pub number: u16,
+    attach: NamedAttach,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NamedAttach {
+    Interface(String),
+    Unix(PathBuf),
+    Inherited(RawFd),
+}
+
+impl PortSpec {
+    /// The port with a wire.
+    pub fn with_wire(self, wire: WireConfig) -> PortConfig {
+        let attach = match self.attach {
+            NamedAttach::Interface(name) => Attach::Interface(name),
+            NamedAttach::Unix(path) => Attach::Unix(path),
+            NamedAttach::Inherited(fd) => Attach::Inherited(fd),
+        };
+        PortConfig {
+            number: self.number,
+            attach,
+            wire,
+        }
+    }
+}
+
+/// Why a [`PortSpec`] is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PortSpecError {
+    /// No `@`.
+    #[error("port `{0}`: expected PORT@INTERFACE, PORT@unix:PATH or PORT@fd:NUMBER")]
+    Syntax(String),
+    /// The part before `@` is no port number.
+    #[error("port `{spec}`: `{number}` is not a port number, expected 0 to {MAX_PORT}")]
+    Number {
+        /// All of it.
+        spec: String,
+        /// The part before `@`.
+        number: String,
+    },
+    /// A name that no interface can have.
+    #[error(
+        "port `{spec}`: `{name}` is not an interface name, expected 1 to 15 characters without `/`"
+    )]
+    Interface {
+        /// All of it.
+        spec: String,
+        /// The part after `@`.
+        name: String,
+    },
+    /// A path that no socket can have.
+    #[error("port `{0}`: expected a path of 1 to 107 bytes after `unix:`")]
+    Path(String),
+    /// A descriptor that cannot be inherited.
+    #[error("port `{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
+    Descriptor(String),
+}
+
+impl FromStr for PortSpec {
+    type Err = PortSpecError;
+
+    fn from_str(spec: &str) -> Result<Self, PortSpecError> {
+        let syntax = || PortSpecError::Syntax(spec.to_owned());
+        let (number, target) = spec.split_once('@').ok_or_else(syntax)?;
+        let number = number
+            .parse()
+            .ok()
+            .filter(|n| *n <= MAX_PORT)
+            .ok_or_else(|| PortSpecError::Number {
+                spec: spec.to_owned(),
+                number: number.to_owned(),
+            })?;
+        let attach = if let Some(path) = target.strip_prefix("unix:") {
+            // sockaddr_un holds 108 bytes with the final zero.
+            if path.is_empty() || path.len() > 107 || path.contains('\0') {
+                return Err(PortSpecError::Path(spec.to_owned()));
+            }
+            NamedAttach::Unix(path.into())
+        } else if let Some(fd) = target.strip_prefix("fd:") {
+            let fd = fd.parse().ok().filter(|fd| *fd > 2);
+            NamedAttach::Inherited(fd.ok_or_else(|| PortSpecError::Descriptor(spec.to_owned()))?)
+        } else {
+            // dev_valid_name() of Linux.
+            let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+            if target.is_empty() || target.len() > 15 || target.contains(refused) {
+                return Err(PortSpecError::Interface {
+                    spec: spec.to_owned(),
+                    name: target.to_owned(),
+                });
+            }
+            NamedAttach::Interface(target.to_owned())
+        };
+        Ok(PortSpec { number, attach })
+    }
+}
+
+/// A port.
+#[derive(Debug)]
+pub struct PortConfig {
+    /// Port number, at most [`MAX_PORT`].
+    pub number: u16,
+    /// What it is attached to.
+    pub attach: Attach,
+    /// Its queue and what is behind it, in the direction out of the switch.
+    pub wire: WireConfig,
+}
+
+/// A program to start with.
+#[derive(Debug, Clone)]
+pub struct ProgramFiles {
+    /// What p4c's BMv2 backend printed.
+    pub json: Vec<u8>,
+    /// Its P4Info in protobuf's text format.
+    pub p4info: String,
+}
+
+/// A switch.
+#[derive(Debug)]
+pub struct SwitchConfig {
+    /// P4Runtime's device id, not 0.
+    pub device_id: u64,
+    /// Where P4Runtime and the port statistics are served; port 0: any free one.
+    pub grpc: SocketAddr,
+    /// The program to run until a controller sets another; without one, frames are counted and
+    /// dropped.
+    pub program: Option<ProgramFiles>,
+    /// The ports.
+    pub ports: Vec<PortConfig>,
+    /// Seed of all that is random. Two switches of one configuration that see the same frames lose
+    /// the same.
+    pub seed: u64,
+    /// Break the port statistics down by a byte of the frame.
+    pub stats_key: Option<StatsKey>,
+    /// Write `PORT_in.pcap` and `PORT_out.pcap` for each port into this folder.
+    pub pcap_dir: Option<PathBuf>,
+    /// What a program may ask of the switch.
+    pub limits: Limits,
+}

@@ -1,0 +1,255 @@
+//! Virtual ports: Unix sockets of type `SOCK_SEQPACKET`, one Ethernet frame a message.
+//!
+//! Two connected sockets of this type take messages until the sender's send buffer is full,
+//! whatever `net.unix.max_dgram_qlen` says (that limit is for sockets that are not each other's
+//! peer), and then say so: a full port is backpressure, never a drop.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::Epoll;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, getsockopt,
+    listen, setsockopt, socket, sockopt,
+};
+
+use super::mmsg::{self, RxBatch};
+use super::{Interest, PortIo, Received};
+use crate::tm::{Departure, Medium};
+
+/// Asked of the kernel for frames sent and not yet read by the peer; it may give less.
+const SEND_BUFFER: usize = 4 * 1024 * 1024;
+/// Peers that may wait for the present one to leave.
+const WAITING_PEERS: i32 = 4;
+
+/// A port on a Unix socket.
+pub(crate) struct SeqpacketPort {
+    listener: Option<Listener>,
+    peer: Option<OwnedFd>,
+    listener_interest: Interest,
+    peer_interest: Interest,
+}
+
+/// The listening socket and its file, which goes with it.
+struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Best effort: somebody else may have removed it already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl SeqpacketPort {
+    /// Listens at `path`. A socket file that nobody listens at any more is replaced.
+    pub(crate) fn listen(path: PathBuf) -> io::Result<Self> {
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
+        let address = UnixAddr::new(&path)?;
+        if let Err(errno) = bind(socket.as_raw_fd(), &address) {
+            if errno != Errno::EADDRINUSE || !is_abandoned(&path, &address) {
+                return Err(errno.into());
+            }
+            fs::remove_file(&path)?;
+            bind(socket.as_raw_fd(), &address)?;
+        }
+        let listener = Listener { socket, path };
+        listen(&listener.socket, Backlog::new(WAITING_PEERS)?)?;
+        Ok(SeqpacketPort {
+            listener: Some(listener),
+            peer: None,
+            listener_interest: Interest::default(),
+            peer_interest: Interest::default(),
+        })
+    }
+
+    /// Takes over the descriptor with this number, inherited from the process that started this
+    /// one.
+    pub(crate) fn inherit(fd: RawFd) -> io::Result<Self> {
+        // Descriptors 0 to 2 belong to the process; a closed one is nobody's.
+        if fd <= 2 {
+            return Err(io::Error::other("expected a descriptor above 2"));
+        }
+        // SAFETY: the call only asks about the number, whatever it stands for.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open, and whoever configures the switch with its number hands
+        // it over: nothing else in this process refers to it.
+        Self::connected_to(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Uses one end of a connected pair.
+    pub(crate) fn connected_to(socket: OwnedFd) -> io::Result<Self> {
+        if getsockopt(&socket, sockopt::SockType)? != SockType::SeqPacket {
+            return Err(io::Error::other(
+                "expected a Unix socket of type SOCK_SEQPACKET",
+            ));
+        }
+        prepare(&socket)?;
+        Ok(SeqpacketPort {
+            listener: None,
+            peer: Some(socket),
+            listener_interest: Interest::default(),
+            peer_interest: Interest::default(),
+        })
+    }
+
+    /// The peer is gone: forget it and look for the next.
+    fn hang_up(&mut self, poller: &Epoll, token: u64) {
+        if let Some(peer) = self.peer.take() {
+            // Closing removes a descriptor from every poller, so a failure here changes nothing.
+            let _ = self.peer_interest.remove(poller, peer.as_fd());
+        }
+        if let Err(error) = self.register(poller, token) {
+            tracing::error!("port {token}: cannot wait for a peer: {error}");
+        }
+    }
+
+    fn accept(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        let fd = accept4(
+            listener.socket.as_raw_fd(),
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+        )?;
+        // SAFETY: accept4 returned a new descriptor, which nothing else owns.
+        let peer = unsafe { OwnedFd::from_raw_fd(fd) };
+        prepare(&peer)?;
+        // One peer at a time: the next one waits in the backlog, and nothing that it sends is lost.
+        self.listener_interest
+            .remove(poller, listener.socket.as_fd())?;
+        self.peer = Some(peer);
+        self.register(poller, token)
+    }
+
+    /// An empty message reads like the end of the connection; only the latter hangs up.
+    fn peer_left(&self) -> bool {
+        let Some(peer) = &self.peer else { return true };
+        let half_closed = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [PollFd::new(peer.as_fd(), half_closed)];
+        let left = half_closed | PollFlags::POLLHUP | PollFlags::POLLERR;
+        poll(&mut fds, PollTimeout::ZERO).is_err()
+            || fds[0]
+                .revents()
+                .is_none_or(|events| events.intersects(left))
+    }
+}
+
+/// Whether the file is a socket that refuses connections: its owner ended without removing it.
+fn is_abandoned(path: &Path, address: &UnixAddr) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    is_socket
+        && socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .is_ok_and(|probe| connect(probe.as_raw_fd(), address) == Err(Errno::ECONNREFUSED))
+}
+
+fn prepare(socket: &OwnedFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?);
+    fcntl(socket, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    setsockopt(socket, sockopt::SndBuf, &SEND_BUFFER)?;
+    Ok(())
+}
+
+impl PortIo for SeqpacketPort {
+    fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
+        if let Some(peer) = &self.peer {
+            return self.peer_interest.add(poller, peer.as_fd(), token);
+        }
+        if let Some(listener) = &self.listener {
+            return self
+                .listener_interest
+                .add(poller, listener.socket.as_fd(), token);
+        }
+        Ok(())
+    }
+
+    fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()> {
+        match &self.peer {
+            Some(peer) => self
+                .peer_interest
+                .set_writable(poller, peer.as_fd(), token, want),
+            None => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, poller: &Epoll, token: u64, batch: &mut RxBatch) -> Received {
+        if self.peer.is_none()
+            && let Err(error) = self.accept(poller, token)
+        {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                tracing::warn!("port {token}: cannot accept a peer: {error}");
+            }
+            return Received::Empty;
+        }
+        let Some(peer) = &self.peer else {
+            return Received::Empty;
+        };
+        match mmsg::recv(peer.as_fd(), batch) {
+            Ok(()) => {
+                // At the end of the connection recvmmsg fills what is left of the batch with empty
+                // messages; the batch after that has nothing else.
+                let frames = (0..batch.len()).rev().find(|&i| batch.message(i).0.end > 0);
+                if frames.is_none_or(|last| last + 1 < batch.len()) && self.peer_left() {
+                    batch.truncate(frames.map_or(0, |last| last + 1));
+                    if frames.is_none() {
+                        self.hang_up(poller, token);
+                    }
+                }
+                Received::Frames
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Received::Frames,
+            Err(error) => {
+                tracing::info!("port {token}: peer lost: {error}");
+                self.hang_up(poller, token);
+                Received::Empty
+            }
+        }
+    }
+
+    fn connected(&self) -> bool {
+        self.peer.is_some()
+    }
+}
+
+impl Medium for SeqpacketPort {
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
+        while reports.len() < frames.len() {
+            let rest = &frames[reports.len()..];
+            let Some(peer) = &self.peer else {
+                reports.extend(rest.iter().map(|_| Departure::NoPeer));
+                return;
+            };
+            match mmsg::send(peer.as_fd(), &[], rest) {
+                Ok(taken) => reports.extend((0..taken).map(|_| Departure::Left)),
+                Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EAGAIN) => return,
+                    Some(Errno::EINTR) => {}
+                    Some(Errno::EMSGSIZE) => reports.push(Departure::Oversize),
+                    // EPIPE and the like: the reading side notices and looks for the next peer.
+                    _ => reports.push(Departure::NoPeer),
+                },
+            }
+        }
+    }
+}

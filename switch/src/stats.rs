@@ -1,0 +1,193 @@
+//! What entered a port, what left it, and where the rest was dropped.
+//!
+//! Every frame and every copy is accounted for:
+//!
+//! ```text
+//! entered = forwarded + ingress_program + no_program + too_long
+//! ordered = left + queue + egress_program + recirculated + wire + no_peer + oversize
+//!           + reconfigured + still queued + in flight
+//! ```
+//!
+//! in packets, for each port and for each statistics key. (In bytes the second line does not hold:
+//! the egress program may change a frame's length.)
+
+use std::ops::AddAssign;
+
+/// Where a frame or a copy is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Place {
+    /// Frames received at the port.
+    Entered,
+    /// Frames that ingress ordered to at least one port; copies by clone do not count.
+    Forwarded,
+    /// Frames that ingress dropped, or that the parser or the engine refused.
+    IngressProgram,
+    /// Frames that came before any program was loaded.
+    NoProgram,
+    /// Frames longer than the switch takes, or with offloads that it cannot finish.
+    TooLong,
+    /// Frames that the kernel dropped before the switch could read them; not part of `Entered`.
+    Overrun,
+    /// Copies ordered to the port.
+    Ordered,
+    /// Frames handed to the medium.
+    Left,
+    /// Copies that did not fit into the queue.
+    Queue,
+    /// Copies that the egress program dropped.
+    EgressProgram,
+    /// Copies that went through ingress again instead; what was ordered there is counted where it
+    /// went.
+    Recirculated,
+    /// Frames lost on the wire.
+    Wire,
+    /// Frames at whose end nobody was attached.
+    NoPeer,
+    /// Frames longer than the medium carries.
+    Oversize,
+    /// Copies queued when another program was committed.
+    Reconfigured,
+}
+
+const PLACES: usize = Place::Reconfigured as usize + 1;
+
+/// Which byte of a frame, under which mask, its statistics are broken down by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatsKey {
+    /// Bytes from the start of the frame as it entered.
+    pub offset: usize,
+    /// Bits of that byte that count.
+    pub mask: u8,
+}
+
+impl StatsKey {
+    /// The key of a frame; none when it ends before the byte.
+    pub fn of(self, frame: &[u8]) -> Key {
+        Key(frame.get(self.offset).map(|byte| byte & self.mask))
+    }
+}
+
+/// The statistics key of a frame and of all its copies, taken when it entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key(Option<u8>);
+
+impl Key {
+    /// A frame without the byte, or statistics without a key.
+    pub const NONE: Key = Key(None);
+}
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, from Ethernet header to payload, without preamble and checksum.
+    pub bytes: u64,
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// All counts of one port.
+#[derive(Debug, Clone)]
+pub struct PortStats {
+    total: [Count; PLACES],
+    by_key: Option<Box<[[Count; PLACES]; 256]>>,
+}
+
+impl PortStats {
+    /// Zeros; `keyed`: also broken down by statistics key.
+    pub fn new(keyed: bool) -> Self {
+        let zeros = [Count::default(); PLACES];
+        PortStats {
+            total: zeros,
+            by_key: keyed.then(|| Box::new([zeros; 256])),
+        }
+    }
+
+    /// Counts one packet.
+    #[inline]
+    pub fn count(&mut self, place: Place, key: Key, bytes: u64) {
+        self.add(place, key, Count { packets: 1, bytes });
+    }
+
+    /// Counts several packets.
+    pub fn add(&mut self, place: Place, key: Key, count: Count) {
+        self.total[place as usize] += count;
+        if let (Some(by_key), Key(Some(key))) = (&mut self.by_key, key) {
+            by_key[usize::from(key)][place as usize] += count;
+        }
+    }
+
+    /// The count at a place.
+    pub fn at(&self, place: Place) -> Count {
+        self.total[place as usize]
+    }
+
+    /// The counts at a place by key, those that are not zero.
+    pub fn by_key(&self, place: Place) -> impl Iterator<Item = (u8, Count)> {
+        self.by_key.iter().flat_map(move |by_key| {
+            (0..=u8::MAX)
+                .map(move |key| (key, by_key[usize::from(key)][place as usize]))
+                .filter(|(_, count)| *count != Count::default())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaks_down_by_key_and_leaves_out_short_frames() {
+        let key = StatsKey {
+            offset: 2,
+            mask: 0x0f,
+        };
+        let mut stats = PortStats::new(true);
+        for frame in [&[0, 0, 0x31][..], &[0, 0, 0x21, 7], &[0, 0, 0x12], &[0, 0]] {
+            stats.count(Place::Entered, key.of(frame), frame.len() as u64);
+        }
+        assert_eq!(
+            stats.at(Place::Entered),
+            Count {
+                packets: 4,
+                bytes: 12
+            }
+        );
+        assert_eq!(
+            stats.by_key(Place::Entered).collect::<Vec<_>>(),
+            [
+                (
+                    1,
+                    Count {
+                        packets: 2,
+                        bytes: 7
+                    }
+                ),
+                (
+                    2,
+                    Count {
+                        packets: 1,
+                        bytes: 3
+                    }
+                )
+            ]
+        );
+        assert_eq!(stats.by_key(Place::Left).count(), 0);
+        let mut plain = PortStats::new(false);
+        plain.count(Place::Left, key.of(&[0, 0, 1]), 3);
+        assert_eq!(
+            (
+                plain.at(Place::Left).packets,
+                plain.by_key(Place::Left).count()
+            ),
+            (1, 0)
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Traffic manager: what lies between ingress and the medium, for one egress port.
+//!
+//! ```text
+//! ordered copy → queue → egress program → wire (rate → loss → delay) → medium
+//! ```
+//!
+//! A copy leaves the queue when the wire is free for it, so the egress program sees the queue as it
+//! is then, and a frame that it shortens occupies the wire for its final length only. Nothing here
+//! reads a clock or a socket: time comes in as nanoseconds, frames go out through [`Medium`].
+//!
+//! Backpressure: a medium that takes no more leaves frames on the delay line; a full delay line
+//! stops the dequeuing; a full queue drops its tail, which is counted. Nothing else is ever lost
+//! silently.
+
+mod loss;
+mod queue;
+mod wire;
+
+pub use loss::{Loss, LossError};
+pub use wire::{WireConfig, WireError};
+
+use queue::Queue;
+pub(crate) use queue::Queued;
+use wire::{Carried, InFlight, Wire};
+
+use crate::stats::{Key, Place, PortStats};
+
+/// Nanoseconds since the switch started.
+pub type Nanos = u64;
+
+/// Frames offered to a medium at once.
+pub(crate) const BATCH: usize = 32;
+/// Copies that one call of [`EgressPort::serve`] takes from the queue, so that no port starves the
+/// others.
+const TURN: usize = 64;
+/// Buffers kept for reuse, and the largest kept.
+const POOLED: usize = 1024;
+const POOLED_BYTES: usize = 16 * 1024;
+
+/// What became of a frame that was offered to a medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// The medium has it.
+    Left,
+    /// Nobody is attached.
+    NoPeer,
+    /// It is longer than the medium carries.
+    Oversize,
+}
+
+/// Where frames go after the wire.
+pub(crate) trait Medium {
+    /// Offers frames in order and reports on each that was taken or lost. Fewer reports than
+    /// frames: the medium takes no more for now and says so itself when that changes.
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>);
+}
+
+/// The egress pipeline as the traffic manager sees it.
+pub(crate) trait EgressProgram<C> {
+    /// Runs a copy that leaves the queue at `now`, with `depth` packets left behind it, and writes
+    /// the frame, if there is one, to `out`.
+    fn run(&mut self, copy: Queued<C>, depth: u32, now: Nanos, out: &mut Vec<u8>) -> Verdict;
+}
+
+/// What the egress program did with a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// There is a frame to send.
+    Send,
+    /// The copy is gone, for the reason that it is counted under.
+    Gone(Place),
+}
+
+/// Buffers of frames, reused.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Vec<Vec<u8>>);
+
+impl Pool {
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if self.0.len() < POOLED && buffer.capacity() <= POOLED_BYTES {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}
+
+/// What a port waits for after it was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// More could be done right now; it was another port's turn.
+    Turn,
+    /// Nothing to do before this moment.
+    Until(Nanos),
+    /// The medium takes no more; other work, if any, comes due at the given moment.
+    Medium(Option<Nanos>),
+    /// Nothing to do until a copy is queued.
+    Copy,
+}
+
+/// Copies and bytes that a port holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Copies in the queue.
+    pub queued_packets: u64,
+    /// Their bytes, as ordered.
+    pub queued_bytes: u64,
+    /// Frames on the wire or waiting for the medium.
+    pub in_flight_packets: u64,
+    /// Their bytes.
+    pub in_flight_bytes: u64,
+}
+
+/// Queue and wire of one egress port.
+#[derive(Debug)]
+pub(crate) struct EgressPort<C> {
+    queue: Queue<C>,
+    wire: Wire,
+    /// The wire had no room when it was last looked at.
+    stalled: bool,
+    reports: Vec<Departure>,
+}
+
+impl<C> EgressPort<C> {
+    /// An idle port. The same seed loses the same frames of the same sequence.
+    pub(crate) fn new(config: &WireConfig, seed: u64) -> Self {
+        EgressPort {
+            queue: Queue::new(config.queue_bytes),
+            wire: Wire::new(config, seed),
+            stalled: false,
+            reports: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// A copy of `len` bytes is ordered to this port.
+    pub(crate) fn order(&mut self, copy: C, len: u32, key: Key, now: Nanos, stats: &mut PortStats) {
+        stats.count(Place::Ordered, key, u64::from(len));
+        if self.queue.push(copy, len, key, now).is_err() {
+            stats.count(Place::Queue, key, u64::from(len));
+        }
+    }
+
+    /// Does all that is due at `now`, within its turn.
+    pub(crate) fn serve(
+        &mut self,
+        now: Nanos,
+        program: &mut impl EgressProgram<C>,
+        medium: &mut impl Medium,
+        stats: &mut PortStats,
+        pool: &mut Pool,
+    ) -> Wait {
+        let mut turn = TURN;
+        loop {
+            let blocked = self.deliver(now, medium, stats, pool);
+            self.transmit(now, program, stats, pool, &mut turn);
+            let newly_due = !blocked && self.wire.next_due().is_some_and(|due| due <= now);
+            if newly_due {
+                continue;
+            }
+            let next_start = self.next_start(now);
+            if turn == 0 && next_start.is_some_and(|at| at <= now) {
+                return Wait::Turn;
+            }
+            if blocked {
+                return Wait::Medium(next_start);
+            }
+            return match (next_start, self.wire.next_due()) {
+                (Some(start), Some(due)) => Wait::Until(start.min(due)),
+                (Some(at), None) | (None, Some(at)) => Wait::Until(at),
+                (None, None) => Wait::Copy,
+            };
+        }
+    }
+
+    /// Empties the queue of copies that no program can run any more, and counts them.
+    pub(crate) fn discard_queue(&mut self, stats: &mut PortStats) {
+        while let Some(item) = self.queue.pop() {
+            stats.count(Place::Reconfigured, item.key, u64::from(item.len));
+        }
+    }
+
+    /// What the port holds now.
+    pub(crate) fn held(&self) -> Held {
+        let (in_flight_packets, in_flight_bytes) = self.wire.under_way();
+        Held {
+            queued_packets: u64::from(self.queue.packets()),
+            queued_bytes: self.queue.bytes(),
+            in_flight_packets,
+            in_flight_bytes,
+        }
+    }
+
+    /// When the queue's head may set out; `None` when there is none or the wire has no room for it.
+    fn next_start(&self, now: Nanos) -> Option<Nanos> {
+        if !self.wire.has_room() {
+            return None;
+        }
+        let queued = self.queue.oldest()?;
+        Some(
+            self.wire
+                .free_at()
+                .max(queued)
+                .max(if self.stalled { now } else { 0 }),
+        )
+    }
+
+    /// Hands over what has crossed the wire. True when the medium took less than that.
+    fn deliver(
+        &mut self,
+        now: Nanos,
+        medium: &mut impl Medium,
+        stats: &mut PortStats,
+        pool: &mut Pool,
+    ) -> bool {
+        loop {
+            let mut offered: [&[u8]; BATCH] = [&[]; BATCH];
+            let mut count = 0;
+            for (slot, flight) in offered.iter_mut().zip(self.wire.arrived(now)) {
+                *slot = &flight.frame;
+                count += 1;
+            }
+            if count == 0 {
+                return false;
+            }
+            self.reports.clear();
+            medium.send(&offered[..count], &mut self.reports);
+            let taken = self.reports.len();
+            for report in self.reports.drain(..) {
+                let Some(InFlight { frame, key, .. }) = self.wire.take() else {
+                    break;
+                };
+                let place = match report {
+                    Departure::Left => Place::Left,
+                    Departure::NoPeer => Place::NoPeer,
+                    Departure::Oversize => Place::Oversize,
+                };
+                stats.count(place, key, frame.len() as u64);
+                pool.give(frame);
+            }
+            if taken < count {
+                return true;
+            }
+        }
+    }
+
+    /// Starts every transmission whose time has come.
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        program: &mut impl EgressProgram<C>,
+        stats: &mut PortStats,
+        pool: &mut Pool,
+        turn: &mut usize,
+    ) {
+        while *turn > 0 {
+            if !self.wire.has_room() {
+                self.stalled = self.queue.oldest().is_some();
+                return;
+            }
+            if self.stalled {
+                // The wire stood idle while it waited: that time is gone.
+                self.wire.not_before(now);
+                self.stalled = false;
+            }
+            // A wake-up that comes late must not cost the link capacity: the frame set out when it
+            // could.
+            let Some(start) = self.next_start(now).filter(|&start| start <= now) else {
+                return;
+            };
+            let Some(item) = self.queue.pop() else { return };
+            *turn -= 1;
+            let (key, len) = (item.key, item.len);
+            let mut frame = pool.take();
+            let verdict = program.run(item, self.queue.packets(), now, &mut frame);
+            if let Verdict::Gone(place) = verdict {
+                stats.count(place, key, u64::from(len));
+                pool.give(frame);
+                continue;
+            }
+            if let Carried::Lost(frame) = self.wire.carry(frame, key, start) {
+                stats.count(Place::Wire, key, frame.len() as u64);
+                pool.give(frame);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,12 @@ pub const VERSION: u8 = 1;
 pub const HEADER_LEN: usize = 52;
 /// Bytes of [`Auth`], which follow the header when its flag is set.
 pub const AUTH_LEN: usize = 16;
+/// Where the byte with version and kind stands in the header.
+pub const KIND_AT: usize = 2;
+/// The bits of that byte that are the kind.
+pub const KIND_MASK: u8 = 0x0f;
+/// Where the slot, 4 bytes, stands in the header.
+pub const SLOT_AT: usize = 32;
 /// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
 /// default: an Ultima packet is known by magic and version, not by its port.
 pub const UDP_PORT: u16 = MAGIC;
@@ -151,8 +157,8 @@ impl Header {
         if u16_at(0) != MAGIC {
             return Err(ParseError::Magic(u16_at(0)));
         }
-        if bytes[2] >> 4 != VERSION {
-            return Err(ParseError::Version(bytes[2] >> 4));
+        if bytes[KIND_AT] >> 4 != VERSION {
+            return Err(ParseError::Version(bytes[KIND_AT] >> 4));
         }
         let auth = if bytes[30] & HostFlags::AUTH != 0 {
             let (auth, payload) = rest
@@ -164,7 +170,8 @@ impl Header {
             None
         };
         let header = Self {
-            kind: Kind::from_bits(bytes[2] & 0xf).ok_or(ParseError::Kind(bytes[2] & 0xf))?,
+            kind: Kind::from_bits(bytes[KIND_AT] & KIND_MASK)
+                .ok_or(ParseError::Kind(bytes[KIND_AT] & KIND_MASK))?,
             switch_flags: SwitchFlags::from_bits(bytes[3]),
             budget: Ticks(u32_at(4)),
             path_queue: Ticks(u32_at(8)),
@@ -178,7 +185,7 @@ impl Header {
             host_flags: HostFlags::from_bits(bytes[30]),
             dtype: Dtype::from_bits(bytes[31] >> 4).ok_or(ParseError::Dtype(bytes[31] >> 4))?,
             incast: bytes[31] & 0xf,
-            slot: u32_at(32),
+            slot: u32_at(SLOT_AT),
             slots: u32_at(36),
             contributions: u16_at(40),
             shared_tc: u16_at(42),
@@ -200,7 +207,7 @@ impl Header {
             0
         };
         buf[0..2].copy_from_slice(&MAGIC.to_be_bytes());
-        buf[2] = (VERSION << 4) | self.kind as u8;
+        buf[KIND_AT] = (VERSION << 4) | self.kind as u8;
         buf[3] = self.switch_flags.to_bits();
         buf[4..8].copy_from_slice(&self.budget.0.to_be_bytes());
         buf[8..12].copy_from_slice(&self.path_queue.0.to_be_bytes());
@@ -213,7 +220,7 @@ impl Header {
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
         buf[30] = self.host_flags.to_bits() | auth;
         buf[31] = ((self.dtype as u8) << 4) | self.incast.min(0xf);
-        buf[32..36].copy_from_slice(&self.slot.to_be_bytes());
+        buf[SLOT_AT..SLOT_AT + 4].copy_from_slice(&self.slot.to_be_bytes());
         buf[36..40].copy_from_slice(&self.slots.to_be_bytes());
         buf[40..42].copy_from_slice(&self.contributions.to_be_bytes());
         buf[42..44].copy_from_slice(&self.shared_tc.to_be_bytes());

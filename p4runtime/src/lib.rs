@@ -4,8 +4,14 @@
 //!   P4Info and `google.rpc.Status`, with client and server stubs
 //!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
+//! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
+//!   and clone sessions, [`batch`] the status of a batch that failed.
 
+pub mod batch;
+pub mod bytestring;
+mod entity;
 mod generated;
+pub mod replication;
 pub mod text;
 
 pub use generated::google::rpc;

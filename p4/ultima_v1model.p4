@@ -47,7 +47,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Routing() routing;
     AddressResolution() arp;
 
-    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version or options, by ingress port
+    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options or a cut frame, by ingress port
     COUNTER(MAX_PORTS) unrouted;    // no route, no neighbor, no protocol of ours, or no time to live left
 
     apply {
@@ -62,8 +62,9 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else if (!hdr.ipv4.isValid()) {
             meta.drop = 1;
             COUNT(unrouted, meta.ingress_port);
-        } else if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5) {
-            // Options would hide a UDP header from admission.
+        } else if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
+                || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length) {
+            // Options would hide a UDP header from admission, and so would the end of a frame that was cut.
             meta.drop = 1;
             COUNT(malformed, meta.ingress_port);
         } else {

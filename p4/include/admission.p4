@@ -37,8 +37,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (!hdr.ultima.isValid() || hdr.ipv4.more_fragments == 1
-                || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH) {
-            // Cut short or to be completed by fragments that no rule can judge.
+                || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH
+                || hdr.ipv4.total_length != IPV4_LENGTH + hdr.udp.length) {
+            // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
             reject();
         } else {
             source.apply();

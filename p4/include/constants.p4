@@ -4,6 +4,9 @@
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
 const bit<8>  PROTOCOL_UDP   = 17;
+// Bytes of an Ethernet header, and of an IPv4 header without options.
+const bit<32> ETHERNET_LENGTH = 14;
+const bit<16> IPV4_LENGTH     = 20;
 
 const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY   = 2;

@@ -108,7 +108,7 @@ pub mod counter {
     pub const DELIVERED: &str = "UltimaEgress.delivery.delivered";
     /// Copies dropped because they would return to their sender.
     pub const OWN_COPY: &str = "UltimaEgress.delivery.own_copy";
-    /// By ingress port: bad IPv4 checksum, version or options.
+    /// By ingress port: bad IPv4 checksum, version, options, or a frame shorter than IPv4 says.
     pub const MALFORMED: &str = "UltimaIngress.malformed";
     /// By ingress port: no route, no neighbor, another protocol, or no time to live left.
     pub const UNROUTED: &str = "UltimaIngress.unrouted";

@@ -3,6 +3,8 @@
 //! - [`v1`], [`config::v1`] and [`rpc`] are generated from `proto/`: the messages of P4Runtime,
 //!   P4Info and `google.rpc.Status`, with client and server stubs
 //!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
+//! - [`names`] finds the objects of a P4Info by name and builds entries from names and values, so
+//!   that no numeric id stands in a controller.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
 //! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
 //!   and clone sessions, [`batch`] the status of a batch that failed.
@@ -11,6 +13,7 @@ pub mod batch;
 pub mod bytestring;
 mod entity;
 mod generated;
+pub mod names;
 pub mod replication;
 pub mod text;
 

@@ -1,0 +1,252 @@
+//! P4Info by name: handles that know ids, widths and sizes, so that a controller writes names.
+//!
+//! [`Names`] indexes a P4Info. Objects are found by their full name (`Ingress.routing.route`) or
+//! their alias (`route`), and build the messages that concern them:
+//!
+//! ```
+//! # use ultima_p4runtime::{config::v1::P4Info, names::Names, text};
+//! # let program = r#"
+//! # tables { preamble { id: 33554433 name: "Ingress.routing.route" alias: "route" }
+//! #   match_fields { id: 1 name: "dst_addr" bitwidth: 32 match_type: LPM }
+//! #   action_refs { id: 16777217 } size: 1024 }
+//! # actions { preamble { id: 16777217 name: "Ingress.routing.forward" alias: "forward" }
+//! #   params { id: 1 name: "port" bitwidth: 9 } }
+//! # counters { preamble { id: 301989889 name: "Ingress.received" alias: "received" }
+//! #   spec { unit: BOTH } size: 512 }"#;
+//! use std::net::Ipv4Addr;
+//!
+//! let p4info: P4Info = text::parse(program)?;
+//! let names = Names::new(p4info)?;
+//!
+//! let route = names
+//!     .table("Ingress.routing.route")?
+//!     .entry()
+//!     .lpm("dst_addr", Ipv4Addr::new(10, 0, 1, 0), 24)?
+//!     .action("forward", &[("port", 7u16.into())])?
+//!     .build()?;
+//! assert_eq!(route.table_id, 33554433);
+//!
+//! let received = names.counter("received")?.cell(3)?;
+//! assert_eq!(received.counter_id, 301989889);
+//!
+//! let error = names.table("rout").unwrap_err();
+//! assert_eq!(error.to_string(), r#"P4Info has no table "rout"; there is "Ingress.routing.route""#);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod array;
+mod catalog;
+mod digest;
+mod entry;
+mod field;
+mod header;
+mod table;
+
+pub use array::{Counter, IndexError, Meter, Register};
+pub use catalog::{Catalog, Existing, NameError};
+pub use digest::Digest;
+pub use entry::{EntryBuilder, EntryError};
+pub use field::{Field, FieldError, FieldList, ReadError};
+pub use header::ControllerHeader;
+pub use table::{Action, ActionScope, MatchField, MatchKind, Table};
+
+use crate::config::v1::P4Info;
+use std::sync::Arc;
+
+/// Why a P4Info contradicts itself. p4c writes none like that.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum P4InfoError {
+    /// Every object has a preamble with an id and a name (§6.1.2).
+    #[error("{kind} number {position} of the P4Info has no id or no name")]
+    Unnamed {
+        /// Kind of object.
+        kind: &'static str,
+        /// Its place among its kind, from 1.
+        position: usize,
+    },
+    /// A name or alias stands for more than one thing of a kind in one place.
+    #[error("the name \"{name}\" stands for more than one {kind}")]
+    RepeatedName {
+        /// Kind of object.
+        kind: &'static str,
+        /// The name or alias.
+        name: String,
+    },
+    /// An id means two things of one kind.
+    #[error("{place}: id {id} stands for two things")]
+    RepeatedId {
+        /// Where ids repeat.
+        place: String,
+        /// The id.
+        id: u32,
+    },
+    /// A width or size is negative.
+    #[error("{place}: {what} is {value}, which is negative")]
+    Negative {
+        /// The object.
+        place: String,
+        /// Which number it is.
+        what: String,
+        /// Its value.
+        value: i64,
+    },
+    /// A table refers to an action that is not there.
+    #[error("{place} refers to an action with id {id}, which the P4Info does not have")]
+    NoAction {
+        /// The table.
+        place: String,
+        /// The action's id.
+        id: u32,
+    },
+    /// A match field says neither a known match type nor the name of another one.
+    #[error("{place}: match field \"{field}\" has no match type")]
+    NoMatchType {
+        /// The table.
+        place: String,
+        /// The field.
+        field: String,
+    },
+    /// A digest has a struct type that the P4Info does not describe.
+    #[error("{place} has type \"{name}\", which the P4Info does not describe")]
+    NoType {
+        /// The digest.
+        place: String,
+        /// The type.
+        name: String,
+    },
+}
+
+/// A P4Info and its objects by name.
+#[derive(Debug, Clone)]
+pub struct Names {
+    p4info: P4Info,
+    /// Match-action tables.
+    pub tables: Catalog<Table>,
+    /// Actions, whichever tables use them.
+    pub actions: Catalog<Arc<Action>>,
+    /// Indirect counters.
+    pub counters: Catalog<Counter>,
+    /// Indirect meters.
+    pub meters: Catalog<Meter>,
+    /// Registers.
+    pub registers: Catalog<Register>,
+    /// Digests.
+    pub digests: Catalog<Digest>,
+    /// Headers of packet-in and packet-out.
+    pub controller_headers: Catalog<ControllerHeader>,
+}
+
+impl Names {
+    /// Indexes a P4Info.
+    ///
+    /// # Errors
+    /// [`P4InfoError`] when the P4Info contradicts itself.
+    pub fn new(p4info: P4Info) -> Result<Self, P4InfoError> {
+        let mut actions = Catalog::new("action");
+        for action in &p4info.actions {
+            actions.add(action.preamble.as_ref(), |id, name| {
+                Action::new(id, name, action).map(Arc::new)
+            })?;
+        }
+        let mut tables = Catalog::new("table");
+        for table in &p4info.tables {
+            tables.add(table.preamble.as_ref(), |id, name| {
+                Table::new(id, name, table, &actions)
+            })?;
+        }
+        let mut counters = Catalog::new("counter");
+        for counter in &p4info.counters {
+            counters.add(counter.preamble.as_ref(), |id, name| {
+                Counter::new(id, name, counter)
+            })?;
+        }
+        let mut meters = Catalog::new("meter");
+        for meter in &p4info.meters {
+            meters.add(meter.preamble.as_ref(), |id, name| {
+                Meter::new(id, name, meter)
+            })?;
+        }
+        let mut registers = Catalog::new("register");
+        for register in &p4info.registers {
+            registers.add(register.preamble.as_ref(), |id, name| {
+                Register::new(id, name, register)
+            })?;
+        }
+        let types = p4info.type_info.clone().unwrap_or_default();
+        let mut digests = Catalog::new("digest");
+        for digest in &p4info.digests {
+            digests.add(digest.preamble.as_ref(), |id, name| {
+                Digest::new(id, name, digest, &types)
+            })?;
+        }
+        let mut controller_headers = Catalog::new("controller header");
+        for header in &p4info.controller_packet_metadata {
+            controller_headers.add(header.preamble.as_ref(), |id, name| {
+                ControllerHeader::new(id, name, header)
+            })?;
+        }
+        Ok(Names {
+            p4info,
+            tables,
+            actions,
+            counters,
+            meters,
+            registers,
+            digests,
+            controller_headers,
+        })
+    }
+
+    /// The P4Info itself, as a target is given it.
+    pub fn p4info(&self) -> &P4Info {
+        &self.p4info
+    }
+
+    /// The table of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn table(&self, name: &str) -> Result<&Table, NameError> {
+        self.tables.get(name)
+    }
+
+    /// The counter of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn counter(&self, name: &str) -> Result<&Counter, NameError> {
+        self.counters.get(name)
+    }
+
+    /// The meter of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn meter(&self, name: &str) -> Result<&Meter, NameError> {
+        self.meters.get(name)
+    }
+
+    /// The register of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn register(&self, name: &str) -> Result<&Register, NameError> {
+        self.registers.get(name)
+    }
+
+    /// The digest of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn digest(&self, name: &str) -> Result<&Digest, NameError> {
+        self.digests.get(name)
+    }
+
+    /// The controller header, `packet_in` or `packet_out`.
+    ///
+    /// # Errors
+    /// [`NameError`] when the program has no such header.
+    pub fn controller_header(&self, name: &str) -> Result<&ControllerHeader, NameError> {
+        self.controller_headers.get(name)
+    }
+}

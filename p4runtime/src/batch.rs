@@ -2,12 +2,26 @@
 //!
 //! Its code is `UNKNOWN`, and its details are a [`rpc::Status`] with one [`v1::Error`] for each
 //! update of the request, in the request's order, those that succeeded included. gRPC carries the
-//! details in the trailer `grpc-status-details-bin`.
+//! details in the trailer `grpc-status-details-bin`, so that a client loses them unless it accepts
+//! trailers of their size: [`header_list_size`].
 
 use crate::{rpc, v1};
 use prost::Message as _;
 use prost_types::Any;
 use tonic::{Code, Status};
+
+/// Bytes of HTTP/2 headers and trailers that a client has to accept to learn how each update of a
+/// failed batch ended; for tonic's `Endpoint::http2_max_header_list_size`, whose default of 16 KiB
+/// holds only a hundred or so.
+///
+/// The specification's rule of thumb (§21.4.1) is 8 KiB and 100 bytes per update. An outcome with
+/// a sentence in it takes more: its type's name, the text, and a third on top for base64.
+pub fn header_list_size(updates: usize) -> u32 {
+    const PER_UPDATE: usize = 512;
+    u32::try_from(updates.saturating_mul(PER_UPDATE))
+        .unwrap_or(u32::MAX)
+        .saturating_add(8 << 10)
+}
 
 /// Outcome of one update that did not fail.
 pub fn success() -> v1::Error {

@@ -18,7 +18,7 @@ impl Layout {
     /// Cuts `len` values among `ranks` owners into slots of `slot_len` values.
     ///
     /// # Panics
-    /// If there are no ranks or slots would be empty.
+    /// If there are no ranks, slots would be empty, or there are 2^48 values.
     pub fn new(len: usize, ranks: u16, slot_len: usize) -> Self {
         assert!(
             ranks > 0 && slot_len > 0,
@@ -47,7 +47,7 @@ impl Layout {
     }
 
     fn boundary(&self, owner: u16) -> usize {
-        (self.len as u128 * u128::from(owner) / u128::from(self.ranks)) as usize
+        (self.len as u64 * u64::from(owner) / u64::from(self.ranks)) as usize
     }
 
     /// Slots of `owner`'s shard.

@@ -8,13 +8,24 @@
 
 mod bits;
 mod codec;
+mod config;
+mod core;
+mod estimator;
 mod hadamard;
 mod layout;
 mod operation;
+mod pacing;
 mod rotation;
 mod seed;
+mod stats;
+mod time;
 
 pub use codec::{Codec, Coding};
+pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
+pub use core::{Core, Destination, Event, StartError, Transmit};
+pub use estimator::{ArrivedMean, Contributions, Estimator};
 pub use layout::Layout;
 pub use operation::OperationId;
 pub use rotation::Rotation;
+pub use stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals};
+pub use time::Time;

@@ -1,0 +1,218 @@
+//! What a rank must know before its first operation.
+
+use std::time::Duration;
+
+use ultima_wire::HEADER_LEN;
+
+use crate::codec::Coding;
+
+/// The longest UDP payload over IPv4.
+const MAX_DATAGRAM: usize = 65_507;
+
+/// A rank's part in a job. All but `rank` is the same on every rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The job's number in its fabric.
+    pub job: u16,
+    /// The job's membership epoch.
+    pub epoch: u16,
+    /// This rank.
+    pub rank: u16,
+    /// Ranks of the job, 2 or more.
+    pub ranks: u16,
+    /// What signs and rotations are drawn from.
+    pub seed: u64,
+    /// Payload of a full packet in bytes, a multiple of 4; with the headers' 94 bytes it must fit the path's MTU.
+    pub slot_bytes: usize,
+    /// How buckets are prepared for loss.
+    pub coding: Coding,
+    /// How aggregates travel.
+    pub gather: Gather,
+    /// t_S: how long after an operation's start an owner waits for contributions before it sends what it has.
+    pub t_s: Duration,
+    /// t_B: how long after its start an operation ends, whatever is missing. The time from t_S on is what the gather has
+    /// to cross the network.
+    pub t_b: Duration,
+    /// The rate limit; none sends as fast as the driver takes it.
+    pub pacing: Option<Pacing>,
+    /// By how many packets of the same source the network may overtake one: only then is a packet counted as lost that a
+    /// later one passed. 0 where the fabric keeps the order.
+    pub reorder: u32,
+    /// What is kept of operations that this rank has not started.
+    pub early: EarlyBounds,
+}
+
+/// How an owner's aggregates reach the other ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// One packet per slot to the job's group; the switch copies it.
+    Multicast,
+    /// One packet per slot and rank.
+    Unicast,
+}
+
+/// A rate limit, over whole frames without preamble, check sequence and gap.
+///
+/// A multicast GATHER counts as often as it has receivers: each receiver's link carries the aggregates of all
+/// owners, so that *N* owners who each multicast at 1/(*N*−1) of the rate fill it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// The rate in bits per second, 1 or more.
+    pub bits_per_second: u64,
+    /// What may leave at once after a pause, in bytes.
+    pub burst: u32,
+}
+
+/// Bounds on what a rank keeps of operations that others started before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlyBounds {
+    /// Operations of which anything is kept.
+    pub operations: usize,
+    /// Bytes of datagrams kept in all; one operation brings about twice its bucket's.
+    pub bytes: usize,
+}
+
+impl Default for EarlyBounds {
+    fn default() -> Self {
+        Self {
+            operations: 8,
+            bytes: 256 << 20,
+        }
+    }
+}
+
+/// Why a configuration cannot work.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Too few ranks for a collective.
+    #[error("a job of {0} ranks has nothing to average; 2 or more are needed")]
+    Ranks(u16),
+    /// This rank is not one of the job's.
+    #[error("rank {rank} is not under the job's {ranks} ranks")]
+    Rank {
+        /// This rank.
+        rank: u16,
+        /// The job's ranks.
+        ranks: u16,
+    },
+    /// Slots that no packet can carry.
+    #[error("slots of {0} bytes: a multiple of 4 from 4 to {max} is needed", max = Config::MAX_SLOT_BYTES)]
+    Slot(usize),
+    /// t_S after t_B.
+    #[error("t_S is {t_s:?}; it must be over zero and under t_B, which is {t_b:?}")]
+    Bounds {
+        /// The flush.
+        t_s: Duration,
+        /// The end.
+        t_b: Duration,
+    },
+    /// A rate of zero.
+    #[error("a pacing rate of 0 bits per second sends nothing; leave pacing out for no limit")]
+    Pacing,
+    /// Blocks too large for the codec's tile.
+    #[error("Hadamard blocks of 2^{0}: at most 2^{max} are possible", max = Coding::MAX_LOG2_BLOCK)]
+    Block(u8),
+}
+
+impl Config {
+    /// The largest slot that fits a UDP datagram over IPv4.
+    pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
+
+    /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at 3/5 of the bound,
+    /// no pacing, a network that keeps the order.
+    pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
+        Self {
+            job,
+            epoch,
+            rank,
+            ranks,
+            seed,
+            slot_bytes: 1408,
+            coding: Coding::default(),
+            gather: Gather::Multicast,
+            t_s: t_b * 3 / 5,
+            t_b,
+            pacing: None,
+            reorder: 0,
+            early: EarlyBounds::default(),
+        }
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ConfigError`] says which value cannot work and what would.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.ranks < 2 {
+            return Err(ConfigError::Ranks(self.ranks));
+        }
+        if self.rank >= self.ranks {
+            return Err(ConfigError::Rank {
+                rank: self.rank,
+                ranks: self.ranks,
+            });
+        }
+        if !(4..=Self::MAX_SLOT_BYTES).contains(&self.slot_bytes)
+            || !self.slot_bytes.is_multiple_of(4)
+        {
+            return Err(ConfigError::Slot(self.slot_bytes));
+        }
+        if self.t_s.is_zero() || self.t_s >= self.t_b {
+            return Err(ConfigError::Bounds {
+                t_s: self.t_s,
+                t_b: self.t_b,
+            });
+        }
+        if self
+            .pacing
+            .is_some_and(|pacing| pacing.bits_per_second == 0)
+        {
+            return Err(ConfigError::Pacing);
+        }
+        match self.coding {
+            Coding::Hadamard { log2_block } if log2_block > Coding::MAX_LOG2_BLOCK => {
+                Err(ConfigError::Block(log2_block))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Values in a full slot.
+    pub fn slot_len(&self) -> usize {
+        self.slot_bytes / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let good = Config::new(1, 1, 0, 4, 7, Duration::from_millis(50));
+        assert_eq!(good.validate(), Ok(()));
+        let refused = |change: fn(&mut Config)| {
+            let mut config = good.clone();
+            change(&mut config);
+            config.validate().unwrap_err().to_string()
+        };
+        assert!(refused(|c| c.ranks = 1).contains("2 or more"));
+        assert!(refused(|c| c.rank = 4).contains("rank 4"));
+        assert!(refused(|c| c.slot_bytes = 1410).contains("multiple of 4"));
+        assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
+        assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
+        assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
+        let nothing = Pacing {
+            bits_per_second: 0,
+            burst: 0,
+        };
+        assert_eq!(
+            Config {
+                pacing: Some(nothing),
+                ..good.clone()
+            }
+            .validate(),
+            Err(ConfigError::Pacing)
+        );
+    }
+}

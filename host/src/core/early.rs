@@ -1,0 +1,194 @@
+//! Packets of operations that this rank has not started.
+
+use ultima_wire::Kind;
+
+use crate::config::EarlyBounds;
+use crate::operation::OperationId;
+use crate::stats::Phases;
+
+/// Datagrams by operation, whole, in the order of their arrival; bounded in operations and bytes.
+pub(super) struct Early {
+    bounds: EarlyBounds,
+    kept: Vec<Kept>,
+    bytes: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+struct Kept {
+    id: OperationId,
+    /// Each datagram after its length, as four bytes.
+    datagrams: Vec<u8>,
+    scatter: u64,
+    gather: u64,
+}
+
+impl Early {
+    pub(super) fn new(bounds: EarlyBounds) -> Self {
+        Self {
+            bounds,
+            kept: Vec::new(),
+            bytes: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Keeps a datagram, or counts it as refused. Where operations are too many the nearest are kept: those furthest
+    /// ahead are the ones a lost or forged rank could fill this with.
+    pub(super) fn keep(
+        &mut self,
+        id: OperationId,
+        kind: Kind,
+        datagram: &[u8],
+        counters: &mut Phases,
+    ) {
+        let size = datagram.len() + 4;
+        let room = self.bytes + size <= self.bounds.bytes;
+        let Some(at) = room.then(|| self.place(id, counters)).flatten() else {
+            count(kind, counters, 1, |phase, n| phase.refused += n);
+            return;
+        };
+        let kept = &mut self.kept[at];
+        kept.datagrams
+            .extend_from_slice(&(datagram.len() as u32).to_le_bytes());
+        kept.datagrams.extend_from_slice(datagram);
+        match kind {
+            Kind::Scatter => kept.scatter += 1,
+            Kind::Gather => kept.gather += 1,
+            _ => {}
+        }
+        self.bytes += size;
+    }
+
+    /// Where operation `id` is kept, made if there is room or by dropping one further ahead.
+    fn place(&mut self, id: OperationId, counters: &mut Phases) -> Option<usize> {
+        if let Some(at) = self.kept.iter().position(|kept| kept.id == id) {
+            return Some(at);
+        }
+        if self.kept.len() >= self.bounds.operations {
+            let (at, furthest) = self
+                .kept
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, kept)| kept.id)?;
+            if furthest.id < id {
+                return None;
+            }
+            let dropped = self.remove(at);
+            counters.scatter.refused += dropped.scatter;
+            counters.gather.refused += dropped.gather;
+            self.recycle(dropped.datagrams);
+        }
+        let datagrams = self.spare.pop().unwrap_or_default();
+        self.kept.push(Kept {
+            id,
+            datagrams,
+            scatter: 0,
+            gather: 0,
+        });
+        Some(self.kept.len() - 1)
+    }
+
+    /// What was kept of operation `id`: read it with [`datagrams`], then give it back with [`Early::recycle`].
+    pub(super) fn take(&mut self, id: OperationId) -> Option<Vec<u8>> {
+        let at = self.kept.iter().position(|kept| kept.id == id)?;
+        Some(self.remove(at).datagrams)
+    }
+
+    /// Drops what `ended` says will never start; its datagrams came late.
+    pub(super) fn drop_if(&mut self, ended: impl Fn(OperationId) -> bool, counters: &mut Phases) {
+        while let Some(at) = self.kept.iter().position(|kept| ended(kept.id)) {
+            let dropped = self.remove(at);
+            counters.scatter.late += dropped.scatter;
+            counters.gather.late += dropped.gather;
+            self.recycle(dropped.datagrams);
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Kept {
+        let kept = self.kept.swap_remove(at);
+        self.bytes -= kept.datagrams.len();
+        kept
+    }
+
+    /// Keeps an allocation for the next operation.
+    pub(super) fn recycle(&mut self, mut datagrams: Vec<u8>) {
+        if self.spare.len() < 2 {
+            datagrams.clear();
+            self.spare.push(datagrams);
+        }
+    }
+}
+
+/// Adds to one phase's counter; FEEDBACK has none.
+pub(super) fn count(
+    kind: Kind,
+    counters: &mut Phases,
+    n: u64,
+    add: impl Fn(&mut crate::stats::PhaseCounters, u64),
+) {
+    match kind {
+        Kind::Scatter => add(&mut counters.scatter, n),
+        Kind::Gather => add(&mut counters.gather, n),
+        _ => {}
+    }
+}
+
+/// The datagrams in what [`Early::take`] returned, in the order of their arrival.
+pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = kept.split_first_chunk::<4>()?;
+        let (datagram, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        kept = rest;
+        Some(datagram)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(step: u32) -> OperationId {
+        OperationId { step, bucket: 0 }
+    }
+
+    fn early(operations: usize, bytes: usize) -> Early {
+        Early::new(EarlyBounds { operations, bytes })
+    }
+
+    #[test]
+    fn datagrams_come_back_in_order() {
+        let (mut early, mut counters) = (early(2, 1000), Phases::default());
+        early.keep(id(1), Kind::Scatter, b"one", &mut counters);
+        early.keep(id(2), Kind::Scatter, b"other", &mut counters);
+        early.keep(id(1), Kind::Gather, b"", &mut counters);
+        let kept = early.take(id(1)).unwrap();
+        assert_eq!(datagrams(&kept).collect::<Vec<_>>(), [&b"one"[..], b""]);
+        assert!(early.take(id(1)).is_none());
+        assert_eq!(counters, Phases::default());
+    }
+
+    #[test]
+    fn bytes_are_bounded() {
+        let (mut early, mut counters) = (early(2, 20), Phases::default());
+        for _ in 0..3 {
+            early.keep(id(1), Kind::Scatter, b"12345", &mut counters);
+        }
+        assert_eq!(counters.scatter.refused, 1);
+        early.take(id(1)).unwrap();
+        early.keep(id(2), Kind::Scatter, b"12345", &mut counters);
+        assert_eq!(counters.scatter.refused, 1);
+    }
+
+    #[test]
+    fn the_nearest_operations_are_kept() {
+        let (mut early, mut counters) = (early(2, 1000), Phases::default());
+        for step in [5, 9, 7, 8] {
+            early.keep(id(step), Kind::Gather, b"x", &mut counters);
+        }
+        assert_eq!(counters.gather.refused, 2);
+        assert!(early.take(id(9)).is_none());
+        early.drop_if(|id| id.step < 7, &mut counters);
+        assert_eq!(counters.gather.late, 1);
+        assert!(early.take(id(7)).is_some());
+    }
+}

@@ -1,0 +1,522 @@
+//! The protocol as a state machine: no I/O, no clock.
+//!
+//! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each UDP payload that came,
+//! [`Core::poll_transmit`] until it returns nothing, [`Core::handle_timeout`] when the time that
+//! [`Core::poll_timeout`] names has come, and takes what ended from [`Core::poll_event`]. The same calls with the same times
+//! give the same packets and the same bits.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | `operation.rs` | one AllReduce: its two phases and its bounds |
+//! | `reduce.rs` | the own shard: contributions by slot, what is known to be gone, when a slot closes |
+//! | `collect.rs` | the others' shards: aggregates that came |
+//! | `outbox.rs` | what is to be sent, in which order |
+//! | `early.rs` | packets that came before the operation started here |
+//! | `members.rs` | who was heard, who is suspected |
+//!
+//! # When something is known to be gone
+//!
+//! A path keeps the order of one source's packets (up to [`Config::reorder`] of them overtaking one), and a source sends
+//! all SCATTER of an operation, then its GATHER, then the next step. So an owner gives a contribution up
+//! - when a later one in the source's [`crate::Rotation`] came,
+//! - when a GATHER or FEEDBACK of the operation came from the source, or anything of a later step;
+//!
+//! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came, or anything of a later
+//! step. Aggregates are sent as slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
+//! that was silent for three operations.
+
+mod collect;
+mod early;
+mod members;
+mod operation;
+mod outbox;
+mod reduce;
+
+use std::collections::VecDeque;
+
+use ultima_wire::frame::FRAME_OVERHEAD;
+use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Ticks};
+
+use crate::codec::Coding;
+use crate::config::{Config, ConfigError};
+use crate::estimator::{ArrivedMean, Estimator};
+use crate::operation::OperationId;
+use crate::pacing::Pacer;
+use crate::stats::{Outcome, Rejection, Totals};
+use crate::time::Time;
+
+use early::Early;
+use members::Members;
+use operation::{Buffers, Operation};
+use outbox::Packet;
+
+/// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
+const FEEDBACK_LEN: usize = 4;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// To one rank.
+    Rank(u16),
+    /// To the job's group: every rank but the sender.
+    Group,
+}
+
+/// A datagram to send, whose bytes are in the buffer given to [`Core::poll_transmit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where it goes.
+    pub to: Destination,
+    /// Its length: an Ultima header and payload.
+    pub len: usize,
+}
+
+/// What a driver is told.
+#[derive(Debug)]
+pub enum Event {
+    /// An operation ended.
+    Done {
+        /// How.
+        outcome: Outcome,
+        /// The averaged bucket as it was encoded, for [`crate::Codec::decode`]. Hand the allocation back as the next
+        /// operation's contributions and nothing is allocated in the steady state.
+        result: Vec<f32>,
+    },
+}
+
+/// Why an operation was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The same id again.
+    #[error("{0} was started before; an operation's id is used once")]
+    Repeated(OperationId),
+    /// An id of a step before the newest one.
+    #[error("{id} is of a step before {newest}, which was started; steps only rise")]
+    Past {
+        /// The refused id.
+        id: OperationId,
+        /// The newest step.
+        newest: u32,
+    },
+    /// The step before is not over.
+    #[error(
+        "{id} cannot start while {under_way} is under way; a step starts when the one before has ended"
+    )]
+    StepUnderWay {
+        /// The refused id.
+        id: OperationId,
+        /// An operation of an earlier step.
+        under_way: OperationId,
+    },
+}
+
+/// One rank's side of a job's AllReduces.
+pub struct Core {
+    config: Config,
+    estimator: Box<dyn Estimator>,
+    /// In the order of their start.
+    operations: VecDeque<Operation>,
+    newest_step: Option<u32>,
+    /// Buckets of the newest step that were started.
+    started_buckets: Vec<u16>,
+    early: Early,
+    members: Members,
+    pacer: Option<Pacer>,
+    packet_number: u32,
+    events: VecDeque<Event>,
+    /// Of operations that are over.
+    totals: Totals,
+    spare_buffers: Vec<Buffers>,
+    spare_values: Vec<Vec<f32>>,
+}
+
+impl Core {
+    /// A core that averages over what arrived ([`ArrivedMean`]).
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration cannot work.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        Self::with_estimator(config, Box::new(ArrivedMean))
+    }
+
+    /// A core with another estimator.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration cannot work.
+    pub fn with_estimator(
+        config: Config,
+        estimator: Box<dyn Estimator>,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            estimator,
+            operations: VecDeque::new(),
+            newest_step: None,
+            started_buckets: Vec::new(),
+            early: Early::new(config.early),
+            members: Members::new(config.ranks),
+            pacer: config.pacing.map(Pacer::new),
+            packet_number: 0,
+            events: VecDeque::new(),
+            totals: Totals::default(),
+            spare_buffers: Vec::new(),
+            spare_values: Vec::new(),
+            config,
+        })
+    }
+
+    /// This rank's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The longest datagram that [`Core::poll_transmit`] writes.
+    pub fn max_datagram(&self) -> usize {
+        HEADER_LEN + self.config.slot_bytes.max(FEEDBACK_LEN)
+    }
+
+    /// Starts operation `id` with this rank's encoded bucket, which is as long on every rank.
+    ///
+    /// # Errors
+    /// [`StartError`]: the id was used, or the step before is not over.
+    pub fn start(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        contributions: Vec<f32>,
+    ) -> Result<(), StartError> {
+        self.handle_timeout(now);
+        self.enter_step(id)?;
+        let buffers = self.spare_buffers.pop().unwrap_or_default();
+        let result = self.spare_values.pop().unwrap_or_default();
+        let mut operation = Operation::new(&self.config, id, contributions, result, buffers, now);
+        for rank in self
+            .others()
+            .filter(|&rank| self.members.is_suspected(rank))
+        {
+            operation.give_up(rank);
+        }
+        self.operations.push_back(operation);
+        if let Some(kept) = self.early.take(id) {
+            for (header, payload) in early::datagrams(&kept).filter_map(|d| Header::parse(d).ok()) {
+                self.deliver(&header, payload);
+            }
+            self.early.recycle(kept);
+        }
+        for rank in self
+            .others()
+            .filter(|&rank| self.members.is_past(rank, id.step))
+        {
+            for operation in self.operations.iter_mut().filter(|o| o.id == id) {
+                operation.give_up(rank);
+            }
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Checks that `id` may start, and leaves the steps before it behind.
+    fn enter_step(&mut self, id: OperationId) -> Result<(), StartError> {
+        if let Some(newest) = self.newest_step.filter(|&newest| id.step < newest) {
+            return Err(StartError::Past { id, newest });
+        }
+        if self.newest_step == Some(id.step) {
+            if self.started_buckets.contains(&id.bucket) {
+                return Err(StartError::Repeated(id));
+            }
+        } else {
+            if let Some(operation) = self.operations.iter().find(|o| o.is_waiting()) {
+                return Err(StartError::StepUnderWay {
+                    id,
+                    under_way: operation.id,
+                });
+            }
+            self.newest_step = Some(id.step);
+            self.started_buckets.clear();
+            self.early
+                .drop_if(|early| early.step < id.step, &mut self.totals.phases);
+            for operation in &mut self.operations {
+                operation.outbox_mut().stop_repeating();
+            }
+        }
+        self.started_buckets.push(id.bucket);
+        Ok(())
+    }
+
+    /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and ignored.
+    pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+        self.handle_timeout(now);
+        let (header, payload) = match self.admit(datagram) {
+            Ok(admitted) => admitted,
+            Err(reason) => return self.totals.rejected.count(reason),
+        };
+        let id = operation_of(&header);
+        self.members.heard(header.source, id.step);
+        for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
+            operation.source_is_past(header.source);
+        }
+        let may_start = match self.newest_step {
+            None => true,
+            Some(newest) if id.step == newest => !self.started_buckets.contains(&id.bucket),
+            Some(newest) => id.step > newest,
+        };
+        if may_start {
+            self.early
+                .keep(id, header.kind, datagram, &mut self.totals.phases);
+        } else {
+            self.deliver(&header, payload);
+        }
+        self.settle(now);
+    }
+
+    /// Checks what doesn't depend on the operation.
+    fn admit<'a>(&self, datagram: &'a [u8]) -> Result<(Header, &'a [u8]), Rejection> {
+        let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
+        let Config {
+            job,
+            epoch,
+            rank,
+            ranks,
+            ..
+        } = self.config;
+        if header.job != job {
+            return Err(Rejection::Job);
+        }
+        if header.epoch != epoch {
+            return Err(Rejection::Epoch);
+        }
+        if header.source >= ranks {
+            return Err(Rejection::Source);
+        }
+        if header.source == rank {
+            return Err(Rejection::Own);
+        }
+        let (owner, longest) = match header.kind {
+            Kind::Scatter => (rank, self.config.slot_bytes),
+            Kind::Gather => (header.source, self.config.slot_bytes),
+            Kind::Feedback => (header.source, FEEDBACK_LEN),
+            _ => return Err(Rejection::Kind),
+        };
+        if header.owner != owner {
+            return Err(Rejection::Owner);
+        }
+        if payload.len() > longest || header.kind == Kind::Feedback && payload.len() < longest {
+            return Err(Rejection::Length);
+        }
+        Ok((header, payload))
+    }
+
+    /// Gives a packet to its operation, which was started.
+    fn deliver(&mut self, header: &Header, payload: &[u8]) {
+        let id = operation_of(header);
+        if header.kind == Kind::Feedback {
+            self.totals.feedback_received += 1;
+        }
+        let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
+            early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
+                phase.late += n
+            });
+            return;
+        };
+        if let Err(reason) = operation.receive(&self.config, header, payload) {
+            self.totals.rejected.count(reason);
+        }
+    }
+
+    /// Writes the next datagram to send to the front of `buf`, which has room for [`Core::max_datagram`]; none if there is nothing to
+    /// send now.
+    ///
+    /// # Panics
+    /// If `buf` is too short.
+    pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        self.handle_timeout(now);
+        if self
+            .pacer
+            .as_ref()
+            .is_some_and(|pacer| pacer.ready_at() > now)
+        {
+            return None;
+        }
+        for operation in &mut self.operations {
+            let (id, deadline) = (operation.id, operation.deadline);
+            let layout = operation.layout;
+            let Some((packet, values)) = operation.transmit(now) else {
+                continue;
+            };
+            let remaining = Ticks::from(deadline.since(now));
+            let header = Header {
+                budget: remaining,
+                packet_number: self.packet_number,
+                step: id.step,
+                bucket: id.bucket,
+                host_flags: HostFlags {
+                    last: packet.last,
+                    hadamard: !values.is_empty() && self.config.coding != Coding::Identity,
+                },
+                dtype: if values.is_empty() {
+                    Dtype::None
+                } else {
+                    Dtype::F32
+                },
+                slot: packet.slot,
+                slots: layout.slots(packet.owner),
+                contributions: packet.contributions,
+                sent_at: Ticks::from_clock_ns(now.as_nanos()),
+                ..Header::new(
+                    packet.kind,
+                    self.config.job,
+                    self.config.epoch,
+                    self.config.rank,
+                    packet.owner,
+                )
+            };
+            let start = header.emit(buf);
+            let len = start
+                + if packet.kind == Kind::Feedback {
+                    buf[start..start + FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
+                    FEEDBACK_LEN
+                } else {
+                    write_values(values, &mut buf[start..])
+                };
+            return Some(self.sent(now, &packet, len));
+        }
+        self.retire(now);
+        None
+    }
+
+    fn sent(&mut self, now: Time, packet: &Packet, len: usize) -> Transmit {
+        self.packet_number = self.packet_number.wrapping_add(1);
+        if let Some(pacer) = &mut self.pacer {
+            let receivers = match packet.to {
+                Destination::Rank(_) => 1,
+                Destination::Group => u64::from(self.config.ranks - 1),
+            };
+            pacer.spend(now, receivers * (FRAME_OVERHEAD + len) as u64);
+        }
+        if packet.kind == Kind::Feedback {
+            self.totals.feedback_sent += 1;
+        }
+        Transmit { to: packet.to, len }
+    }
+
+    /// When [`Core::handle_timeout`] has something to do; none while no operation is under way.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.operations.iter().map(Operation::due).min()
+    }
+
+    /// When [`Core::poll_transmit`], having returned nothing, may have something again without a datagram or an operation:
+    /// pacing or a repeated notice.
+    pub fn poll_transmit_at(&self) -> Option<Time> {
+        let paced = self.pacer.as_ref().map_or(Time::ZERO, Pacer::ready_at);
+        let ready = self
+            .operations
+            .iter()
+            .filter_map(|o| o.outbox().ready_at(Time::ZERO))
+            .min()?;
+        Some(ready.max(paced))
+    }
+
+    /// Applies the bounds that `now` is past. Early and repeated calls do nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return;
+        }
+        for at in 0..self.operations.len() {
+            let operation = &mut self.operations[at];
+            if now >= operation.deadline {
+                operation.outbox_mut().abandon(now);
+                self.end(at, now, true);
+            } else if operation.due() <= now {
+                operation.flush(now, self.estimator.as_mut());
+            }
+        }
+        self.settle(now);
+        self.retire(now);
+    }
+
+    /// The next thing to tell the caller.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What happened so far, operations under way included.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.totals;
+        for operation in &self.operations {
+            totals.phases += *operation.counters();
+        }
+        totals
+    }
+
+    /// Ends what is under way and counts what was kept for operations that were never started; nothing more is sent.
+    pub fn shut_down(&mut self, now: Time) {
+        for at in 0..self.operations.len() {
+            self.operations[at].outbox_mut().abandon(now);
+            self.end(at, now, true);
+        }
+        self.retire(now);
+        self.early.drop_if(|_| true, &mut self.totals.phases);
+    }
+
+    /// Closes what nothing is awaited for any more.
+    fn settle(&mut self, now: Time) {
+        for at in 0..self.operations.len() {
+            if self.operations[at].settle(now, self.estimator.as_mut()) {
+                self.end(at, now, false);
+            }
+        }
+    }
+
+    fn end(&mut self, at: usize, now: Time, by_deadline: bool) {
+        let rank = self.config.rank;
+        let Some((outcome, result, buffers)) = self.operations[at].end(rank, now, by_deadline)
+        else {
+            return;
+        };
+        self.members.operation_ended();
+        self.totals.operations += 1;
+        self.spare_buffers.push(buffers);
+        self.events.push_back(Event::Done { outcome, result });
+    }
+
+    /// Forgets operations that are over, but for what they counted and their memory.
+    fn retire(&mut self, now: Time) {
+        while let Some(at) = self.operations.iter().position(|o| o.is_over(now)) {
+            let Some(operation) = self.operations.remove(at) else {
+                return;
+            };
+            let (counters, values) = operation.into_remains();
+            self.totals.phases += counters;
+            self.spare_values.push(values);
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = u16> + use<> {
+        let rank = self.config.rank;
+        (0..self.config.ranks).filter(move |&other| other != rank)
+    }
+}
+
+fn operation_of(header: &Header) -> OperationId {
+    OperationId {
+        step: header.step,
+        bucket: header.bucket,
+    }
+}
+
+/// Writes values as the wire has them, little-endian; returns the bytes written.
+fn write_values(values: &[f32], buf: &mut [u8]) -> usize {
+    let (chunks, _) = buf.as_chunks_mut::<4>();
+    for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
+        *chunk = value.to_le_bytes();
+    }
+    values.len() * 4
+}
+
+/// Reads as many values as `values` takes.
+fn read_values(payload: &[u8], values: &mut [f32]) {
+    let (chunks, _) = payload.as_chunks::<4>();
+    for (value, chunk) in values.iter_mut().zip(chunks) {
+        *value = f32::from_le_bytes(*chunk);
+    }
+}

@@ -1,0 +1,287 @@
+//! One AllReduce at one rank: both phases, from its start until its last packet is sent.
+
+use std::time::Duration;
+
+use ultima_wire::{Dtype, Header, Kind};
+
+use crate::codec::Coding;
+use crate::config::Config;
+use crate::estimator::Estimator;
+use crate::layout::Layout;
+use crate::operation::OperationId;
+use crate::rotation::Rotation;
+use crate::stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection};
+use crate::time::Time;
+
+use super::collect::Collect;
+use super::early::count;
+use super::outbox::{Outbox, Packet};
+use super::reduce::{Reduce, Verdict};
+
+/// An operation that was started and has not sent its last packet.
+pub(super) struct Operation {
+    pub(super) id: OperationId,
+    pub(super) layout: Layout,
+    started: Time,
+    flush_at: Time,
+    flushed: bool,
+    pub(super) deadline: Time,
+    /// What this rank sends: its contributions, and in its own shard, slot by slot as they close, the aggregates.
+    own: Vec<f32>,
+    outbox: Outbox,
+    /// None once the operation ended; what it still sends is in `own`.
+    waiting: Option<Waiting>,
+}
+
+/// What an operation needs until it ends.
+struct Waiting {
+    reduce: Reduce,
+    collect: Collect,
+    result: Vec<f32>,
+    shard_duration: Option<Duration>,
+}
+
+/// The phases' memory, which goes from one operation to the next.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) reduce: Reduce,
+    pub(super) collect: Collect,
+}
+
+impl Operation {
+    pub(super) fn new(
+        config: &Config,
+        id: OperationId,
+        own: Vec<f32>,
+        mut result: Vec<f32>,
+        mut buffers: Buffers,
+        now: Time,
+    ) -> Self {
+        let layout = Layout::new(own.len(), config.ranks, config.slot_len());
+        let who = (config.rank, config.ranks);
+        let rotation = |source| Rotation::new(config.seed, id, source);
+        buffers.reduce.reset(&layout, who, config.reorder, rotation);
+        buffers.collect.reset(&layout, who, config.reorder);
+        result.resize(own.len(), 0.0);
+        Self {
+            id,
+            layout,
+            started: now,
+            flush_at: now + config.t_s,
+            flushed: false,
+            deadline: now + config.t_b,
+            outbox: Outbox::new(config, &layout, id, now),
+            own,
+            waiting: Some(Waiting {
+                reduce: buffers.reduce,
+                collect: buffers.collect,
+                result,
+                shard_duration: None,
+            }),
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    pub(super) fn counters(&self) -> &Phases {
+        self.outbox.counters()
+    }
+
+    /// Checks a packet against the bucket's cut and gives it to its phase. Nothing changes where it is refused.
+    pub(super) fn receive(
+        &mut self,
+        config: &Config,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Rejection> {
+        let Some(waiting) = &mut self.waiting else {
+            count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
+                phase.late += n
+            });
+            return Ok(());
+        };
+        let source = header.source;
+        if header.kind != Kind::Feedback {
+            check(config, &self.layout, header, payload)?;
+        }
+        let verdict = match header.kind {
+            Kind::Scatter => waiting
+                .reduce
+                .contribute(&self.layout, source, header.slot, payload),
+            Kind::Gather => {
+                waiting.reduce.sent_after(source);
+                let Waiting {
+                    collect, result, ..
+                } = waiting;
+                collect.store(&self.layout, source, header.slot, payload, result)
+            }
+            _ => {
+                waiting.reduce.sent_after(source);
+                if header.host_flags.last {
+                    waiting.collect.sent_after(source);
+                }
+                return Ok(());
+            }
+        };
+        count(
+            header.kind,
+            self.outbox.counters_mut(),
+            1,
+            |phase: &mut PhaseCounters, n| match verdict {
+                Verdict::InTime => phase.in_time += n,
+                Verdict::Late => phase.late += n,
+                Verdict::Duplicate => phase.duplicates += n,
+            },
+        );
+        Ok(())
+    }
+
+    /// A packet of a later step came from `source`: it has sent all of this operation.
+    pub(super) fn source_is_past(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.sent_after(source);
+            waiting.collect.sent_after(source);
+        }
+    }
+
+    /// `source` is not waited for.
+    pub(super) fn give_up(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.give_up(source);
+            waiting.collect.give_up(source);
+        }
+    }
+
+    /// Closes what nothing is awaited for; true when that was the last thing to wait for.
+    pub(super) fn settle(&mut self, now: Time, estimator: &mut dyn Estimator) -> bool {
+        let Some(Waiting {
+            reduce,
+            collect,
+            result,
+            shard_duration,
+        }) = &mut self.waiting
+        else {
+            return false;
+        };
+        let outbox = &mut self.outbox;
+        reduce.close_ready(&self.layout, &mut self.own, result, estimator, |c| {
+            outbox.push(c)
+        });
+        if reduce.open() > 0 {
+            return false;
+        }
+        shard_duration.get_or_insert(now.since(self.started));
+        collect.awaited() == 0
+    }
+
+    /// t_S passed: closes this rank's shard with what it has.
+    pub(super) fn flush(&mut self, now: Time, estimator: &mut dyn Estimator) {
+        self.flushed = true;
+        if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
+            let outbox = &mut self.outbox;
+            outbox.stop_scatter(now);
+            reduce.flush(&self.layout, &mut self.own, result, estimator, |c| {
+                outbox.push(c)
+            });
+        }
+    }
+
+    /// Ends the operation; `by_deadline` tells whether t_B did. None if it had ended. What closed may still be sent, unless
+    /// the outbox was told to abandon it.
+    pub(super) fn end(
+        &mut self,
+        rank: u16,
+        now: Time,
+        by_deadline: bool,
+    ) -> Option<(Outcome, Vec<f32>, Buffers)> {
+        let Waiting {
+            reduce,
+            collect,
+            mut result,
+            shard_duration,
+        } = self.waiting.take()?;
+        let (missed_aggregates, missed_values) =
+            collect.zero_missing(&self.layout, rank, &mut result);
+        self.outbox.stop_scatter(now);
+        let duration = now.since(self.started);
+        let closed_by = match (by_deadline, missed_aggregates) {
+            (true, _) => ClosedBy::Deadline,
+            (false, 0) => reduce.closed_by(),
+            (false, _) => reduce.closed_by().max(ClosedBy::KnownLoss),
+        };
+        let outcome = Outcome {
+            id: self.id,
+            closed_by,
+            shard_closed_by: reduce.closed_by(),
+            duration,
+            shard_duration: shard_duration.unwrap_or(duration),
+            contributions: reduce.histogram().to_vec(),
+            missed_aggregates,
+            missed_values,
+            phases: *self.outbox.counters(),
+        };
+        Some((outcome, result, Buffers { reduce, collect }))
+    }
+
+    /// When [`Operation::flush`] or the end is due.
+    pub(super) fn due(&self) -> Time {
+        if self.is_waiting() && !self.flushed {
+            self.flush_at
+        } else {
+            self.deadline
+        }
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub(super) fn outbox_mut(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// The next packet and its values.
+    pub(super) fn transmit(&mut self, now: Time) -> Option<(Packet, &[f32])> {
+        let packet = self.outbox.next(&self.layout, now)?;
+        let values = match packet.kind {
+            Kind::Feedback => &[],
+            _ => &self.own[self.layout.slot(packet.owner, packet.slot)],
+        };
+        Some((packet, values))
+    }
+
+    /// Whether there is nothing left to wait for and to send.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        self.waiting.is_none() && self.outbox.ready_at(now).is_none()
+    }
+
+    /// What is left of an operation that is over: its counters, and the memory of its contributions.
+    pub(super) fn into_remains(self) -> (Phases, Vec<f32>) {
+        (*self.outbox.counters(), self.own)
+    }
+}
+
+/// Whether a SCATTER or GATHER fits this rank's cut of the bucket.
+fn check(
+    config: &Config,
+    layout: &Layout,
+    header: &Header,
+    payload: &[u8],
+) -> Result<(), Rejection> {
+    let slots = layout.slots(header.owner);
+    if header.slots != slots || header.slot >= slots {
+        return Err(Rejection::Slot);
+    }
+    if header.dtype != Dtype::F32 {
+        return Err(Rejection::Dtype);
+    }
+    if header.host_flags.hadamard != (config.coding != Coding::Identity) {
+        return Err(Rejection::Coding);
+    }
+    if payload.len() != layout.slot(header.owner, header.slot).len() * Dtype::F32.size() {
+        return Err(Rejection::Length);
+    }
+    Ok(())
+}

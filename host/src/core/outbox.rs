@@ -1,0 +1,281 @@
+//! What this rank still has to send of one operation.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ultima_wire::Kind;
+
+use crate::config::{Config, Gather};
+use crate::layout::Layout;
+use crate::operation::OperationId;
+use crate::rotation::{Rotation, Tour};
+use crate::stats::Phases;
+use crate::time::Time;
+
+use super::Destination;
+use super::reduce::Closed;
+
+/// How often a notice is sent, so that its loss doesn't hide what it says.
+const NOTICE_COPIES: u8 = 3;
+/// A notice's copies are t_B divided by this apart.
+const NOTICE_SPACING: u32 = 16;
+
+/// A packet's header, as far as the operation decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) kind: Kind,
+    pub(super) owner: u16,
+    pub(super) slot: u32,
+    pub(super) contributions: u16,
+    pub(super) last: bool,
+    pub(super) to: Destination,
+}
+
+/// SCATTER first, then GATHER as slots close; after each of the two a notice (FEEDBACK) that its last packet is out.
+///
+/// That order is part of the protocol: from a GATHER or a notice a receiver knows that what it has not of the sender's SCATTER is
+/// lost. The first notice is for owners that could otherwise wait for each other: where every slot lacks a lost
+/// contribution no GATHER would tell so. It is not repeated once a GATHER is out, which says the same.
+pub(super) struct Outbox {
+    rank: u16,
+    ranks: u16,
+    gather_to: Gather,
+    notice_spacing: Duration,
+    notice_copies: u8,
+    rotation: Rotation,
+    tour: Tour,
+    /// SCATTER packets not sent.
+    scatter: u64,
+    /// Slots that closed and were not sent to all.
+    gather: VecDeque<Closed>,
+    /// Slots of this rank's shard not sent to all, closed or not.
+    gather_slots: u32,
+    own_slots: u32,
+    /// Whom the first of `gather` goes to next.
+    gather_turn: Turn,
+    notice: Option<Notice>,
+    counters: Phases,
+}
+
+struct Notice {
+    /// The last GATHER is out, not only the last SCATTER.
+    gather: bool,
+    copies: u8,
+    due: Time,
+    turn: Turn,
+}
+
+/// Where a packet goes that every other rank gets: the group at once, or one rank after the other, starting behind the
+/// sender.
+#[derive(Clone, Copy, Default)]
+struct Turn {
+    passed: u16,
+}
+
+impl Turn {
+    /// The next destination, and whether it is the last one, after which the turn begins anew.
+    fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> (Destination, bool) {
+        if gather == Gather::Multicast {
+            return (Destination::Group, true);
+        }
+        self.passed += 1;
+        let receiver = (u32::from(rank) + u32::from(self.passed)) % u32::from(ranks);
+        let done = self.passed == ranks - 1;
+        if done {
+            self.passed = 0;
+        }
+        (Destination::Rank(receiver as u16), done)
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(config: &Config, layout: &Layout, id: OperationId, now: Time) -> Self {
+        let Config { rank, ranks, .. } = *config;
+        let own_slots = layout.slots(rank);
+        let scatter = (0..ranks)
+            .filter(|&owner| owner != rank)
+            .map(|owner| u64::from(layout.slots(owner)))
+            .sum();
+        let mut counters = Phases::default();
+        counters.scatter.slots = scatter;
+        counters.gather.slots = match config.gather {
+            Gather::Multicast => u64::from(own_slots),
+            Gather::Unicast => u64::from(own_slots) * u64::from(ranks - 1),
+        };
+        let mut outbox = Self {
+            rank,
+            ranks,
+            gather_to: config.gather,
+            notice_spacing: config.t_b / NOTICE_SPACING,
+            notice_copies: NOTICE_COPIES,
+            rotation: Rotation::new(config.seed, id, rank),
+            tour: Tour::START,
+            scatter,
+            gather: VecDeque::new(),
+            gather_slots: own_slots,
+            own_slots,
+            gather_turn: Turn::default(),
+            notice: None,
+            counters,
+        };
+        if scatter == 0 {
+            outbox.notify(false, now);
+        }
+        outbox
+    }
+
+    /// Packets so far.
+    pub(super) fn counters(&self) -> &Phases {
+        &self.counters
+    }
+
+    pub(super) fn counters_mut(&mut self) -> &mut Phases {
+        &mut self.counters
+    }
+
+    /// A slot's aggregate is ready.
+    pub(super) fn push(&mut self, closed: Closed) {
+        self.gather.push_back(closed);
+    }
+
+    /// Whether SCATTER or GATHER could be sent now.
+    pub(super) fn has_data(&self) -> bool {
+        self.scatter > 0 || !self.gather.is_empty()
+    }
+
+    /// When [`Outbox::next`] will have something, if nothing else happens.
+    pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
+        if self.has_data() {
+            return Some(now);
+        }
+        self.notice.as_ref().map(|notice| notice.due)
+    }
+
+    /// The next packet to send, counted as sent.
+    pub(super) fn next(&mut self, layout: &Layout, now: Time) -> Option<Packet> {
+        if self.scatter > 0 {
+            return self.next_scatter(layout, now);
+        }
+        if !self.gather.is_empty() {
+            return self.next_gather(now);
+        }
+        self.next_notice(now)
+    }
+
+    fn next_scatter(&mut self, layout: &Layout, now: Time) -> Option<Packet> {
+        let (owner, position) = self.tour.next(self.rank, self.ranks, |o| layout.slots(o))?;
+        let slots = layout.slots(owner);
+        self.counters.scatter.sent += 1;
+        self.counters.scatter.copies += 1;
+        self.scatter -= 1;
+        if self.scatter == 0 {
+            self.notify(false, now);
+        }
+        Some(Packet {
+            kind: Kind::Scatter,
+            owner,
+            slot: self.rotation.slot(position, slots),
+            contributions: 1,
+            last: is_last(position, slots),
+            to: Destination::Rank(owner),
+        })
+    }
+
+    fn next_gather(&mut self, now: Time) -> Option<Packet> {
+        let &Closed {
+            slot,
+            contributions,
+        } = self.gather.front()?;
+        let last = is_last(self.own_slots - self.gather_slots, self.own_slots);
+        let (to, sent_to_all) = self.gather_turn.next(self.gather_to, self.rank, self.ranks);
+        self.counters.gather.sent += 1;
+        self.counters.gather.copies += match to {
+            Destination::Group => u64::from(self.ranks - 1),
+            Destination::Rank(_) => 1,
+        };
+        if sent_to_all {
+            self.gather.pop_front();
+            self.gather_slots -= 1;
+            self.notice = None;
+            if self.gather_slots == 0 {
+                self.notify(true, now);
+            }
+        }
+        Some(Packet {
+            kind: Kind::Gather,
+            owner: self.rank,
+            slot,
+            contributions,
+            last,
+            to,
+        })
+    }
+
+    fn next_notice(&mut self, now: Time) -> Option<Packet> {
+        let notice = self.notice.as_mut().filter(|notice| notice.due <= now)?;
+        let gather = notice.gather;
+        let (to, sent_to_all) = notice.turn.next(self.gather_to, self.rank, self.ranks);
+        if sent_to_all {
+            notice.copies -= 1;
+            notice.due = now + self.notice_spacing;
+            if notice.copies == 0 {
+                self.notice = None;
+            }
+        }
+        Some(Packet {
+            kind: Kind::Feedback,
+            owner: self.rank,
+            slot: if gather { self.own_slots } else { 0 },
+            contributions: 0,
+            last: gather,
+            to,
+        })
+    }
+
+    fn notify(&mut self, gather: bool, now: Time) {
+        self.notice = Some(Notice {
+            gather,
+            copies: self.notice_copies,
+            due: now,
+            turn: Turn::default(),
+        });
+    }
+
+    /// t_S passed or the operation ended: contributions not sent by now would be late everywhere.
+    pub(super) fn stop_scatter(&mut self, now: Time) {
+        if self.scatter > 0 {
+            self.counters.scatter.never_sent += std::mem::take(&mut self.scatter);
+            self.notify(false, now);
+        }
+    }
+
+    /// Packets of a later step follow, which say what notices repeat.
+    pub(super) fn stop_repeating(&mut self) {
+        self.notice_copies = 1;
+        match &mut self.notice {
+            Some(notice) if notice.copies < NOTICE_COPIES => self.notice = None,
+            Some(notice) => notice.copies = 1,
+            None => {}
+        }
+    }
+
+    /// t_B passed: nobody waits for anything any more.
+    pub(super) fn abandon(&mut self, now: Time) {
+        self.stop_scatter(now);
+        let receivers = match self.gather_to {
+            Gather::Multicast => 1,
+            Gather::Unicast => u64::from(self.ranks - 1),
+        };
+        self.counters.gather.never_sent +=
+            u64::from(self.gather_slots) * receivers - u64::from(self.gather_turn.passed);
+        self.gather_turn = Turn::default();
+        self.gather_slots = 0;
+        self.gather.clear();
+        self.notice = None;
+    }
+}
+
+/// Whether `position` of `count` is in the last hundredth, which is marked LAST (OptiReduce §3.2.1, early timeout).
+fn is_last(position: u32, count: u32) -> bool {
+    position >= count - count.div_ceil(100)
+}

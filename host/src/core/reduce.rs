@@ -1,0 +1,257 @@
+//! The shard that this rank owns: contributions come in, slots close.
+
+use std::ops::Range;
+
+use crate::bits::Bits;
+use crate::estimator::{Contributions, Estimator, Others};
+use crate::layout::Layout;
+use crate::rotation::Rotation;
+use crate::stats::ClosedBy;
+
+/// What became of a packet that is well-formed and ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    InTime,
+    Late,
+    Duplicate,
+}
+
+/// Contributions by slot and source, and what is still awaited.
+///
+/// A source sends its slots in its rotation's order, so that an arrival shows that what came before it and is not here
+/// is lost. Of each source one position says up to where that is settled.
+#[derive(Default)]
+pub(super) struct Reduce {
+    rank: u16,
+    ranks: u16,
+    /// Packets of one source that may overtake each other.
+    reorder: u32,
+    shard: Range<usize>,
+    slots: u32,
+    /// The others' values, one shard after the other by rank.
+    values: Vec<f32>,
+    /// By slot and rank.
+    arrived: Bits,
+    /// By slot: sources whose contribution is neither in nor known to be gone.
+    awaited: Vec<u16>,
+    closed: Bits,
+    open: u32,
+    sources: Vec<Source>,
+    /// Slots that nothing more is awaited for.
+    ready: Vec<u32>,
+    closed_by: ClosedBy,
+    /// By number of contributions: slots closed with as many.
+    histogram: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Source {
+    rotation: Rotation,
+    /// Every position before this one is in or known to be gone.
+    settled: u32,
+    /// Packets heard that were sent after the last of this shard's.
+    sent_after: u32,
+}
+
+/// A slot that closed.
+pub(super) struct Closed {
+    pub(super) slot: u32,
+    pub(super) contributions: u16,
+}
+
+impl Reduce {
+    /// Prepares for an operation; `rotation` gives each source's. Allocates only for the largest operation so far.
+    pub(super) fn reset(
+        &mut self,
+        layout: &Layout,
+        (rank, ranks): (u16, u16),
+        reorder: u32,
+        rotation: impl Fn(u16) -> Rotation,
+    ) {
+        let slots = layout.slots(rank);
+        let others = usize::from(ranks - 1);
+        self.rank = rank;
+        self.ranks = ranks;
+        self.reorder = reorder;
+        self.shard = layout.shard(rank);
+        self.slots = slots;
+        self.values.resize(self.shard.len() * others, 0.0);
+        self.arrived.reset(slots as usize * usize::from(ranks));
+        self.awaited.clear();
+        self.awaited.resize(slots as usize, ranks - 1);
+        self.closed.reset(slots as usize);
+        self.open = slots;
+        self.sources.clear();
+        self.sources.extend((0..ranks).map(|rank| Source {
+            rotation: rotation(rank),
+            settled: 0,
+            sent_after: 0,
+        }));
+        self.ready.clear();
+        self.closed_by = ClosedBy::Complete;
+        self.histogram.clear();
+        self.histogram.resize(usize::from(ranks) + 1, 0);
+    }
+
+    /// Slots that have not closed.
+    pub(super) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// The worst of what closed a slot so far.
+    pub(super) fn closed_by(&self) -> ClosedBy {
+        self.closed_by
+    }
+
+    /// Slots by number of contributions.
+    pub(super) fn histogram(&self) -> &[u32] {
+        &self.histogram
+    }
+
+    /// A contribution of `source` to `slot` came; its length has been checked.
+    pub(super) fn contribute(
+        &mut self,
+        layout: &Layout,
+        source: u16,
+        slot: u32,
+        payload: &[u8],
+    ) -> Verdict {
+        let bit = self.bit(slot, source);
+        if self.arrived.contains(bit) {
+            return Verdict::Duplicate;
+        }
+        let Source {
+            rotation, settled, ..
+        } = self.sources[usize::from(source)];
+        let position = rotation.position(slot, self.slots);
+        let verdict = if self.closed.contains(slot as usize) {
+            Verdict::Late
+        } else {
+            self.arrived.insert(bit);
+            let range = layout.slot(self.rank, slot);
+            let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
+            super::read_values(payload, &mut self.values[start..start + range.len()]);
+            if position >= settled {
+                self.settle_one(slot);
+            }
+            Verdict::InTime
+        };
+        self.settle_before(source, position.saturating_sub(self.reorder));
+        verdict
+    }
+
+    /// A packet of `source` came that it sent after its last contribution to this shard.
+    pub(super) fn sent_after(&mut self, source: u16) {
+        let source_state = &mut self.sources[usize::from(source)];
+        source_state.sent_after = source_state.sent_after.saturating_add(1);
+        if source_state.sent_after > self.reorder {
+            self.settle_before(source, self.slots);
+        }
+    }
+
+    /// Nothing of `source` is awaited any more; what comes nevertheless counts while its slot is open.
+    pub(super) fn give_up(&mut self, source: u16) {
+        self.settle_before(source, self.slots);
+    }
+
+    /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over this rank's own
+    /// contribution in `own`, from where they are sent.
+    pub(super) fn close_ready(
+        &mut self,
+        layout: &Layout,
+        own: &mut [f32],
+        result: &mut [f32],
+        estimator: &mut dyn Estimator,
+        mut closed: impl FnMut(Closed),
+    ) {
+        while let Some(slot) = self.ready.pop() {
+            closed(self.close(layout, slot, own, result, estimator, ClosedBy::KnownLoss));
+        }
+    }
+
+    /// Closes every open slot with what it has, because t_S passed.
+    pub(super) fn flush(
+        &mut self,
+        layout: &Layout,
+        own: &mut [f32],
+        result: &mut [f32],
+        estimator: &mut dyn Estimator,
+        mut closed: impl FnMut(Closed),
+    ) {
+        for slot in 0..self.slots {
+            if !self.closed.contains(slot as usize) {
+                closed(self.close(layout, slot, own, result, estimator, ClosedBy::Flush));
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        layout: &Layout,
+        slot: u32,
+        own: &mut [f32],
+        result: &mut [f32],
+        estimator: &mut dyn Estimator,
+        incomplete: ClosedBy,
+    ) -> Closed {
+        let range = layout.slot(self.rank, slot);
+        let arrived = |source| self.arrived.contains(self.bit(slot, source));
+        let contributions = Contributions {
+            own: &own[range.clone()],
+            rank: self.rank,
+            ranks: self.ranks,
+            others: Others {
+                values: &self.values,
+                shard_len: self.shard.len(),
+                start: range.start - self.shard.start,
+                arrived: &arrived,
+            },
+        };
+        let count = contributions.arrived().count() as u16;
+        let mean = &mut result[range.clone()];
+        estimator.estimate(&contributions, mean);
+        own[range].copy_from_slice(mean);
+
+        self.closed.insert(slot as usize);
+        self.open -= 1;
+        self.histogram[usize::from(count)] += 1;
+        if count < self.ranks {
+            self.closed_by = self.closed_by.max(incomplete);
+        }
+        Closed {
+            slot,
+            contributions: count,
+        }
+    }
+
+    /// Counts every position of `source` before `end` that is not in as gone.
+    fn settle_before(&mut self, source: u16, end: u32) {
+        let Source {
+            rotation, settled, ..
+        } = self.sources[usize::from(source)];
+        for position in settled..end {
+            let slot = rotation.slot(position, self.slots);
+            if !self.arrived.contains(self.bit(slot, source)) {
+                self.settle_one(slot);
+            }
+        }
+        self.sources[usize::from(source)].settled = settled.max(end);
+    }
+
+    fn settle_one(&mut self, slot: u32) {
+        let awaited = &mut self.awaited[slot as usize];
+        *awaited -= 1;
+        if *awaited == 0 && !self.closed.contains(slot as usize) {
+            self.ready.push(slot);
+        }
+    }
+
+    fn bit(&self, slot: u32, source: u16) -> usize {
+        slot as usize * usize::from(self.ranks) + usize::from(source)
+    }
+
+    /// The place of a source's values among the others'.
+    fn index(&self, source: u16) -> usize {
+        usize::from(source - u16::from(source > self.rank))
+    }
+}

@@ -1,0 +1,178 @@
+//! What happened: in one operation, and over a run.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use crate::operation::OperationId;
+
+/// What ended a wait. The later ones are the worse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClosedBy {
+    /// Everything that this rank waited for came.
+    #[default]
+    Complete,
+    /// Everything came or was known to be gone.
+    KnownLoss,
+    /// t_S: an owner sent what it had.
+    Flush,
+    /// t_B: the operation's end.
+    Deadline,
+}
+
+/// One phase's packets at one rank.
+///
+/// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of the phase that this
+/// rank received as its own is counted once, as in time, late, duplicate or refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseCounters {
+    /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for each slot of its
+    /// own shard (with unicast, one for each slot and receiver).
+    pub slots: u64,
+    /// Packets handed to the driver.
+    pub sent: u64,
+    /// Receivers of what was sent: with multicast every packet counts as often as it has receivers.
+    pub copies: u64,
+    /// Packets that were still owed when a bound passed.
+    pub never_sent: u64,
+    /// Datagrams received that counted.
+    pub in_time: u64,
+    /// Datagrams received after their slot had closed or their operation had ended.
+    pub late: u64,
+    /// Datagrams received again.
+    pub duplicates: u64,
+    /// Datagrams for an operation not yet started here that the bounds left no room for.
+    pub refused: u64,
+}
+
+impl AddAssign for PhaseCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.slots += other.slots;
+        self.sent += other.sent;
+        self.copies += other.copies;
+        self.never_sent += other.never_sent;
+        self.in_time += other.in_time;
+        self.late += other.late;
+        self.duplicates += other.duplicates;
+        self.refused += other.refused;
+    }
+}
+
+/// Both phases of the collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Contributions on the way to the owners.
+    pub scatter: PhaseCounters,
+    /// Aggregates on the way to everyone.
+    pub gather: PhaseCounters,
+}
+
+impl AddAssign for Phases {
+    fn add_assign(&mut self, other: Self) {
+        self.scatter += other.scatter;
+        self.gather += other.gather;
+    }
+}
+
+/// How one operation ended at this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Which one.
+    pub id: OperationId,
+    /// What ended it: [`ClosedBy::Deadline`] if t_B did, else the worst of what closed a slot of this rank's shard and of
+    /// whether an aggregate was lost.
+    pub closed_by: ClosedBy,
+    /// What closed this rank's own shard: the worst over its slots.
+    pub shard_closed_by: ClosedBy,
+    /// From the start to the end.
+    pub duration: Duration,
+    /// From the start until the last slot of this rank's shard had closed.
+    pub shard_duration: Duration,
+    /// Slots of this rank's shard by how many contributions they average: element *m* counts those with *m*, from 0 to the
+    /// number of ranks.
+    pub contributions: Vec<u32>,
+    /// Slots of the others' shards for which zero was taken.
+    pub missed_aggregates: u32,
+    /// Values for which zero was taken.
+    pub missed_values: usize,
+    /// Packets until now; what is sent or arrives later counts in [`Totals`] only.
+    pub phases: Phases,
+}
+
+/// Why a datagram was ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rejection {
+    /// Not a version 1 header.
+    Malformed,
+    /// A kind that the collective doesn't use.
+    Kind,
+    /// Another job's.
+    Job,
+    /// Another membership epoch's.
+    Epoch,
+    /// From a rank that the job hasn't.
+    Source,
+    /// This rank's own packet came back.
+    Own,
+    /// A SCATTER for another owner, or a GATHER or FEEDBACK of a shard that its source doesn't own.
+    Owner,
+    /// A slot that the shard hasn't, or another number of slots.
+    Slot,
+    /// Not the element type of this job.
+    Dtype,
+    /// A transformed payload where plain ones are expected, or the reverse.
+    Coding,
+    /// A payload of the wrong length.
+    Length,
+}
+
+impl Rejection {
+    /// Every reason.
+    pub const ALL: [Rejection; 11] = [
+        Rejection::Malformed,
+        Rejection::Kind,
+        Rejection::Job,
+        Rejection::Epoch,
+        Rejection::Source,
+        Rejection::Own,
+        Rejection::Owner,
+        Rejection::Slot,
+        Rejection::Dtype,
+        Rejection::Coding,
+        Rejection::Length,
+    ];
+}
+
+/// Ignored datagrams by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rejections([u64; Rejection::ALL.len()]);
+
+impl Rejections {
+    pub(crate) fn count(&mut self, reason: Rejection) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// Datagrams ignored for `reason`.
+    pub fn of(&self, reason: Rejection) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Datagrams ignored for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// What happened over a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations that ended.
+    pub operations: u64,
+    /// Packets of the two phases, those of operations under way included.
+    pub phases: Phases,
+    /// FEEDBACK packets sent.
+    pub feedback_sent: u64,
+    /// FEEDBACK packets received.
+    pub feedback_received: u64,
+    /// Datagrams ignored.
+    pub rejected: Rejections,
+}

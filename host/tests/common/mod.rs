@@ -1,0 +1,393 @@
+//! A network in virtual time around protocol cores, and helpers to check what they compute.
+#![allow(dead_code)] // every test file uses its own part
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use ultima_host::{
+    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Gather, OperationId, Outcome, Time,
+};
+use ultima_wire::{Header, Kind};
+
+/// What the network does to one copy of a packet: the extra delays of its deliveries; none is a loss.
+pub type Fate = Vec<Duration>;
+
+/// Decides a copy's fate from its header and its receiver.
+pub type Faults = Box<dyn FnMut(&Header, u16) -> Fate>;
+
+/// No loss, no extra delay.
+pub fn perfect() -> Faults {
+    Box::new(|_, _| vec![Duration::ZERO])
+}
+
+/// Loses each copy of the data packets with probability `p`.
+pub fn lossy(p: f64, seed: u64) -> Faults {
+    let mut random = Random::new(seed);
+    Box::new(move |_, _| {
+        if random.chance(p) {
+            vec![]
+        } else {
+            vec![Duration::ZERO]
+        }
+    })
+}
+
+/// Random numbers for tests.
+pub struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// Uniform in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub fn chance(&mut self, p: f64) -> bool {
+        self.unit() < p
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0.next_u64() % n
+    }
+
+    /// A gradient-like bucket: mostly small, some large, signs mixed.
+    pub fn bucket(&mut self, len: usize) -> Vec<f32> {
+        (0..len)
+            .map(|_| {
+                let sum: f64 = (0..4).map(|_| self.unit() - 0.5).sum();
+                sum as f32
+            })
+            .collect()
+    }
+}
+
+struct Flight {
+    at: Time,
+    number: u64,
+    to: u16,
+    datagram: Rc<[u8]>,
+}
+
+impl PartialEq for Flight {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Flight {}
+impl PartialOrd for Flight {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Flight {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Copies of the data packets that the network carried, after the sender's own is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    pub copies: u64,
+    pub dropped: u64,
+    pub duplicated: u64,
+}
+
+/// Cores that reach each other over paths of one delay each; a path keeps the order unless `faults` delays copies
+/// and `fifo` is off.
+pub struct Network {
+    pub cores: Vec<Core>,
+    pub now: Time,
+    pub delay: Duration,
+    pub fifo: bool,
+    pub faults: Faults,
+    pub scatter: Carried,
+    pub gather: Carried,
+    in_flight: BinaryHeap<Reverse<Flight>>,
+    /// When the last packet of a path arrives, by source and receiver.
+    last_arrival: Vec<Vec<Time>>,
+    flights: u64,
+    buf: Vec<u8>,
+}
+
+/// One rank's end of an operation.
+#[derive(Clone, Debug)]
+pub struct Done {
+    pub outcome: Outcome,
+    pub encoded: Vec<f32>,
+    pub at: Time,
+}
+
+pub fn config(ranks: u16) -> Config {
+    Config::new(7, 1, 0, ranks, 42, Duration::from_millis(20))
+}
+
+impl Network {
+    /// One core per rank of `config`.
+    pub fn new(config: &Config) -> Self {
+        let cores: Vec<Core> = (0..config.ranks)
+            .map(|rank| {
+                Core::new(Config {
+                    rank,
+                    ..config.clone()
+                })
+                .expect("a good configuration")
+            })
+            .collect();
+        let ranks = cores.len();
+        Self {
+            buf: vec![0; cores[0].max_datagram()],
+            cores,
+            now: Time::ZERO,
+            delay: Duration::from_micros(50),
+            fifo: true,
+            faults: perfect(),
+            scatter: Carried::default(),
+            gather: Carried::default(),
+            in_flight: BinaryHeap::new(),
+            last_arrival: vec![vec![Time::ZERO; ranks]; ranks],
+            flights: 0,
+        }
+    }
+
+    pub fn ranks(&self) -> u16 {
+        self.cores.len() as u16
+    }
+
+    /// Runs one operation on encoded buckets; rank *i* starts `starts[i]` from now, or never.
+    pub fn run(
+        &mut self,
+        id: OperationId,
+        encoded: Vec<Vec<f32>>,
+        starts: &[Option<Duration>],
+    ) -> Vec<Option<Done>> {
+        let begin = self.now;
+        let mut waiting: Vec<(Time, u16, Vec<f32>)> = starts
+            .iter()
+            .zip(encoded)
+            .enumerate()
+            .filter_map(|(rank, (start, bucket))| Some((begin + (*start)?, rank as u16, bucket)))
+            .collect();
+        waiting.sort_by_key(|(at, rank, _)| Reverse((*at, *rank)));
+        let mut left = waiting.len();
+        let mut done: Vec<Option<Done>> = starts.iter().map(|_| None).collect();
+        while left > 0 {
+            let start = waiting.last().map(|w| w.0);
+            let next = self
+                .next_time()
+                .into_iter()
+                .chain(start)
+                .min()
+                .expect("something happens");
+            self.now = self.now.max(next);
+            while waiting.last().is_some_and(|w| w.0 <= self.now) {
+                let (_, rank, bucket) = waiting.pop().expect("there is one");
+                self.cores[usize::from(rank)]
+                    .start(self.now, id, bucket)
+                    .expect("starts");
+                left -= self.events(rank, &mut done);
+                self.transmit(rank);
+            }
+            self.step(|network, rank| left -= network.events(rank, &mut done));
+        }
+        done
+    }
+
+    /// Lets what is in flight arrive and every notice be sent.
+    pub fn settle(&mut self) {
+        while let Some(next) = self.next_time() {
+            self.now = self.now.max(next);
+            self.step(|network, rank| {
+                assert!(network.cores[usize::from(rank)].poll_event().is_none());
+            });
+        }
+    }
+
+    /// Gives `datagram` to `rank` now.
+    pub fn inject(&mut self, rank: u16, datagram: &[u8]) {
+        self.cores[usize::from(rank)].handle_datagram(self.now, datagram);
+    }
+
+    fn events(&mut self, rank: u16, done: &mut [Option<Done>]) -> usize {
+        let mut count = 0;
+        while let Some(Event::Done { outcome, result }) = self.cores[usize::from(rank)].poll_event()
+        {
+            count += 1;
+            done[usize::from(rank)] = Some(Done {
+                outcome,
+                encoded: result,
+                at: self.now,
+            });
+        }
+        count
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        let arrival = self.in_flight.peek().map(|Reverse(flight)| flight.at);
+        let timers = self
+            .cores
+            .iter()
+            .flat_map(|core| [core.poll_timeout(), core.poll_transmit_at()])
+            .flatten();
+        timers.chain(arrival).min()
+    }
+
+    fn step(&mut self, mut after: impl FnMut(&mut Self, u16)) {
+        let now = self.now;
+        while self
+            .in_flight
+            .peek()
+            .is_some_and(|Reverse(flight)| flight.at <= now)
+        {
+            let Reverse(flight) = self.in_flight.pop().expect("there is one");
+            self.cores[usize::from(flight.to)].handle_datagram(now, &flight.datagram);
+            after(self, flight.to);
+            self.transmit(flight.to);
+        }
+        for rank in 0..self.ranks() {
+            let core = &mut self.cores[usize::from(rank)];
+            let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
+            if due(core.poll_timeout()) || due(core.poll_transmit_at()) {
+                core.handle_timeout(now);
+                after(self, rank);
+                self.transmit(rank);
+            }
+        }
+    }
+
+    fn transmit(&mut self, rank: u16) {
+        while let Some(transmit) =
+            self.cores[usize::from(rank)].poll_transmit(self.now, &mut self.buf)
+        {
+            let datagram: Rc<[u8]> = self.buf[..transmit.len].into();
+            let (header, _) = Header::parse(&datagram).expect("cores send headers");
+            match transmit.to {
+                Destination::Rank(to) => self.carry(&header, rank, to, &datagram),
+                Destination::Group => {
+                    for to in (0..self.ranks()).filter(|&to| to != rank) {
+                        self.carry(&header, rank, to, &datagram);
+                    }
+                }
+            }
+        }
+    }
+
+    fn carry(&mut self, header: &Header, from: u16, to: u16, datagram: &Rc<[u8]>) {
+        let fate = (self.faults)(header, to);
+        let carried = match header.kind {
+            Kind::Scatter => Some(&mut self.scatter),
+            Kind::Gather => Some(&mut self.gather),
+            _ => None,
+        };
+        if let Some(carried) = carried {
+            carried.copies += 1;
+            carried.dropped += u64::from(fate.is_empty());
+            carried.duplicated += fate.len().saturating_sub(1) as u64;
+        }
+        for extra in fate {
+            let last = &mut self.last_arrival[usize::from(from)][usize::from(to)];
+            let mut at = self.now + self.delay + extra;
+            if self.fifo {
+                at = at.max(*last);
+                *last = at;
+            }
+            self.flights += 1;
+            self.in_flight.push(Reverse(Flight {
+                at,
+                number: self.flights,
+                to,
+                datagram: datagram.clone(),
+            }));
+        }
+    }
+
+    /// Encodes, reduces and decodes one bucket per rank, all started at once.
+    pub fn allreduce(&mut self, id: OperationId, buckets: &[Vec<f32>]) -> Vec<(Outcome, Vec<f32>)> {
+        let config = self.cores[0].config();
+        let mut codec = Codec::new(config.coding, config.seed);
+        let encoded = buckets
+            .iter()
+            .map(|bucket| {
+                let mut encoded = Vec::new();
+                codec.encode(id, bucket, &mut encoded);
+                encoded
+            })
+            .collect();
+        let starts = vec![Some(Duration::ZERO); buckets.len()];
+        self.run(id, encoded, &starts)
+            .into_iter()
+            .map(|done| {
+                let done = done.expect("every rank started");
+                let mut bucket = vec![0.0; buckets[0].len()];
+                codec.decode(id, &done.encoded, &mut bucket);
+                (done.outcome, bucket)
+            })
+            .collect()
+    }
+
+    /// Checks, for a network that has settled, that every packet is accounted for at senders and receivers.
+    pub fn check_accounts(&mut self) {
+        let now = self.now;
+        let mut sum = ultima_host::Phases::default();
+        for core in &mut self.cores {
+            core.shut_down(now);
+            let phases = core.totals().phases;
+            for phase in [phases.scatter, phases.gather] {
+                assert_eq!(phase.slots, phase.sent + phase.never_sent, "{phase:?}");
+            }
+            sum += phases;
+        }
+        for (phase, carried) in [(sum.scatter, self.scatter), (sum.gather, self.gather)] {
+            assert_eq!(phase.copies, carried.copies);
+            assert_eq!(
+                phase.in_time + phase.late + phase.duplicates + phase.refused,
+                carried.copies - carried.dropped + carried.duplicated,
+                "{phase:?} {carried:?}"
+            );
+        }
+    }
+}
+
+/// The exact mean, and the largest magnitude that went into any sum, for bounds on rounding.
+pub fn exact_mean(buckets: &[Vec<f32>]) -> Vec<f64> {
+    (0..buckets[0].len())
+        .map(|at| {
+            buckets
+                .iter()
+                .map(|bucket| f64::from(bucket[at]))
+                .sum::<f64>()
+                / buckets.len() as f64
+        })
+        .collect()
+}
+
+/// ‖a − b‖² / ‖b‖².
+pub fn relative_error(a: &[f32], b: &[f64]) -> f64 {
+    let square = |x: f64| x * x;
+    let error: f64 = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| square(f64::from(*a) - b))
+        .sum();
+    let norm: f64 = b.iter().map(|b| square(*b)).sum();
+    if norm == 0.0 { error } else { error / norm }
+}
+
+pub const ID: OperationId = OperationId { step: 1, bucket: 0 };
+
+pub const CODINGS: [Coding; 2] = [Coding::Identity, Coding::Hadamard { log2_block: 12 }];
+pub const GATHERS: [Gather; 2] = [Gather::Multicast, Gather::Unicast];
+
+/// Whether every operation ended as `closed_by`.
+pub fn all_closed_by(results: &[(Outcome, Vec<f32>)], closed_by: ClosedBy) -> bool {
+    results
+        .iter()
+        .all(|(outcome, _)| outcome.closed_by == closed_by)
+}

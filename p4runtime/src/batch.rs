@@ -14,8 +14,9 @@ use tonic::{Code, Status};
 /// failed batch ended; for tonic's `Endpoint::http2_max_header_list_size`, whose default of 16 KiB
 /// holds only a hundred or so.
 ///
-/// The specification's rule of thumb (§21.4.1) is 8 KiB and 100 bytes per update. An outcome with
-/// a sentence in it takes more: its type's name, the text, and a third on top for base64.
+/// The specification's rule of thumb (appendix, "gRPC Metadata Maximum Size") is 8 KiB and 100
+/// bytes per update. An outcome with a sentence in it takes more: its type's name, the text, and a
+/// third on top for base64.
 pub fn header_list_size(updates: usize) -> u32 {
     const PER_UPDATE: usize = 512;
     u32::try_from(updates.saturating_mul(PER_UPDATE))

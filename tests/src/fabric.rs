@@ -1,0 +1,153 @@
+//! The fabrics that tests build: what is linked to what, as a value and as the controller's YAML.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use pnet::util::MacAddr;
+
+/// A host's place in [`Fabric::hosts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostId(pub usize);
+
+/// A host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its name in the fabric.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its IPv4 address.
+    pub ip: Ipv4Addr,
+    /// How many ranks of one job it has room for.
+    pub ranks: u16,
+    /// Which of the fabric's switches it is linked to.
+    pub switch: usize,
+    /// The port there.
+    pub port: u16,
+}
+
+/// Switches, hosts and links.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    /// How many switches.
+    pub switches: usize,
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// Links between switches, each end a switch and its port.
+    pub trunks: Vec<[(usize, u16); 2]>,
+}
+
+impl Fabric {
+    /// One switch and four hosts, at its ports 1 to 4; the first has room for two ranks of a job.
+    pub fn star() -> Self {
+        Self {
+            switches: 1,
+            hosts: vec![
+                host(1, 2, 0, 1),
+                host(2, 1, 0, 2),
+                host(3, 1, 0, 3),
+                host(4, 1, 0, 4),
+            ],
+            trunks: vec![],
+        }
+    }
+
+    /// Two switches with a trunk between them and two hosts on each; the first on each has room for two ranks.
+    pub fn pair() -> Self {
+        Self {
+            switches: 2,
+            hosts: vec![
+                host(1, 2, 0, 1),
+                host(2, 1, 0, 2),
+                host(3, 2, 1, 1),
+                host(4, 1, 1, 2),
+            ],
+            trunks: vec![[(0, 9), (1, 9)]],
+        }
+    }
+
+    /// One host.
+    pub fn host(&self, id: HostId) -> &Host {
+        &self.hosts[id.0]
+    }
+
+    /// All hosts' ids.
+    pub fn host_ids(&self) -> impl Iterator<Item = HostId> + use<> {
+        (0..self.hosts.len()).map(HostId)
+    }
+
+    /// Switches on the way from one host to another. Fabrics here have at most two.
+    pub fn hops(&self, from: HostId, to: HostId) -> u8 {
+        if self.host(from).switch == self.host(to).switch {
+            1
+        } else {
+            2
+        }
+    }
+
+    /// The fabric as the controller reads it, the switches' P4Runtime servers listening at `grpc`.
+    pub fn yaml(&self, grpc: &[SocketAddr]) -> String {
+        let mut yaml = String::from("switches:\n");
+        for (switch, grpc) in grpc.iter().enumerate() {
+            let (name, id) = (switch_name(switch), device_id(switch));
+            line(
+                &mut yaml,
+                &format!("name: {name}, target: v1model, grpc: \"{grpc}\", device_id: {id}"),
+            );
+        }
+        yaml += "hosts:\n";
+        for Host {
+            name,
+            mac,
+            ip,
+            ranks,
+            ..
+        } in &self.hosts
+        {
+            line(
+                &mut yaml,
+                &format!("name: {name}, mac: \"{mac}\", ip: {ip}, ranks: {ranks}"),
+            );
+        }
+        yaml += "links:\n";
+        for Host {
+            name, switch, port, ..
+        } in &self.hosts
+        {
+            line(
+                &mut yaml,
+                &format!("ends: [{name}, {}/{port}]", switch_name(*switch)),
+            );
+        }
+        for [(one, at), (other, port)] in &self.trunks {
+            let (one, other) = (switch_name(*one), switch_name(*other));
+            line(&mut yaml, &format!("ends: [{one}/{at}, {other}/{port}]"));
+        }
+        yaml
+    }
+}
+
+/// The name of a fabric's switch.
+pub fn switch_name(switch: usize) -> String {
+    format!("s{}", switch + 1)
+}
+
+/// P4Runtime's device id of a fabric's switch.
+pub fn device_id(switch: usize) -> u64 {
+    switch as u64 + 1
+}
+
+fn host(number: u8, ranks: u16, switch: usize, port: u16) -> Host {
+    Host {
+        name: format!("h{number}"),
+        mac: MacAddr::new(2, 0, 0, 0, 0, number),
+        ip: Ipv4Addr::new(10, 0, 0, number),
+        ranks,
+        switch,
+        port,
+    }
+}
+
+fn line(yaml: &mut String, entry: &str) {
+    writeln!(yaml, "  - {{ {entry} }}").expect("a String takes all");
+}

@@ -1,0 +1,142 @@
+//! UDP over IPv4 over Ethernet; Ultima packets are such datagrams.
+
+use std::net::SocketAddrV4;
+
+use pnet::packet::ip::IpNextHeaderProtocols;
+use pnet::packet::ipv4::Ipv4Flags;
+use pnet::packet::udp::{self, MutableUdpPacket};
+use pnet::util::MacAddr;
+use ultima_wire::Header;
+
+use super::Ipv4;
+
+const HEADER: usize = MutableUdpPacket::minimum_packet_size();
+
+/// What stands in a datagram's checksum field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpChecksum {
+    /// The right checksum.
+    Right,
+    /// 0: the sender computed none (RFC 768).
+    None,
+    /// Wrong by this much, in ones' complement: what corruption in the datagram looks like.
+    OffBy(u16),
+}
+
+/// A UDP datagram in its frame.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// The frame's source.
+    pub src_mac: MacAddr,
+    /// The frame's destination.
+    pub dst_mac: MacAddr,
+    /// Source address and port.
+    pub src: SocketAddrV4,
+    /// Destination address and port.
+    pub dst: SocketAddrV4,
+    /// Time to live, hops.
+    pub ttl: u8,
+    /// The checksum field.
+    pub checksum: UdpChecksum,
+    /// What UDP's length field says beyond the truth.
+    pub length_error: i16,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+impl Datagram {
+    /// The datagram as the payload of an IPv4 packet.
+    ///
+    /// # Panics
+    /// If it is longer than UDP can say.
+    pub fn packet(&self) -> Ipv4 {
+        let mut bytes = vec![0; HEADER + self.payload.len()];
+        bytes[HEADER..].copy_from_slice(&self.payload);
+        let length = u16::try_from(bytes.len()).expect("the datagram fits UDP");
+        let mut udp = MutableUdpPacket::new(&mut bytes).expect("room is made above");
+        udp.set_source(self.src.port());
+        udp.set_destination(self.dst.port());
+        udp.set_length(length.wrapping_add_signed(self.length_error));
+        let right = udp::ipv4_checksum(&udp.to_immutable(), self.src.ip(), self.dst.ip());
+        udp.set_checksum(match self.checksum {
+            UdpChecksum::Right => never_none(right),
+            UdpChecksum::None => 0,
+            UdpChecksum::OffBy(error) => never_none(ones_complement_sum(right, error)),
+        });
+        Ipv4 {
+            src_mac: self.src_mac,
+            dst_mac: self.dst_mac,
+            src: *self.src.ip(),
+            dst: *self.dst.ip(),
+            ttl: self.ttl,
+            identification: 0,
+            flags: Ipv4Flags::DontFragment,
+            fragment_offset: 0,
+            options: vec![],
+            protocol: IpNextHeaderProtocols::Udp,
+            payload: bytes,
+        }
+    }
+
+    /// The frame.
+    pub fn emit(&self) -> Vec<u8> {
+        self.packet().emit()
+    }
+
+    /// The checksum field of the frame.
+    pub fn checksum_field(&self) -> u16 {
+        let bytes = self.packet().payload;
+        u16::from_be_bytes([bytes[6], bytes[7]])
+    }
+
+    /// What a router makes of it: one hop less to live, addressed to `mac`.
+    pub fn forwarded(&self, mac: MacAddr) -> Self {
+        Self {
+            dst_mac: mac,
+            ttl: self.ttl - 1,
+            ..self.clone()
+        }
+    }
+
+    /// What a switch makes of it for one member of the group that it went to: forwarded, and
+    /// readdressed to the member's address and port.
+    pub fn delivered(&self, mac: MacAddr, to: SocketAddrV4) -> Self {
+        Self {
+            dst: to,
+            ..self.forwarded(mac)
+        }
+    }
+
+    /// The same datagram with another Ultima header in front of what follows the present one.
+    ///
+    /// # Panics
+    /// If the payload is not an Ultima packet without a tag.
+    pub fn with_header(&self, header: &Header) -> Self {
+        let (_, data) = Header::parse(&self.payload).expect("an Ultima packet");
+        Self {
+            payload: ultima(header, data),
+            ..self.clone()
+        }
+    }
+}
+
+/// An Ultima packet: the UDP payload of a header and its data.
+pub fn ultima(header: &Header, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; header.len()];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+/// 0 means "none" and is sent as its other form in ones' complement (RFC 768).
+fn never_none(checksum: u16) -> u16 {
+    match checksum {
+        0 => 0xffff,
+        other => other,
+    }
+}
+
+fn ones_complement_sum(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u16::from(carry)
+}

@@ -1,0 +1,81 @@
+//! IPv4 over Ethernet.
+
+use std::net::Ipv4Addr;
+
+use pnet::packet::ethernet::{EtherTypes, MutableEthernetPacket};
+use pnet::packet::ip::IpNextHeaderProtocol;
+use pnet::packet::ipv4::{self, MutableIpv4Packet};
+use pnet::util::MacAddr;
+
+const ETHERNET: usize = MutableEthernetPacket::minimum_packet_size();
+const HEADER: usize = MutableIpv4Packet::minimum_packet_size();
+
+/// An IPv4 packet in its frame.
+#[derive(Clone, Debug)]
+pub struct Ipv4 {
+    /// The frame's source.
+    pub src_mac: MacAddr,
+    /// The frame's destination.
+    pub dst_mac: MacAddr,
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// Time to live, hops.
+    pub ttl: u8,
+    /// The fragments of one packet share it.
+    pub identification: u16,
+    /// `Ipv4Flags::DontFragment`, `Ipv4Flags::MoreFragments`, or 0.
+    pub flags: u8,
+    /// Where the fragment stands in the packet, in units of 8 bytes.
+    pub fragment_offset: u16,
+    /// Raw options; a multiple of 4 bytes.
+    pub options: Vec<u8>,
+    /// What the payload is.
+    pub protocol: IpNextHeaderProtocol,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+impl Ipv4 {
+    /// The frame, with the right header checksum.
+    ///
+    /// # Panics
+    /// If it is longer than IPv4's total length can say, or the options than the header's.
+    pub fn emit(&self) -> Vec<u8> {
+        let header = HEADER + self.options.len();
+        let total = header + self.payload.len();
+        let mut frame = vec![0; ETHERNET + total];
+        let mut ethernet = MutableEthernetPacket::new(&mut frame).expect("room is made above");
+        ethernet.set_source(self.src_mac);
+        ethernet.set_destination(self.dst_mac);
+        ethernet.set_ethertype(EtherTypes::Ipv4);
+
+        let packet = &mut frame[ETHERNET..];
+        packet[HEADER..header].copy_from_slice(&self.options);
+        packet[header..].copy_from_slice(&self.payload);
+        let mut ip = MutableIpv4Packet::new(packet).expect("room is made above");
+        ip.set_version(4);
+        ip.set_header_length(u8::try_from(header / 4).expect("options fit"));
+        ip.set_total_length(u16::try_from(total).expect("the packet fits IPv4"));
+        ip.set_identification(self.identification);
+        ip.set_flags(self.flags);
+        ip.set_fragment_offset(self.fragment_offset);
+        ip.set_ttl(self.ttl);
+        ip.set_next_level_protocol(self.protocol);
+        ip.set_source(self.src);
+        ip.set_destination(self.dst);
+        let checksum = ipv4::checksum(&ip.to_immutable());
+        ip.set_checksum(checksum);
+        frame
+    }
+
+    /// What a router makes of it: one hop less to live, addressed to `mac`.
+    pub fn forwarded(&self, mac: MacAddr) -> Self {
+        Self {
+            dst_mac: mac,
+            ttl: self.ttl - 1,
+            ..self.clone()
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Jobs as the tests see them, and the packets that their members send.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use pnet::util::MacAddr;
+use ultima_wire::{Dtype, Header, Kind, frame};
+
+use crate::fabric::HostId;
+use crate::generator::{Datagram, UdpChecksum, ultima};
+
+/// The MAC address that hosts take for that of their way out; switches don't look at it.
+pub const GATEWAY: MacAddr = MacAddr(2, 0, 0, 0, 0, 0xfe);
+
+/// A rank's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The host that it sits on.
+    pub host: HostId,
+    /// That host's MAC address.
+    pub mac: MacAddr,
+    /// That host's IPv4 address, and the rank's UDP port there.
+    pub address: SocketAddrV4,
+}
+
+/// A job that the controller has installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its number in packets.
+    pub id: u16,
+    /// Its membership epoch in packets.
+    pub epoch: u16,
+    /// Where its counts stand in every counter array.
+    pub counter: u32,
+    /// Its multicast group on every switch.
+    pub group: u32,
+    /// Where its members multicast to.
+    pub group_address: Ipv4Addr,
+    /// Its members in rank order.
+    pub members: Vec<Member>,
+}
+
+impl Job {
+    /// A header of this job, with something in every field that a switch has no business with.
+    pub fn header(&self, kind: Kind, source: u16, owner: u16) -> Header {
+        Header {
+            packet_number: 0x0102_0304,
+            step: 0x0506_0708,
+            bucket: 0x090a,
+            dtype: Dtype::F32,
+            incast: 5,
+            slot: 17,
+            slots: 286,
+            ..Header::new(kind, self.id, self.epoch, source, owner)
+        }
+    }
+
+    /// A contribution of one rank to a slot of another's shard.
+    pub fn scatter(&self, source: u16, owner: u16, data: &[u8]) -> Datagram {
+        let header = self.header(Kind::Scatter, source, owner);
+        let to = &self.members[usize::from(owner)];
+        self.datagram(source, to.address, GATEWAY, ultima(&header, data))
+    }
+
+    /// An aggregate that a rank multicasts.
+    pub fn gather(&self, source: u16, data: &[u8]) -> Datagram {
+        self.multicast(Kind::Gather, source, data)
+    }
+
+    /// A packet of any kind to the job's group.
+    pub fn multicast(&self, kind: Kind, source: u16, data: &[u8]) -> Datagram {
+        let header = self.header(kind, source, source);
+        let to = SocketAddrV4::new(self.group_address, ultima_wire::UDP_PORT);
+        let mac = frame::group_mac(self.group_address).into();
+        self.datagram(source, to, mac, ultima(&header, data))
+    }
+
+    /// What the switch sends to rank `to` of what came in for the group.
+    pub fn copy_for(&self, sent: &Datagram, to: u16) -> Datagram {
+        let member = &self.members[usize::from(to)];
+        sent.delivered(member.mac, member.address)
+    }
+
+    /// All ranks.
+    pub fn ranks(&self) -> impl Iterator<Item = u16> + use<> {
+        (0..self.members.len()).map(|rank| u16::try_from(rank).expect("ranks have 16 bits"))
+    }
+
+    /// Where a rank sits.
+    pub fn host_of(&self, rank: u16) -> HostId {
+        self.members[usize::from(rank)].host
+    }
+
+    fn datagram(
+        &self,
+        from: u16,
+        to: SocketAddrV4,
+        dst_mac: MacAddr,
+        payload: Vec<u8>,
+    ) -> Datagram {
+        let from = &self.members[usize::from(from)];
+        Datagram {
+            src_mac: from.mac,
+            dst_mac,
+            src: from.address,
+            dst: to,
+            ttl: frame::TTL,
+            checksum: UdpChecksum::Right,
+            length_error: 0,
+            payload,
+        }
+    }
+}

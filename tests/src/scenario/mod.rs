@@ -1,0 +1,170 @@
+//! What is sent through the switch, and what must come of it: data, run on every target alike.
+//!
+//! A [`Scenario`] is a few frames, each with all that must arrive for it and all that must be counted.
+//! Nothing else may arrive, and nothing else may be counted.
+
+mod jobs;
+mod members;
+mod plain;
+mod refused;
+mod run;
+mod truncated;
+mod trunk;
+
+pub use run::{Outcome, run};
+
+use ultima_p4::names::counter;
+
+use crate::counters::{Cell, Counts};
+use crate::fabric::{Fabric, HostId};
+use crate::generator::{Datagram, Ipv4};
+use crate::job::Job;
+use crate::testbed::Arrivals;
+
+/// The job that stands for "none that this switch knows" in counters.
+const UNKNOWN_JOB: u32 = 0;
+
+/// One frame and what it causes.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The host that sends it.
+    pub from: HostId,
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// What all hosts receive for it.
+    pub arrivals: Arrivals,
+}
+
+/// Frames, and what they must cause.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What is tried, in a few words.
+    pub name: String,
+    /// One frame after the other.
+    pub steps: Vec<Step>,
+    /// What all of them add to the counters, where that is said.
+    pub counts: Option<Counts>,
+}
+
+/// The scene: a fabric with one switch and two jobs on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The fabric, [`Fabric::star`].
+    pub fabric: &'a Fabric,
+    /// Ranks 0 and 1 on the first host, 2 on the second, 3 on the third.
+    pub left: &'a Job,
+    /// Rank 0 on the second host, 1 on the fourth.
+    pub right: &'a Job,
+}
+
+/// All scenarios for one switch.
+pub fn star(scene: Scene<'_>) -> Vec<Scenario> {
+    [
+        members::scenarios(scene),
+        jobs::scenarios(scene),
+        refused::scenarios(scene),
+        truncated::scenarios(scene),
+        plain::scenarios(scene),
+    ]
+    .concat()
+}
+
+pub use trunk::scenarios as pair;
+
+impl Scenario {
+    fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            steps: vec![],
+            counts: Some(Counts::default()),
+        }
+    }
+
+    /// A frame that causes these arrivals.
+    fn step(mut self, from: HostId, frame: Vec<u8>, arrivals: Vec<(HostId, Vec<u8>)>) -> Self {
+        let mut by_host = Arrivals::new();
+        for (to, frame) in arrivals {
+            by_host.entry(to).or_default().push(frame);
+        }
+        self.steps.push(Step {
+            from,
+            frame,
+            arrivals: by_host,
+        });
+        self
+    }
+
+    /// Counts `packets` of `bytes` each.
+    fn count(mut self, array: &'static str, index: u32, packets: u64, bytes: usize) -> Self {
+        if let Some(counts) = &mut self.counts {
+            counts.add(
+                Cell {
+                    switch: 0,
+                    array,
+                    index,
+                },
+                packets,
+                bytes,
+            );
+        }
+        self
+    }
+
+    /// A rank's packet for another rank arrives there.
+    fn unicast(self, job: &Job, source: u16, owner: u16, sent: &Datagram) -> Self {
+        let to = &job.members[usize::from(owner)];
+        let frame = sent.emit();
+        let bytes = frame.len();
+        self.step(
+            job.host_of(source),
+            frame,
+            vec![(to.host, sent.forwarded(to.mac).emit())],
+        )
+        .count(counter::RECEIVED, job.counter, 1, bytes)
+        .count(counter::UNICAST, job.counter, 1, bytes)
+        .count(counter::DELIVERED, job.counter, 1, bytes)
+    }
+
+    /// A rank's packet to the group arrives at all ranks but itself, addressed to each.
+    fn multicast(self, job: &Job, source: u16, sent: &Datagram) -> Self {
+        let frame = sent.emit();
+        let bytes = frame.len();
+        let copies: Vec<(HostId, Vec<u8>)> = (job.ranks())
+            .filter(|rank| *rank != source)
+            .map(|rank| (job.host_of(rank), job.copy_for(sent, rank).emit()))
+            .collect();
+        let delivered = copies.len() as u64;
+        self.step(job.host_of(source), frame, copies)
+            .count(counter::RECEIVED, job.counter, 1, bytes)
+            .count(counter::REPLICATED, job.counter, 1, bytes)
+            .count(counter::OWN_COPY, job.counter, 1, bytes)
+            .count(counter::DELIVERED, job.counter, delivered, bytes)
+    }
+
+    /// Admission refuses a packet and counts it for a job, or for none.
+    fn rejected(self, from: HostId, frame: Vec<u8>, job: u32) -> Self {
+        let bytes = frame.len();
+        self.step(from, frame, vec![])
+            .count(counter::REJECTED, job, 1, bytes)
+    }
+
+    /// A frame that is none of Ultima's reaches another host.
+    fn forwarded(self, scene: Scene<'_>, from: HostId, to: HostId, sent: &Ipv4) -> Self {
+        let arrives = sent.forwarded(scene.fabric.host(to).mac).emit();
+        self.step(from, sent.emit(), vec![(to, arrives)])
+    }
+
+    /// A frame that has no way to go.
+    fn unrouted(self, scene: Scene<'_>, from: HostId, frame: Vec<u8>) -> Self {
+        let (port, bytes) = (scene.fabric.host(from).port, frame.len());
+        self.step(from, frame, vec![])
+            .count(counter::UNROUTED, port.into(), 1, bytes)
+    }
+
+    /// A frame that is not valid IPv4, or not one of ours to look at.
+    fn malformed(self, scene: Scene<'_>, from: HostId, frame: Vec<u8>) -> Self {
+        let (port, bytes) = (scene.fabric.host(from).port, frame.len());
+        self.step(from, frame, vec![])
+            .count(counter::MALFORMED, port.into(), 1, bytes)
+    }
+}

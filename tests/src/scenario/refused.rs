@@ -1,0 +1,217 @@
+//! Forged packets: each differs from an admitted one in one thing.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use pnet::packet::ipv4::Ipv4Flags;
+use ultima_wire::{Header, Kind};
+
+use super::{Scenario, Scene, UNKNOWN_JOB};
+use crate::fabric::HostId;
+use crate::generator::{Datagram, Ipv4};
+
+pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
+    vec![
+        admitted(scene),
+        wrong_port(scene),
+        wrong_header(scene),
+        unknown_job(scene),
+        wrong_source_address(scene),
+        no_member(scene),
+        lengths_that_lie(scene),
+        fragments(scene),
+        no_time_to_live(scene),
+    ]
+}
+
+/// What the others are forged from.
+fn genuine(scene: Scene<'_>) -> [Datagram; 2] {
+    [
+        scene.left.scatter(2, 0, b"data"),
+        scene.left.gather(2, b"data"),
+    ]
+}
+
+fn admitted(scene: Scene<'_>) -> Scenario {
+    let [scatter, gather] = genuine(scene);
+    Scenario::new("what the forged packets are made from is admitted")
+        .unicast(scene.left, 2, 0, &scatter)
+        .multicast(scene.left, 2, &gather)
+}
+
+fn wrong_port(scene: Scene<'_>) -> Scenario {
+    let elsewhere = scene
+        .fabric
+        .host_ids()
+        .filter(|host| *host != scene.left.host_of(2));
+    elsewhere.fold(Scenario::new("wrong ingress port"), |scenario, host| {
+        genuine(scene).into_iter().fold(scenario, |scenario, sent| {
+            scenario.rejected(host, sent.emit(), scene.left.counter)
+        })
+    })
+}
+
+fn wrong_header(scene: Scene<'_>) -> Scenario {
+    let left = scene.left;
+    let forgeries: [fn(&mut Header); 8] = [
+        |header| header.epoch += 1,
+        |header| header.epoch -= 1,
+        |header| header.epoch = 0,
+        |header| header.source = 0,
+        |header| header.source = 3,
+        // No rank of the job, then those that mean something: no rank, and a trunk's RID.
+        |header| header.source = 4,
+        |header| header.source = 0x7fff,
+        |header| header.source = 0xffff,
+    ];
+    forgeries
+        .into_iter()
+        .fold(Scenario::new("wrong epoch or rank"), |scenario, forge| {
+            let [scatter, gather] = genuine(scene);
+            let mut headers = [
+                left.header(Kind::Scatter, 2, 0),
+                left.header(Kind::Gather, 2, 2),
+            ];
+            headers.iter_mut().for_each(forge);
+            scenario
+                .rejected(
+                    left.host_of(2),
+                    scatter.with_header(&headers[0]).emit(),
+                    left.counter,
+                )
+                .rejected(
+                    left.host_of(2),
+                    gather.with_header(&headers[1]).emit(),
+                    left.counter,
+                )
+        })
+}
+
+/// No job of this number, as far as the switch knows: counted, but for nobody.
+fn unknown_job(scene: Scene<'_>) -> Scenario {
+    let known = [scene.left.id, scene.right.id];
+    let unknown = [0, 0x1234, 0xffff]
+        .into_iter()
+        .filter(|id| !known.contains(id));
+    unknown.fold(Scenario::new("unknown job"), |scenario, job| {
+        let header = Header {
+            job,
+            ..scene.left.header(Kind::Gather, 2, 2)
+        };
+        genuine(scene).into_iter().fold(scenario, |scenario, sent| {
+            let frame = sent.with_header(&header).emit();
+            scenario.rejected(scene.left.host_of(2), frame, UNKNOWN_JOB)
+        })
+    })
+}
+
+fn wrong_source_address(scene: Scene<'_>) -> Scenario {
+    let others = [
+        scene.fabric.hosts[0].ip,
+        Ipv4Addr::new(10, 0, 0, 99),
+        Ipv4Addr::UNSPECIFIED,
+    ];
+    others
+        .into_iter()
+        .fold(Scenario::new("wrong source address"), |scenario, ip| {
+            genuine(scene).into_iter().fold(scenario, |scenario, sent| {
+                let forged = Datagram {
+                    src: SocketAddrV4::new(ip, sent.src.port()),
+                    ..sent
+                };
+                scenario.rejected(scene.left.host_of(2), forged.emit(), scene.left.counter)
+            })
+        })
+}
+
+/// Unicast to a host without a rank, to no host, and to a member's host but not to its rank's port.
+fn no_member(scene: Scene<'_>) -> Scenario {
+    let left = scene.left;
+    let [scatter, _] = genuine(scene);
+    let member = left.members[0].address;
+    let destinations = [
+        SocketAddrV4::new(scene.fabric.hosts[3].ip, member.port()),
+        SocketAddrV4::new(Ipv4Addr::new(10, 9, 9, 9), member.port()),
+        SocketAddrV4::new(*member.ip(), member.port() + 100),
+        SocketAddrV4::new(*member.ip(), 53),
+        SocketAddrV4::new(Ipv4Addr::BROADCAST, member.port()),
+    ];
+    destinations
+        .into_iter()
+        .fold(Scenario::new("unicast to no member"), |scenario, dst| {
+            let forged = Datagram {
+                dst,
+                ..scatter.clone()
+            };
+            scenario.rejected(left.host_of(2), forged.emit(), left.counter)
+        })
+}
+
+/// UDP says more or less than IPv4 carries.
+fn lengths_that_lie(scene: Scene<'_>) -> Scenario {
+    let lies = [-64, -12, -5, -1, 1, 2, 1000, i16::MAX];
+    lies.into_iter().fold(
+        Scenario::new("a UDP length that is not IPv4's"),
+        |scenario, length_error| {
+            genuine(scene).into_iter().fold(scenario, |scenario, sent| {
+                let forged = Datagram {
+                    length_error,
+                    ..sent
+                };
+                scenario.rejected(scene.left.host_of(2), forged.emit(), scene.left.counter)
+            })
+        },
+    )
+}
+
+/// The first fragment claims what the others could change, and is refused. A later one shows no UDP header:
+/// it is carried like any IPv4 packet, and without the first nobody can put it together.
+fn fragments(scene: Scene<'_>) -> Scenario {
+    let left = scene.left;
+    let [scatter, gather] = genuine(scene).map(|sent| sent.packet());
+    let (from, to) = (left.host_of(2), left.host_of(0));
+    let first = |packet: &Ipv4| Ipv4 {
+        flags: Ipv4Flags::MoreFragments,
+        ..packet.clone()
+    };
+    let later = Ipv4 {
+        flags: 0,
+        fragment_offset: 8,
+        ..scatter.clone()
+    };
+    let middle = Ipv4 {
+        flags: Ipv4Flags::MoreFragments,
+        fragment_offset: 1,
+        ..scatter.clone()
+    };
+    let later_multicast = Ipv4 {
+        flags: 0,
+        fragment_offset: 8,
+        ..gather.clone()
+    };
+    Scenario::new("fragments")
+        .rejected(from, first(&scatter).emit(), left.counter)
+        .rejected(from, first(&gather).emit(), left.counter)
+        .forwarded(scene, from, to, &later)
+        .forwarded(scene, from, to, &middle)
+        .unrouted(scene, from, later_multicast.emit())
+}
+
+/// Admitted, but at the end of its way.
+fn no_time_to_live(scene: Scene<'_>) -> Scenario {
+    use ultima_p4::names::counter;
+    let left = scene.left;
+    let from: HostId = left.host_of(2);
+    [0, 1]
+        .into_iter()
+        .fold(Scenario::new("TTL 0 and 1"), |scenario, ttl| {
+            let [scatter, gather] = genuine(scene).map(|sent| Datagram { ttl, ..sent }.emit());
+            let (unicast, multicast) = (scatter.len(), gather.len());
+            scenario
+                .unrouted(scene, from, scatter)
+                .count(counter::RECEIVED, left.counter, 1, unicast)
+                .count(counter::UNICAST, left.counter, 1, unicast)
+                .unrouted(scene, from, gather)
+                .count(counter::RECEIVED, left.counter, 1, multicast)
+                .count(counter::REPLICATED, left.counter, 1, multicast)
+        })
+}

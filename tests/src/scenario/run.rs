@@ -1,0 +1,97 @@
+//! Running scenarios.
+
+use std::fmt::Write as _;
+
+use super::{Scenario, Step};
+use crate::counters::{CounterReader, Counts};
+use crate::testbed::{Arrivals, Testbed};
+
+/// What a target made of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What arrived for each frame.
+    pub arrivals: Vec<Arrivals>,
+    /// What was counted for all of them.
+    pub counts: Counts,
+}
+
+/// Sends a scenario's frames, one after the other, and checks what comes of them.
+///
+/// # Panics
+/// Where what arrives or what is counted is not what the scenario says; the message shows both.
+pub fn run(testbed: &mut Testbed, counters: &mut CounterReader, scenario: &Scenario) -> Outcome {
+    let before = read(testbed, counters);
+    let mut arrivals = Vec::new();
+    for (
+        number,
+        Step {
+            from,
+            frame,
+            arrivals: expected,
+        },
+    ) in scenario.steps.iter().enumerate()
+    {
+        let arrived = in_any_order(testbed.exchange(*from, std::slice::from_ref(frame)));
+        let expected = &in_any_order(expected.clone());
+        assert!(
+            arrived == *expected,
+            "{}, frame {number}:\nsent from {} {}\nexpected:\n{}arrived:\n{}",
+            scenario.name,
+            testbed.fabric.host(*from).name,
+            hex(frame),
+            shown(testbed, expected),
+            shown(testbed, &arrived),
+        );
+        arrivals.push(arrived);
+    }
+    let counts = read(testbed, counters).since(&before);
+    if let Some(expected) = &scenario.counts {
+        assert!(
+            counts == *expected,
+            "{}:\nexpected counts: {expected:#?}\ncounted: {counts:#?}",
+            scenario.name
+        );
+    }
+    Outcome { arrivals, counts }
+}
+
+/// In which order a switch makes the copies of one packet is its own business: arrivals of one
+/// frame in an order of bytes. What came for one frame and what for the next stays apart.
+pub fn in_any_order(mut arrivals: Arrivals) -> Arrivals {
+    arrivals
+        .values_mut()
+        .for_each(|frames| frames.sort_unstable());
+    arrivals
+}
+
+fn read(testbed: &Testbed, counters: &mut CounterReader) -> Counts {
+    testbed
+        .runtime
+        .block_on(counters.read())
+        .expect("switches let everybody read")
+}
+
+/// Frames by host, for those who look for a difference.
+pub fn shown(testbed: &Testbed, arrivals: &Arrivals) -> String {
+    let mut text = String::new();
+    for (host, frames) in arrivals {
+        for frame in frames {
+            writeln!(
+                text,
+                "  at {} {}",
+                testbed.fabric.host(*host).name,
+                hex(frame)
+            )
+            .expect("a String takes all");
+        }
+    }
+    if text.is_empty() {
+        "  nothing\n".to_owned()
+    } else {
+        text
+    }
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,136 @@
+//! Switches with hosts' ends of links, and what comes out of them.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+
+use tokio::runtime::Runtime;
+
+use crate::fabric::{Fabric, HostId};
+use crate::generator::{Datagram, UdpChecksum};
+use crate::host_end::HostEnd;
+use crate::job::GATEWAY;
+
+/// What each host received, in order.
+pub type Arrivals = BTreeMap<HostId, Vec<Vec<u8>>>;
+
+/// Frames that may be on their way into a switch at once. BMv2 loses bursts of more than 32 at
+/// its input, before P4 sees them; each burst is followed by a sentinel for every host.
+const BURST: usize = 16;
+
+/// UDP's discard service (RFC 863): sentinels go there.
+const DISCARD: u16 = 9;
+
+/// A switch that runs, of whatever make, and ends when this is dropped.
+pub trait RunningSwitch {
+    /// Where its P4Runtime server listens.
+    fn grpc(&self) -> SocketAddr;
+}
+
+/// A fabric of running switches.
+pub struct Testbed {
+    /// What is linked to what.
+    pub fabric: Fabric,
+    ends: Vec<Box<dyn HostEnd>>,
+    switches: Vec<Box<dyn RunningSwitch>>,
+    sentinels: u64,
+    /// Where asynchronous work of the test runs; its threads are in the testbed's namespace.
+    pub runtime: Runtime,
+}
+
+impl Testbed {
+    /// Switches that run and the hosts' ends of their links.
+    pub(crate) fn new(
+        fabric: Fabric,
+        ends: Vec<Box<dyn HostEnd>>,
+        switches: Vec<Box<dyn RunningSwitch>>,
+        runtime: Runtime,
+    ) -> Self {
+        Self {
+            fabric,
+            ends,
+            switches,
+            sentinels: 0,
+            runtime,
+        }
+    }
+
+    /// Where the switches' P4Runtime servers listen.
+    pub fn grpc(&self) -> Vec<SocketAddr> {
+        self.switches.iter().map(|switch| switch.grpc()).collect()
+    }
+
+    /// Sends frames from one host, one after the other, and returns all that comes out of the fabric for
+    /// them. Nothing is timed: a plain datagram follows to every host, and as queues keep their
+    /// order, what has not come before it does not come.
+    ///
+    /// # Panics
+    /// If a sentinel is lost.
+    pub fn exchange(&mut self, from: HostId, frames: &[Vec<u8>]) -> Arrivals {
+        let mut arrivals = Arrivals::new();
+        for burst in frames.chunks(BURST) {
+            for frame in burst {
+                self.send(from, frame);
+            }
+            self.collect(from, &mut arrivals);
+        }
+        arrivals
+    }
+
+    fn send(&mut self, from: HostId, frame: &[u8]) {
+        if let Err(error) = self.ends[from.0].send(frame) {
+            panic!(
+                "{} cannot send {} bytes: {error}",
+                self.fabric.host(from).name,
+                frame.len()
+            );
+        }
+    }
+
+    /// Sends a sentinel to every host and adds what they receive before it.
+    fn collect(&mut self, from: HostId, arrivals: &mut Arrivals) {
+        self.sentinels += 1;
+        let mark = format!("sentinel {}", self.sentinels);
+        let sentinels: Vec<(HostId, Datagram)> = (self.fabric.host_ids())
+            .map(|to| (to, self.plain(from, to, DISCARD, mark.clone().into())))
+            .collect();
+        for (_, sentinel) in &sentinels {
+            self.send(from, &sentinel.emit());
+        }
+        for (to, sentinel) in sentinels {
+            let mut last = sentinel;
+            last.dst_mac = self.fabric.host(to).mac;
+            last.ttl -= self.fabric.hops(from, to);
+            let last = last.emit();
+            loop {
+                match self.ends[to.0].receive() {
+                    Ok(frame) if frame == last => break,
+                    Ok(frame) => arrivals.entry(to).or_default().push(frame),
+                    Err(error) => {
+                        let (from, to) = (&self.fabric.host(from).name, &self.fabric.host(to).name);
+                        panic!("a plain datagram from {from} did not reach {to}: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A datagram that is none of Ultima's.
+    pub fn plain(&self, from: HostId, to: HostId, port: u16, payload: Vec<u8>) -> Datagram {
+        plain(&self.fabric, from, to, port, payload)
+    }
+}
+
+/// A datagram between two hosts that is none of Ultima's.
+pub fn plain(fabric: &Fabric, from: HostId, to: HostId, port: u16, payload: Vec<u8>) -> Datagram {
+    let (from, to) = (fabric.host(from), fabric.host(to));
+    Datagram {
+        src_mac: from.mac,
+        dst_mac: GATEWAY,
+        src: SocketAddrV4::new(from.ip, 40_000),
+        dst: SocketAddrV4::new(to.ip, port),
+        ttl: ultima_wire::frame::TTL,
+        checksum: UdpChecksum::Right,
+        length_error: 0,
+        payload,
+    }
+}

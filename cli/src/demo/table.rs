@@ -1,0 +1,329 @@
+//! A report as people read it: plain text, aligned.
+
+use super::options::Impairments;
+use super::report::{Multicast, Phase, Report};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Width of the column of names.
+const NAME: usize = 18;
+
+/// The same where packets are counted: `dropped:` and a cause.
+const CAUSE: usize = 26;
+
+/// Width of a column of packets.
+const COUNT: usize = 14;
+
+/// A row of the packet counts: its name and its number of a phase.
+type Count = (&'static str, fn(&Phase) -> u64);
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        result(self, f)?;
+        timing(self, f)?;
+        network(self, f)
+    }
+}
+
+fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "Result")?;
+    let trained = format!(
+        "{} steps of {} parameters by {} workers, shards {}, seed {}",
+        report.steps,
+        grouped(report.parameters as u64),
+        report.workers,
+        report.shards.name(),
+        report.seed
+    );
+    row(f, "training", &trained)?;
+    row(f, "impairments", &impairments(&report.impairments))?;
+    if !report.lost_workers.is_empty() {
+        let ranks: Vec<String> = report.lost_workers.iter().map(u16::to_string).collect();
+        row(f, "lost workers", &format!("rank {}", ranks.join(", ")))?;
+    }
+    let accuracy = format!(
+        "{} % (worst worker); exact averaging {} %",
+        percent(report.accuracy),
+        percent(report.baseline_accuracy)
+    );
+    row(f, "accuracy", &accuracy)?;
+    let digits: String = (0..report.accuracy_by_class.len())
+        .map(|d| format!("{d:>6}"))
+        .collect();
+    row(f, "  by digit", &digits)?;
+    row(f, "  worst worker", &percents(&report.accuracy_by_class))?;
+    row(
+        f,
+        "  exact averaging",
+        &percents(&report.baseline_accuracy_by_class),
+    )?;
+    let coding = if report.hadamard {
+        "Hadamard-coded"
+    } else {
+        "not coded"
+    };
+    let error = small(report.update_error);
+    row(
+        f,
+        "update error",
+        &format!("{error} of an update's energy; gradients {coding}"),
+    )?;
+    let spread = small(report.replica_spread);
+    row(
+        f,
+        "replica spread",
+        &format!("{spread} of the parameters' norm"),
+    )
+}
+
+fn timing(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\nTiming")?;
+    let took = report.allreduce_ms;
+    let allreduce = format!(
+        "p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms; deadline {:.2} ms",
+        took.p50, took.p99, took.max, report.deadline_ms
+    );
+    row(f, "AllReduce", &allreduce)?;
+    let closed = report.closed_by;
+    let closed = format!(
+        "{} complete, {} known loss, {} flush t_S, {} deadline t_B",
+        grouped(closed.complete),
+        grouped(closed.known_loss),
+        grouped(closed.t_s),
+        grouped(closed.t_b)
+    );
+    row(f, "ended by", &closed)?;
+    row(f, "run", &format!("{:.1} s", report.wall_s))
+}
+
+fn network(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (scatter, gather) = (&report.scatter, &report.gather);
+    writeln!(
+        f,
+        "\n{:CAUSE$}  {:>COUNT$}{:>COUNT$}",
+        "Network, packets", "scatter", "gather"
+    )?;
+    let counts: [Count; 6] = [
+        ("slots", |phase| phase.slots),
+        ("never sent", |phase| phase.never_sent),
+        ("sent by hosts", |phase| phase.sent),
+        ("copies", |phase| phase.copies),
+        ("  in time", |phase| phase.delivered_in_time),
+        ("  late", |phase| phase.delivered_late),
+    ];
+    for (name, count) in counts {
+        packets(f, name, count(scatter), count(gather))?;
+    }
+    let causes: BTreeSet<&String> = scatter
+        .dropped
+        .keys()
+        .chain(gather.dropped.keys())
+        .collect();
+    for cause in causes {
+        let count = |phase: &Phase| phase.dropped.get(cause).copied().unwrap_or(0);
+        packets(
+            f,
+            &format!("  dropped: {}", cause.replace('_', " ")),
+            count(scatter),
+            count(gather),
+        )?;
+    }
+    let (sent, copies) = (grouped(gather.sent), grouped(gather.copies));
+    match report.multicast {
+        Multicast::Switch => writeln!(
+            f,
+            "\nHosts sent {sent} gather packets, the switch made {copies} copies; by unicast hosts \
+             send {}.",
+            grouped(report.unicast_equivalent)
+        ),
+        Multicast::Unicast => writeln!(
+            f,
+            "\nHosts sent {sent} gather packets, one per receiver; with multicast hosts send {}.",
+            grouped(gather.sent / u64::from(report.workers.saturating_sub(1).max(1)))
+        ),
+    }
+}
+
+/// What was done to the run, in one line.
+fn impairments(impairments: &Impairments) -> String {
+    let share = |share: f64| format!("{} %", (share * 1e8).round() / 1e6);
+    let mut parts = Vec::new();
+    if impairments.loss > 0.0 {
+        parts.push(format!("{} loss", share(impairments.loss)));
+    }
+    if let Some((loss, length)) = impairments.burst_loss {
+        parts.push(format!("{} loss in bursts of {length}", share(loss)));
+    }
+    if let Some(slots) = &impairments.drop_slots {
+        parts.push(format!("slots {slots:?} lost"));
+    }
+    if let Some(rate) = impairments.link_rate {
+        let (rate, queue) = (rate as f64 / 1e6, grouped(impairments.queue));
+        parts.push(format!(
+            "links of {rate} Mbit/s with queues of {queue} bytes"
+        ));
+    }
+    if impairments.link_delay_ms > 0.0 {
+        parts.push(format!("{} ms link delay", impairments.link_delay_ms));
+    }
+    let straggler = impairments.straggler;
+    if straggler.probability > 0.0 && straggler.sleep_ms > 0.0 {
+        let likely = share(straggler.probability);
+        parts.push(format!(
+            "stragglers ({likely} sleep {} ms)",
+            straggler.sleep_ms
+        ));
+    }
+    if parts.is_empty() {
+        "none".into()
+    } else {
+        parts.join(", ")
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, value: &dyn fmt::Display) -> fmt::Result {
+    writeln!(f, "  {name:NAME$}{value}")
+}
+
+fn packets(f: &mut fmt::Formatter<'_>, name: &str, scatter: u64, gather: u64) -> fmt::Result {
+    writeln!(
+        f,
+        "  {name:CAUSE$}{:>COUNT$}{:>COUNT$}",
+        grouped(scatter),
+        grouped(gather)
+    )
+}
+
+/// Digits in groups of three: 1,234,567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    if share.is_nan() {
+        "-".into()
+    } else {
+        format!("{:.1}", share * 100.0)
+    }
+}
+
+fn percents(shares: &[f64]) -> String {
+    shares
+        .iter()
+        .map(|&share| format!("{:>6}", percent(share)))
+        .collect()
+}
+
+/// Four places, or an exponent where these would show nothing.
+fn small(value: f64) -> String {
+    if value == 0.0 || value >= 1e-3 {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.1e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::report::tests::example;
+
+    #[test]
+    fn a_report_reads_as_a_table() {
+        let expected = "\
+Result
+  training          300 steps of 104,842 parameters by 4 workers, shards by-class, seed 1
+  impairments       1 % loss, stragglers (1 % sleep 250 ms)
+  accuracy          97.5 % (worst worker); exact averaging 98.2 %
+    by digit             0     1     2     3     4     5     6     7     8     9
+    worst worker     100.0  99.0  98.0  97.0  96.0  95.0  94.0  93.0  92.0  91.0
+    exact averaging  100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0
+  update error      0.0123 of an update's energy; gradients Hadamard-coded
+  replica spread    0.0186 of the parameters' norm
+
+Timing
+  AllReduce         p50 4.25 ms, p99 11.50 ms, longest 20.02 ms; deadline 20.00 ms
+  ended by          150 complete, 1,000 known loss, 45 flush t_S, 5 deadline t_B
+  run               6.5 s
+
+Network, packets                   scatter        gather
+  slots                            270,000        90,000
+  never sent                            10             0
+  sent by hosts                    269,990        90,000
+  copies                           269,990       270,000
+    in time                        267,000       267,300
+    late                               290             0
+    dropped: queue                      50             0
+    dropped: wire                    2,650         2,700
+
+Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hosts send 270,000.
+";
+        assert_eq!(example().to_string(), expected);
+    }
+
+    #[test]
+    fn lost_workers_and_unicast_are_said() {
+        let mut report = example();
+        report.lost_workers = vec![1, 3];
+        report.multicast = Multicast::Unicast;
+        report.gather.sent = 270_000;
+        let text = report.to_string();
+        assert!(text.contains("lost workers      rank 1, 3\n"), "{text}");
+        assert!(
+            text.contains(
+                "270,000 gather packets, one per receiver; with multicast hosts send 90,000."
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        for (number, text) in [(0.0, "0.0000"), (0.25, "0.2500"), (1.2e-13, "1.2e-13")] {
+            assert_eq!(small(number), text);
+        }
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_a_dash() {
+        assert_eq!(percents(&[0.5, f64::NAN]), "  50.0     -");
+    }
+
+    #[test]
+    fn impairments_are_said_in_one_line() {
+        let mut done = example().impairments;
+        done.burst_loss = Some((0.005, 8.0));
+        done.drop_slots = Some(3..7);
+        done.link_rate = Some(2_500_000_000);
+        done.link_delay_ms = 0.25;
+        assert_eq!(
+            impairments(&done),
+            "1 % loss, 0.5 % loss in bursts of 8, slots 3..7 lost, links of 2500 Mbit/s with \
+             queues of 1,048,576 bytes, 0.25 ms link delay, stragglers (1 % sleep 250 ms)"
+        );
+        let mut none = example().impairments;
+        none.loss = 0.0;
+        none.straggler.probability = 0.0;
+        assert_eq!(impairments(&none), "none");
+    }
+}

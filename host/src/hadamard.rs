@@ -69,7 +69,7 @@ mod tests {
 
     /// Entry (r, c) of the Sylvester–Hadamard matrix.
     fn sylvester(row: usize, column: usize) -> f32 {
-        if (row & column).count_ones() % 2 == 0 {
+        if (row & column).count_ones().is_multiple_of(2) {
             1.0
         } else {
             -1.0

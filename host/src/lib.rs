@@ -5,11 +5,15 @@
 //! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the time go in,
 //!   datagrams, timers and finished operations come out. Sockets, virtual switch ports and simulators drive
 //!   the same code.
+//! - [`Collective`] is what a training process calls: it runs a core over a virtual switch port on a thread of
+//!   its own.
 
 mod bits;
 mod codec;
+mod collective;
 mod config;
 mod core;
+mod driver;
 mod estimator;
 mod hadamard;
 mod layout;
@@ -21,8 +25,12 @@ mod stats;
 mod time;
 
 pub use codec::{Codec, Coding};
+pub use collective::{Collective, Error};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
 pub use core::{Core, Destination, Event, StartError, Transmit};
+pub use driver::port::{PortAddress, PortConfig};
+pub use driver::thread::Report;
+pub use driver::{LinkCounters, LinkError};
 pub use estimator::{ArrivedMean, Contributions, Estimator};
 pub use layout::Layout;
 pub use operation::OperationId;

@@ -24,7 +24,7 @@ impl Rotation {
     }
 
     fn start(self, slots: u32) -> u32 {
-        (u64::from(self.start) * u64::from(slots) >> 32) as u32
+        ((u64::from(self.start) * u64::from(slots)) >> 32) as u32
     }
 
     /// The slot that is sent as number `position` of a shard with `slots`; `position` is under `slots`.
@@ -124,7 +124,7 @@ mod tests {
     fn a_tour_visits_every_slot_of_the_others_once() {
         for ranks in [2, 3, 8] {
             for source in 0..ranks {
-                let slots = |owner: u16| if owner % 2 == 0 { 3 } else { 2 };
+                let slots = |owner: u16| if owner.is_multiple_of(2) { 3 } else { 2 };
                 let mut tour = Tour::START;
                 let mut seen = Vec::new();
                 while let Some(next) = tour.next(source, ranks, slots) {

@@ -1,0 +1,124 @@
+//! What a training process calls.
+
+use std::time::Duration;
+
+use crate::codec::Codec;
+use crate::config::{Config, ConfigError};
+use crate::core::{Core, StartError};
+use crate::driver::LinkError;
+use crate::driver::port::{PortConfig, PortLink};
+use crate::driver::thread::{Command, Handle, Reply, Report};
+use crate::operation::OperationId;
+use crate::stats::Outcome;
+
+/// Why a collective cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// As many addresses as ranks are needed.
+    #[error(
+        "{peers} peers are given for a job of {ranks} ranks; one for each rank is needed, this one included"
+    )]
+    Peers {
+        /// Addresses given.
+        peers: usize,
+        /// Ranks of the job.
+        ranks: u16,
+    },
+    /// The operation cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The network is gone.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// One rank's part in a job: averages buckets over all ranks, each by its deadline.
+///
+/// A thread of its own moves the packets, also between calls. Dropping the collective ends it at once;
+/// [`Collective::finish`] first counts what is still on its way.
+pub struct Collective {
+    data: Handle,
+    codec: Codec,
+    /// The last operation's result, whose memory the next one is encoded to.
+    spare: Vec<f32>,
+}
+
+impl Collective {
+    /// A collective over a virtual switch port.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if no thread can be started.
+    pub fn over_port(config: Config, port: PortConfig) -> Result<Self, Error> {
+        check_peers(&config, port.peers.len())?;
+        let core = Core::new(config)?;
+        let max_datagram = core.max_datagram();
+        let codec = Codec::new(core.config().coding, core.config().seed);
+        let data = Handle::spawn(core, move || PortLink::new(port, max_datagram))?;
+        let spare = Vec::new();
+        Ok(Self { data, codec, spare })
+    }
+
+    /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the latest.
+    ///
+    /// Every rank calls this with the same ids and as many values; see [`OperationId`] for their order.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the id cannot be used, with `bucket` unchanged; [`Error::Link`] if the network is gone.
+    pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
+        let mut contributions = std::mem::take(&mut self.spare);
+        self.codec.encode(id, bucket, &mut contributions);
+        self.data.command(Command::Start { id, contributions });
+        loop {
+            match self.data.reply()? {
+                Reply::Done { outcome, result } if outcome.id == id => {
+                    self.codec.decode(id, &result, bucket);
+                    self.spare = result;
+                    return Ok(outcome);
+                }
+                Reply::Refused(error) => return Err(error.into()),
+                Reply::Done { .. } | Reply::Report(_) => {}
+            }
+        }
+    }
+
+    /// What happened so far.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if the network is gone.
+    pub fn report(&mut self) -> Result<Report, Error> {
+        self.data.command(Command::Report);
+        self.await_report()
+    }
+
+    /// Goes on receiving for `linger`, then ends and tells what happened in all. With a `linger` that outlasts the other
+    /// ranks' last operation and the way of its packets, every datagram for this rank is counted.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if the network is gone.
+    pub fn finish(mut self, linger: Duration) -> Result<Report, Error> {
+        std::thread::sleep(linger);
+        self.data.command(Command::Finish);
+        self.await_report()
+    }
+
+    fn await_report(&mut self) -> Result<Report, Error> {
+        loop {
+            if let Reply::Report(report) = self.data.reply()? {
+                return Ok(report);
+            }
+        }
+    }
+}
+
+fn check_peers(config: &Config, peers: usize) -> Result<(), Error> {
+    if peers != usize::from(config.ranks) {
+        return Err(Error::Peers {
+            peers,
+            ranks: config.ranks,
+        });
+    }
+    Ok(())
+}

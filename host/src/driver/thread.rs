@@ -1,0 +1,257 @@
+//! The data thread: a core, its link and the clock.
+//!
+//! It goes on receiving between operations, because others start before this rank does and finish after it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SendError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+
+use crate::core::{Core, Event, StartError};
+use crate::operation::OperationId;
+use crate::stats::{Outcome, Totals};
+use crate::time::Time;
+
+use super::{Link, LinkCounters, LinkError};
+
+/// What the caller wants.
+pub(crate) enum Command {
+    Start {
+        id: OperationId,
+        contributions: Vec<f32>,
+    },
+    Report,
+    /// Take what has come, end everything and stop.
+    Finish,
+}
+
+/// What the caller is told.
+pub(crate) enum Reply {
+    Done { outcome: Outcome, result: Vec<f32> },
+    Refused(StartError),
+    Report(Report),
+}
+
+/// What happened over a run at one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What the protocol saw.
+    pub totals: Totals,
+    /// What the driver kept from it.
+    pub link: LinkCounters,
+}
+
+/// The caller's end of a data thread.
+pub(crate) struct Handle {
+    commands: Sender<Command>,
+    replies: Receiver<Reply>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<Result<(), LinkError>>>,
+}
+
+impl Handle {
+    /// Starts a thread that drives `core` over the link that `connect` makes there: message headers for batches hold
+    /// pointers and don't move between threads.
+    pub(crate) fn spawn<L: Link>(
+        core: Core,
+        connect: impl FnOnce() -> L + Send + 'static,
+    ) -> Result<Self, LinkError> {
+        let (commands, command_queue) = channel();
+        let (reply_queue, replies) = channel();
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_flags(flags).map_err(|e| LinkError::io("make an eventfd", e))?;
+        let wake = Arc::new(wake);
+        let woken = wake.clone();
+        let run = move || {
+            let link = connect();
+            let clock = Instant::now();
+            let (commands, replies) = (command_queue, reply_queue);
+            DataThread {
+                core,
+                link,
+                clock,
+                commands,
+                replies,
+                wake: woken,
+            }
+            .run()
+        };
+        let thread = std::thread::Builder::new()
+            .name("ultima-data".into())
+            .spawn(run)
+            .map_err(|e| LinkError::io("start the data thread", e))?;
+        Ok(Self {
+            commands,
+            replies,
+            wake,
+            thread: Some(thread),
+        })
+    }
+
+    /// Gives the thread something to do; a thread that has stopped says why when it is asked for a reply.
+    pub(crate) fn command(&self, command: Command) {
+        if let Err(SendError(_)) = self.commands.send(command) {
+            return;
+        }
+        // Fails only when the counter is full, and then the thread wakes anyway.
+        let _ = self.wake.write(1);
+    }
+
+    /// Waits for the thread's next word.
+    pub(crate) fn reply(&mut self) -> Result<Reply, LinkError> {
+        self.replies.recv().or_else(|_| Err(self.stopped()))
+    }
+
+    /// Why the thread has stopped without being told to.
+    fn stopped(&mut self) -> LinkError {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            Some(Ok(Ok(()))) | None => LinkError::io(
+                "go on",
+                std::io::Error::other("the data thread has stopped"),
+            ),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.command(Command::Finish);
+        if let Some(thread) = self.thread.take() {
+            // Its error was reported, or nobody asks any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct DataThread<L> {
+    core: Core,
+    link: L,
+    clock: Instant,
+    commands: Receiver<Command>,
+    replies: Sender<Reply>,
+    wake: Arc<EventFd>,
+}
+
+impl<L: Link> DataThread<L> {
+    fn run(mut self) -> Result<(), LinkError> {
+        let ended = self.drive();
+        if let Err(error) = &ended {
+            tracing::warn!(rank = self.core.config().rank, %error, "the collective stops");
+        }
+        ended
+    }
+
+    fn drive(&mut self) -> Result<(), LinkError> {
+        loop {
+            if self.obey()? {
+                return Ok(());
+            }
+            self.core.handle_timeout(self.now());
+            let (sent, blocked) = self.transmit()?;
+            let came = self.receive()?;
+            while let Some(Event::Done { outcome, result }) = self.core.poll_event() {
+                self.tell(Reply::Done { outcome, result });
+            }
+            if !came && (!sent || blocked) {
+                self.wait(blocked)?;
+            }
+        }
+    }
+
+    /// Follows the caller's commands; true if the last one was to stop.
+    fn obey(&mut self) -> Result<bool, LinkError> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Start { id, contributions }) => {
+                    if let Err(refused) = self.core.start(self.now(), id, contributions) {
+                        self.tell(Reply::Refused(refused));
+                    }
+                }
+                Ok(Command::Report) => self.tell(Reply::Report(self.report())),
+                Ok(Command::Finish) => {
+                    while self.receive()? {}
+                    self.core.shut_down(self.now());
+                    self.tell(Reply::Report(self.report()));
+                    return Ok(true);
+                }
+                Err(TryRecvError::Empty) => return Ok(false),
+                Err(TryRecvError::Disconnected) => return Ok(true),
+            }
+        }
+    }
+
+    /// Sends what the core has, as far as the link takes it: whether anything left the core, and whether some of it
+    /// must wait.
+    fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
+        let now = self.now();
+        let mut sent = false;
+        while let Some(slot) = self.link.slot() {
+            let Some(transmit) = self.core.poll_transmit(now, slot) else {
+                break;
+            };
+            self.link.queue(transmit);
+            sent = true;
+        }
+        Ok((sent, !self.link.flush()?))
+    }
+
+    fn receive(&mut self) -> Result<bool, LinkError> {
+        let now = self.now();
+        self.link
+            .receive(&mut |datagram| self.core.handle_datagram(now, datagram))
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self, blocked: bool) -> Result<(), LinkError> {
+        let timer = self.core.poll_timeout();
+        let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
+        let timeout = timer
+            .into_iter()
+            .chain(transmit)
+            .min()
+            .map(|at| TimeSpec::from_duration(at.since(self.now())));
+        let writable = if blocked {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::empty()
+        };
+        let link: BorrowedFd<'_> = self.link.fd();
+        let mut fds = [
+            PollFd::new(link, PollFlags::POLLIN | writable),
+            PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        match ppoll(&mut fds, timeout, None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(LinkError::io("wait for the network", error)),
+        }
+        if fds[1].any() == Some(true) {
+            // Empties the counter; what it stood for is in the queue.
+            let _ = self.wake.read();
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            totals: self.core.totals(),
+            link: self.link.counters(),
+        }
+    }
+
+    /// A caller that is gone needs no answer.
+    fn tell(&self, reply: Reply) {
+        let _ = self.replies.send(reply);
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.clock.elapsed()
+    }
+}

@@ -3,10 +3,12 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::operation::OperationId;
 
 /// What ended a wait. The later ones are the worse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClosedBy {
     /// Everything that this rank waited for came.
     #[default]
@@ -23,7 +25,7 @@ pub enum ClosedBy {
 ///
 /// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of the phase that this
 /// rank received as its own is counted once, as in time, late, duplicate or refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounters {
     /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for each slot of its
     /// own shard (with unicast, one for each slot and receiver).
@@ -58,7 +60,7 @@ impl AddAssign for PhaseCounters {
 }
 
 /// Both phases of the collective.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// Contributions on the way to the owners.
     pub scatter: PhaseCounters,
@@ -143,7 +145,7 @@ impl Rejection {
 }
 
 /// Ignored datagrams by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejections([u64; Rejection::ALL.len()]);
 
 impl Rejections {
@@ -163,7 +165,7 @@ impl Rejections {
 }
 
 /// What happened over a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Operations that ended.
     pub operations: u64,

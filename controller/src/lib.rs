@@ -3,10 +3,21 @@
 //! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
 //!   of switch can do.
 //! - [`job`]: who takes part, placed on hosts.
+//! - [`plan`]: what each switch should hold, as pure functions of fabric and jobs.
+//! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
+//!   nothing.
+//! - [`server`]: the controller at work, behind the control API ([`api`]); [`client`]: the other end.
 
+pub mod api;
+pub mod client;
 pub mod fabric;
+pub mod install;
 pub mod job;
 mod mac;
+pub mod p4rt;
+pub mod plan;
+pub mod program;
+pub mod server;
 pub mod target;
 mod yaml;
 

@@ -122,6 +122,11 @@ impl Fabric {
         (0..self.switches.len()).map(SwitchId)
     }
 
+    /// The ids of all hosts, in the file's order.
+    pub fn host_ids(&self) -> impl ExactSizeIterator<Item = HostId> + use<> {
+        (0..self.hosts.len()).map(HostId)
+    }
+
     /// The host called `name`.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
         self.hosts

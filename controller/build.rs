@@ -1,0 +1,10 @@
+//! Compiles the control API's proto with a compiler written in Rust, so that no protoc is needed.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["ultima/control/v1/control.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(files)?;
+    Ok(())
+}

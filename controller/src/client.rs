@@ -1,0 +1,213 @@
+//! A thin client of the control API.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::api::{self, control_client::ControlClient};
+use crate::job::JobSpec;
+
+/// How long to try to reach the controller.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection to a controller. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    rpc: ControlClient<Channel>,
+    address: String,
+}
+
+/// Why a request was not granted.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there, or the connection broke.
+    #[error(
+        "the controller at {address} doesn't answer: {reason}; start it with `ultima controller serve`, or correct the address"
+    )]
+    NoAnswer {
+        /// Where it should be.
+        address: String,
+        /// What was seen instead.
+        reason: String,
+    },
+    /// The controller says no.
+    #[error("{message}")]
+    Refused {
+        /// What kind of no.
+        code: Code,
+        /// What it says.
+        message: String,
+    },
+}
+
+impl Client {
+    /// Connects to the controller at `address`, `HOST:PORT`.
+    ///
+    /// # Errors
+    /// It doesn't answer.
+    pub async fn connect(address: &str) -> Result<Self, ClientError> {
+        let no_answer = |error: tonic::transport::Error| ClientError::NoAnswer {
+            address: address.to_owned(),
+            reason: root_cause(&error),
+        };
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(no_answer)?;
+        let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
+        let channel = endpoint.connect().await.map_err(no_answer)?;
+        Ok(Client {
+            rpc: ControlClient::new(channel),
+            address: address.to_owned(),
+        })
+    }
+
+    /// Creates a job.
+    ///
+    /// # Errors
+    /// The controller refuses it or doesn't answer.
+    pub async fn create_job(&self, spec: &JobSpec) -> Result<api::Job, ClientError> {
+        let request = api::CreateJobRequest {
+            name: spec.name.clone(),
+            members: spec.members.clone(),
+            gather: api::Gather::from(spec.gather).into(),
+            seed: spec.seed,
+        };
+        let answer = self.rpc.clone().create_job(request).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// All jobs, by id.
+    ///
+    /// # Errors
+    /// The controller doesn't answer.
+    pub async fn jobs(&self) -> Result<Vec<api::Job>, ClientError> {
+        let answer = self.rpc.clone().list_jobs(api::ListJobsRequest {}).await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .jobs)
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// There is none of that name, or the controller doesn't answer.
+    pub async fn job(&self, name: &str) -> Result<api::Job, ClientError> {
+        let answer = self
+            .rpc
+            .clone()
+            .get_job(api::GetJobRequest { name: name.into() })
+            .await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Deletes a job; returns the switches, by name, that lose what they have of it only when they
+    /// are back.
+    ///
+    /// # Errors
+    /// There is none of that name, or the controller doesn't answer.
+    pub async fn delete_job(&self, name: &str) -> Result<Vec<String>, ClientError> {
+        let answer = self
+            .rpc
+            .clone()
+            .delete_job(api::DeleteJobRequest { name: name.into() })
+            .await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .pending_switches)
+    }
+
+    /// Joins a job from `host`; `wait` is how long to wait for all other members, zero not at all.
+    ///
+    /// # Errors
+    /// No rank is left there, not all members came, or the controller doesn't answer.
+    pub async fn join(
+        &self,
+        job: &str,
+        host: &str,
+        wait: Duration,
+    ) -> Result<api::JoinResponse, ClientError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let request = api::JoinRequest {
+            job: job.into(),
+            host: host.into(),
+            wait_ms,
+        };
+        let answer = self.rpc.clone().join(request).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Gives a rank up that was joined in `epoch`.
+    ///
+    /// # Errors
+    /// It had not joined, or the controller doesn't answer.
+    pub async fn leave(&self, job: &str, epoch: u32, rank: u32) -> Result<(), ClientError> {
+        let request = api::LeaveRequest {
+            job: job.into(),
+            epoch,
+            rank,
+        };
+        self.rpc
+            .clone()
+            .leave(request)
+            .await
+            .map_err(|status| self.error(status))?;
+        Ok(())
+    }
+
+    /// What the job's switches have counted for it.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch or the controller doesn't answer.
+    pub async fn counters(&self, job: &str) -> Result<Vec<api::SwitchCounters>, ClientError> {
+        let answer = self
+            .rpc
+            .clone()
+            .get_counters(api::GetCountersRequest { job: job.into() })
+            .await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .switches)
+    }
+
+    /// The fabric's switches.
+    ///
+    /// # Errors
+    /// The controller doesn't answer.
+    pub async fn switches(&self) -> Result<Vec<api::Switch>, ClientError> {
+        let answer = self
+            .rpc
+            .clone()
+            .list_switches(api::ListSwitchesRequest {})
+            .await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .switches)
+    }
+
+    fn error(&self, status: Status) -> ClientError {
+        use std::error::Error as _;
+        match status.source() {
+            // Made here, not there: the transport failed.
+            Some(source) => ClientError::NoAnswer {
+                address: self.address.clone(),
+                reason: root_cause(source),
+            },
+            None => ClientError::Refused {
+                code: status.code(),
+                message: status.message().to_owned(),
+            },
+        }
+    }
+}
+
+/// The innermost reason: "Connection refused" says more than "transport error".
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    crate::p4rt::one_line(&cause.to_string())
+}

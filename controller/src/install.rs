@@ -1,0 +1,278 @@
+//! Putting entities on switches, all or nothing: validate, act, undo.
+//!
+//! [`install`] translates a whole plan before it writes any of it, writes it stage by stage, on all
+//! its switches at once, and when anything fails removes what was written, last first. What cannot
+//! be removed because the switch is gone is handed back as [`Leftovers`], for when it returns.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tonic::Code;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::{self, Update};
+
+use crate::fabric::SwitchId;
+use crate::p4rt::{SwitchClient, WriteError, describe, failed};
+use crate::plan::{Entity, JobPlan, SchemaError};
+
+/// The connections that an installation may use.
+pub type Clients = BTreeMap<SwitchId, Arc<SwitchClient>>;
+
+/// What may still be on switches that could not be asked to remove it, in the order of writing.
+pub type Leftovers = BTreeMap<SwitchId, Vec<Prepared>>;
+
+/// An entity, translated.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    entity: Entity,
+    creation: Update,
+    /// None for what stays.
+    removal: Option<Update>,
+}
+
+impl Prepared {
+    /// Translates `entities` with the program's names.
+    ///
+    /// # Errors
+    /// The first entity that the program has no place for.
+    pub fn all<'a>(
+        entities: impl IntoIterator<Item = &'a Entity>,
+        names: &Names,
+    ) -> Result<Vec<Prepared>, Untranslatable> {
+        let translate = |entity: &Entity| {
+            let (creation, removal) = (entity.creation(names)?, entity.removal(names)?);
+            Ok(Prepared {
+                entity: entity.clone(),
+                creation,
+                removal,
+            })
+        };
+        let prepare = |entity: &'a Entity| {
+            translate(entity).map_err(|error: SchemaError| Untranslatable {
+                entity: entity.to_string(),
+                error: Box::new(error),
+            })
+        };
+        entities.into_iter().map(prepare).collect()
+    }
+}
+
+/// The program has no place for an entity.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the program has no place for {entity}: {error}; give the controller the program and P4Info of Ultima, or ones derived from them"
+)]
+pub struct Untranslatable {
+    /// The entity, by table and key.
+    pub entity: String,
+    /// What is missing.
+    pub error: Box<SchemaError>,
+}
+
+/// Why a plan is on none of its switches.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Nothing was written.
+    #[error(transparent)]
+    Untranslatable(#[from] Untranslatable),
+    /// A switch stopped the installation.
+    #[error("switch {switch} {cause}; {undone}")]
+    Stopped {
+        /// The switch's name.
+        switch: String,
+        /// What happened there.
+        cause: Cause,
+        /// What became of what had been written.
+        undone: Undone,
+    },
+}
+
+/// What stopped a write.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The switch refused one entity.
+    #[error("refused {entity}: {reason}")]
+    Refused {
+        /// The entity, by table and key.
+        entity: String,
+        /// The switch's code and text.
+        reason: String,
+    },
+    /// The switch didn't answer, or refused the whole batch.
+    #[error("failed while {first} and {more} more were written: {reason}")]
+    Failed {
+        /// The batch's first entity.
+        first: String,
+        /// How many came after it.
+        more: usize,
+        /// What the call gave.
+        reason: String,
+    },
+}
+
+/// How far an undo got.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// What is left, and where.
+    pub leftovers: Leftovers,
+    /// The switches that have leftovers, by name.
+    pub switches: Vec<String>,
+}
+
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.switches.as_slice() {
+            [] => f.write_str("what had been written was undone"),
+            left => write!(
+                f,
+                "what had been written was undone, except on {}, where it goes when the switch is back",
+                left.join(", ")
+            ),
+        }
+    }
+}
+
+/// Puts `plan` on its switches, or on none.
+///
+/// # Errors
+/// The first switch that refused or failed, and what the undo left.
+///
+/// # Panics
+/// If `clients` lacks one of the plan's switches.
+pub async fn install(clients: &Clients, names: &Names, plan: &JobPlan) -> Result<(), InstallError> {
+    let mut stages: Vec<Vec<(SwitchId, Vec<Prepared>)>> = vec![Vec::new(); 3];
+    for (id, plan) in plan {
+        for (stage, entities) in stages.iter_mut().zip(plan.stages()) {
+            stage.push((*id, Prepared::all(entities, names)?));
+        }
+    }
+
+    let mut written = Leftovers::new();
+    for stage in stages {
+        let writes = stage
+            .into_iter()
+            .map(|(id, entities)| async move { (id, write(&clients[&id], entities).await) });
+        let mut stopped = None;
+        for (id, Written { present, cause }) in join_all(writes).await {
+            written.entry(id).or_default().extend(present);
+            stopped = stopped.or(cause.map(|cause| (id, cause)));
+        }
+        if let Some((id, cause)) = stopped {
+            let name = |id: &SwitchId| clients[id].device().name.clone();
+            let leftovers = remove(clients, written).await;
+            let switches = leftovers.keys().map(name).collect();
+            let undone = Undone {
+                leftovers,
+                switches,
+            };
+            return Err(InstallError::Stopped {
+                switch: name(&id),
+                cause,
+                undone,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a write has come to.
+pub struct Written {
+    /// What is, or may be, on the switch now.
+    pub present: Vec<Prepared>,
+    /// What stopped the rest.
+    pub cause: Option<Cause>,
+}
+
+/// Writes entities to one switch.
+pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
+    let updates = entities
+        .iter()
+        .map(|prepared| prepared.creation.clone())
+        .collect();
+    match client.write(updates).await {
+        Ok(()) => Written {
+            present: entities,
+            cause: None,
+        },
+        Err(WriteError::Rpc(error)) => {
+            let cause = entities.first().map(|first| Cause::Failed {
+                first: first.entity.to_string(),
+                more: entities.len() - 1,
+                reason: error.to_string(),
+            });
+            let present = if error.is_uncertain() {
+                entities
+            } else {
+                Vec::new()
+            };
+            Written { present, cause }
+        }
+        Err(WriteError::Updates(outcomes)) => {
+            let mut written = Written {
+                present: Vec::new(),
+                cause: None,
+            };
+            for (prepared, outcome) in entities.into_iter().zip(outcomes) {
+                if !failed(&outcome) {
+                    written.present.push(prepared);
+                } else if written.cause.is_none() {
+                    let (entity, reason) = (prepared.entity.to_string(), describe(&outcome));
+                    written.cause = Some(Cause::Refused { entity, reason });
+                }
+            }
+            written
+        }
+    }
+}
+
+/// Removes what was written, last first, on all switches at once; returns what is left because a
+/// switch is not connected, failed or refused. What is not there any more counts as removed.
+pub async fn remove(clients: &Clients, written: Leftovers) -> Leftovers {
+    let removals = written.into_iter().map(|(id, entities)| async move {
+        match clients.get(&id) {
+            Some(client) => (id, remove_from(client, entities).await),
+            None => (id, entities),
+        }
+    });
+    join_all(removals)
+        .await
+        .into_iter()
+        .filter(|(_, left)| !left.is_empty())
+        .collect()
+}
+
+/// Removes what was written from one switch, last first; returns what it may still have.
+pub async fn remove_from(client: &SwitchClient, written: Vec<Prepared>) -> Vec<Prepared> {
+    let switch = client.device().name.as_str();
+    let (mut removable, updates): (Vec<Prepared>, Vec<Update>) = (written.into_iter().rev())
+        .filter_map(|prepared| prepared.removal.clone().map(|removal| (prepared, removal)))
+        .unzip();
+    match client.write(updates).await {
+        Ok(()) => return Vec::new(),
+        Err(WriteError::Rpc(error)) => {
+            tracing::warn!(switch, %error, "{} entities not removed", removable.len());
+        }
+        Err(WriteError::Updates(outcomes)) => {
+            let mut outcomes = outcomes.iter();
+            removable.retain(|Prepared { entity, .. }| {
+                let left = outcomes.next().is_none_or(|outcome| !is_gone(outcome));
+                if left {
+                    tracing::warn!(switch, %entity, "not removed");
+                }
+                left
+            });
+        }
+    }
+    removable.reverse();
+    removable
+}
+
+/// Whether a removal's outcome leaves nothing behind.
+fn is_gone(outcome: &v1::Error) -> bool {
+    matches!(
+        Code::from_i32(outcome.canonical_code),
+        Code::Ok | Code::NotFound
+    )
+}

@@ -1,0 +1,149 @@
+//! What can go wrong between controller and switch.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use ultima_p4runtime::v1;
+
+/// Why a switch is not ours.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there, or who does speaks no gRPC.
+    #[error("switch {switch} at {grpc} doesn't answer within {} s: {reason}; start it, or correct its `grpc` in the fabric", timeout.as_secs_f32())]
+    NoAnswer {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// How long was waited.
+        timeout: Duration,
+        /// What the last attempt gave.
+        reason: String,
+    },
+    /// The server has no such device.
+    #[error(
+        "{grpc} has no device {device_id}: {message}; correct `device_id` of switch {switch} in the fabric"
+    )]
+    NoDevice {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// The device id that was asked for.
+        device_id: u64,
+        /// What the server said.
+        message: String,
+    },
+    /// Another client is primary.
+    #[error(
+        "switch {switch} at {grpc} has another primary: {message}; stop the other controller first"
+    )]
+    NotPrimary {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// What the server said.
+        message: String,
+    },
+    /// The server ended the stream instead of answering.
+    #[error("switch {switch} at {grpc} refused arbitration: {message}")]
+    Refused {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// What the server said.
+        message: String,
+    },
+}
+
+/// A call that failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum RpcError {
+    /// The server answered with an error.
+    #[error("{}: {}", code_name(.0.code()), one_line(.0.message()))]
+    Status(Status),
+    /// The server didn't answer.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    Timeout(Duration),
+}
+
+impl RpcError {
+    /// Whether the server may have done some of what it was asked to: it didn't say that it
+    /// refused.
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            RpcError::Timeout(_) => true,
+            RpcError::Status(status) => !matches!(
+                status.code(),
+                Code::InvalidArgument
+                    | Code::NotFound
+                    | Code::PermissionDenied
+                    | Code::FailedPrecondition
+                    | Code::Unimplemented
+                    | Code::Unauthenticated
+            ),
+        }
+    }
+}
+
+/// A batch of which not everything was written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Some updates were refused. One outcome for each, in the batch's order; those with code OK
+    /// are written.
+    #[error("{} of {} updates refused", .0.iter().filter(|outcome| failed(outcome)).count(), .0.len())]
+    Updates(Vec<v1::Error>),
+    /// The call failed.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}
+
+/// Whether an update was refused.
+pub fn failed(outcome: &v1::Error) -> bool {
+    outcome.canonical_code != Code::Ok as i32
+}
+
+/// A refused update in words: its code's name and the server's text.
+pub fn describe(outcome: &v1::Error) -> String {
+    let code = code_name(Code::from_i32(outcome.canonical_code));
+    match outcome.message.as_str() {
+        "" => code.to_owned(),
+        message => format!("{code}: {}", one_line(message)),
+    }
+}
+
+/// gRPC's name of a code, as its specification writes it.
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+/// What a server said, without line breaks and not endlessly.
+pub fn one_line(text: &str) -> String {
+    const MOST: usize = 300;
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(MOST) {
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
+}

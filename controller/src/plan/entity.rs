@@ -1,0 +1,140 @@
+//! Everything that the controller writes, in one type.
+
+use std::fmt;
+
+use ultima_p4runtime::names::{EntryError, IndexError, NameError, Names};
+use ultima_p4runtime::replication::{self, ReplicationError, multicast_group};
+use ultima_p4runtime::v1::{CounterData, Update};
+
+use super::table::{Destination, JobRow, Neighbor, Replica, Route, Row, Source};
+use super::{CounterReset, Group};
+
+/// One thing that a switch should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The types say it.
+pub enum Entity {
+    Route(Route),
+    Neighbor(Neighbor),
+    Job(JobRow),
+    Source(Source),
+    Destination(Destination),
+    Replica(Replica),
+    Group(Group),
+    Counter(CounterReset),
+}
+
+/// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// No such table or counter.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The table's key or action is another one.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// The counter array is too short.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The group is none.
+    #[error(transparent)]
+    Group(#[from] ReplicationError),
+}
+
+/// What both directions need of an entity.
+enum Form<'a> {
+    Row(&'a dyn DynRow),
+    Group(&'a Group),
+    Counter(&'a CounterReset),
+}
+
+/// [`Row`] without its constant, so that all tables can be treated alike.
+trait DynRow: fmt::Display {
+    fn table(&self) -> &'static str;
+    fn insert(&self, names: &Names) -> Result<Update, SchemaError>;
+    fn delete(&self, names: &Names) -> Result<Update, SchemaError>;
+}
+
+impl<R: Row + fmt::Display> DynRow for R {
+    fn table(&self) -> &'static str {
+        R::TABLE
+    }
+
+    fn insert(&self, names: &Names) -> Result<Update, SchemaError> {
+        Ok(Update::insert(self.entry(names)?))
+    }
+
+    fn delete(&self, names: &Names) -> Result<Update, SchemaError> {
+        Ok(Update::delete(self.bare_key(names)?))
+    }
+}
+
+impl Entity {
+    fn form(&self) -> Form<'_> {
+        match self {
+            Entity::Route(row) => Form::Row(row),
+            Entity::Neighbor(row) => Form::Row(row),
+            Entity::Job(row) => Form::Row(row),
+            Entity::Source(row) => Form::Row(row),
+            Entity::Destination(row) => Form::Row(row),
+            Entity::Replica(row) => Form::Row(row),
+            Entity::Group(group) => Form::Group(group),
+            Entity::Counter(counter) => Form::Counter(counter),
+        }
+    }
+
+    /// The full name of the table that it is an entry of, if it is one.
+    pub fn table(&self) -> Option<&'static str> {
+        match self.form() {
+            Form::Row(row) => Some(row.table()),
+            Form::Group(_) | Form::Counter(_) => None,
+        }
+    }
+
+    /// The update that puts it on a switch.
+    ///
+    /// # Errors
+    /// The program has no place for it.
+    pub fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
+        match self.form() {
+            Form::Row(row) => row.insert(names),
+            Form::Group(group) => {
+                let copies = group.copies.iter().map(|copy| replication::Replica {
+                    port: copy.port.0.into(),
+                    instance: copy.rid.into(),
+                });
+                Ok(Update::insert(multicast_group(group.id.0.into(), copies)?))
+            }
+            Form::Counter(reset) => {
+                let mut cell = names.counter(reset.counter)?.cell(reset.index.0.into())?;
+                cell.data = Some(CounterData::default());
+                Ok(Update::modify(cell))
+            }
+        }
+    }
+
+    /// The update that takes it off; none for a counter, which stays.
+    ///
+    /// # Errors
+    /// The program has no place for it.
+    pub fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
+        match self.form() {
+            Form::Row(row) => row.delete(names).map(Some),
+            Form::Group(group) => Ok(Some(Update::delete(multicast_group(
+                group.id.0.into(),
+                [],
+            )?))),
+            Form::Counter(_) => Ok(None),
+        }
+    }
+}
+
+/// By table and key, as errors name it.
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form() {
+            Form::Row(row) => fmt::Display::fmt(row, f),
+            Form::Group(group) => fmt::Display::fmt(group, f),
+            Form::Counter(counter) => fmt::Display::fmt(counter, f),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whether a job fits, before anything is written.
+
+use std::collections::BTreeMap;
+
+use ultima_p4::names::counter;
+use ultima_p4runtime::names::{NameError, Names};
+
+use super::{Entity, JobPlan, of_fabric};
+use crate::fabric::{Fabric, Switch, SwitchId};
+
+/// What a switch has not room for, with the number that is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// The program lacks a table or counter.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Too many entries in a table.
+    #[error(
+        "switch {switch}: table {table} would hold {needed} entries, and its size in the program is {size}"
+    )]
+    Table {
+        /// The switch's name.
+        switch: String,
+        /// The table's name.
+        table: &'static str,
+        /// Entries with the new job's.
+        needed: usize,
+        /// Entries that it takes.
+        size: u64,
+    },
+    /// Too many copies in the job's group.
+    #[error(
+        "switch {switch}: the group would have {needed} replicas, and its limit is {limit} (group_replicas); use fewer members there, or `gather: unicast`"
+    )]
+    Replicas {
+        /// The switch's name.
+        switch: String,
+        /// Replicas that the job needs.
+        needed: usize,
+        /// Replicas of one group.
+        limit: u32,
+    },
+    /// Too many groups.
+    #[error(
+        "switch {switch}: it would hold {needed} multicast groups, and its limit is {limit} (groups); delete a job, or use `gather: unicast`"
+    )]
+    Groups {
+        /// The switch's name.
+        switch: String,
+        /// Groups with the new job's.
+        needed: usize,
+        /// Groups that it takes.
+        limit: u32,
+    },
+    /// Too many nodes over all groups.
+    #[error(
+        "switch {switch}: its groups would need {needed} nodes of the replication engine, and its limit is {limit} (nodes); delete a job, or use `gather: unicast`"
+    )]
+    Nodes {
+        /// The switch's name.
+        switch: String,
+        /// Nodes with the new job's.
+        needed: usize,
+        /// Nodes that it has.
+        limit: u32,
+    },
+    /// The program's counter arrays have no place left.
+    #[error(
+        "switch {switch}: counter index {index} is needed, and {counter} has {size}; delete a job"
+    )]
+    Counter {
+        /// The switch's name.
+        switch: String,
+        /// The counter array's name.
+        counter: &'static str,
+        /// The job's place.
+        index: u16,
+        /// Places that there are, from 0.
+        size: u64,
+    },
+}
+
+/// Whether `job` fits beside `installed` on each of its switches: the program's tables and
+/// counters, the target's replication engine.
+///
+/// # Errors
+/// The first limit that it is over.
+pub fn check_job<'a>(
+    fabric: &Fabric,
+    names: &Names,
+    installed: impl IntoIterator<Item = &'a JobPlan> + Clone,
+    job: &JobPlan,
+) -> Result<(), LimitError> {
+    for (id, plan) in job {
+        let base = of_fabric(fabric, *id);
+        let others = installed
+            .clone()
+            .into_iter()
+            .filter_map(|plan| plan.get(id));
+        let present = base.iter().chain(others.flat_map(|plan| plan.entities()));
+        let mut usage = Usage::default();
+        present
+            .chain(plan.entities())
+            .for_each(|entity| usage.add(entity));
+        usage.check(fabric.switch(*id), names)?;
+        plan.entities()
+            .try_for_each(|entity| fits(entity, fabric.switch(*id), names))?;
+    }
+    Ok(())
+}
+
+/// Whether the fabric's own entities fit on `switch`.
+///
+/// # Errors
+/// The first limit that they are over.
+pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<(), LimitError> {
+    let mut usage = Usage::default();
+    of_fabric(fabric, switch)
+        .iter()
+        .for_each(|entity| usage.add(entity));
+    usage.check(fabric.switch(switch), names)
+}
+
+/// What is held on one switch.
+#[derive(Default)]
+struct Usage {
+    entries: BTreeMap<&'static str, usize>,
+    groups: usize,
+    nodes: usize,
+}
+
+impl Usage {
+    fn add(&mut self, entity: &Entity) {
+        if let Some(table) = entity.table() {
+            *self.entries.entry(table).or_default() += 1;
+        }
+        if let Entity::Group(group) = entity {
+            self.groups += 1;
+            self.nodes += group.nodes();
+        }
+    }
+
+    fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {
+        for (&table, &needed) in &self.entries {
+            let size = names.table(table)?.size;
+            if needed as u64 > size {
+                return Err(LimitError::Table {
+                    switch: switch.name.clone(),
+                    table,
+                    needed,
+                    size,
+                });
+            }
+        }
+        let name = || switch.name.clone();
+        if self.groups > switch.limits.groups as usize {
+            let limit = switch.limits.groups;
+            return Err(LimitError::Groups {
+                switch: name(),
+                needed: self.groups,
+                limit,
+            });
+        }
+        if self.nodes > switch.limits.nodes as usize {
+            let limit = switch.limits.nodes;
+            return Err(LimitError::Nodes {
+                switch: name(),
+                needed: self.nodes,
+                limit,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Limits of a single entity.
+fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitError> {
+    match entity {
+        Entity::Group(group) if group.copies.len() > switch.limits.group_replicas as usize => {
+            Err(LimitError::Replicas {
+                switch: switch.name.clone(),
+                needed: group.copies.len(),
+                limit: switch.limits.group_replicas,
+            })
+        }
+        Entity::Job(job) => {
+            for counter in counter::BY_JOB {
+                let index = job.counter.0;
+                let size = names.counter(counter)?.size;
+                if u64::from(index) >= size {
+                    let switch = switch.name.clone();
+                    return Err(LimitError::Counter {
+                        switch,
+                        counter,
+                        index,
+                        size,
+                    });
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,153 @@
+//! What each switch should hold: pure functions from fabric and jobs to entities.
+//!
+//! [`of_fabric`] is what every job needs, written when a switch comes up; [`of_job`] is what one
+//! job adds. Both speak in the typed rows of [`table`], [`Group`] and [`CounterReset`];
+//! an [`Entity`] is any of these and becomes an update with the program's names.
+
+mod counter;
+mod entity;
+mod group;
+mod limits;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use counter::CounterReset;
+pub use entity::{Entity, SchemaError};
+pub use group::{Copy, Group};
+pub use limits::{LimitError, check_fabric, check_job};
+
+use crate::fabric::{Fabric, SwitchId};
+use crate::job::Job;
+use crate::target::PortNumber;
+
+/// What one switch should hold for one job, in the order of writing. Within a stage entities do
+/// not depend on each other; a stage is whole on all switches before the next is begun, so that
+/// no packet is admitted before every switch can carry it to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchPlan {
+    /// Counters set to zero, group, destinations and how copies are addressed.
+    pub prepare: Vec<Entity>,
+    /// The job itself: packets of it are counted as its own.
+    pub announce: Vec<Entity>,
+    /// Who may send.
+    pub admit: Vec<Entity>,
+}
+
+impl SwitchPlan {
+    /// The stages, first to be written first.
+    pub fn stages(&self) -> [&[Entity]; 3] {
+        [&self.prepare, &self.announce, &self.admit]
+    }
+
+    /// All entities, first to be written first.
+    pub fn entities(&self) -> impl Iterator<Item = &Entity> {
+        self.stages().into_iter().flatten()
+    }
+}
+
+/// What a job needs on each of its switches.
+pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
+
+/// Routes to, and ARP answers for, every host of the fabric.
+pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
+    let mut entities = Vec::with_capacity(2 * fabric.hosts().len());
+    for id in fabric.host_ids() {
+        let host = fabric.host(id);
+        let port = fabric.port_toward(switch, id);
+        entities.push(Entity::Route(table::Route {
+            to: host.ip,
+            port,
+            mac: host.mac,
+        }));
+        entities.push(Entity::Neighbor(table::Neighbor {
+            ip: host.ip,
+            mac: host.mac,
+        }));
+    }
+    entities
+}
+
+/// What `job` needs on the switches between its members, and on no other.
+pub fn of_job(fabric: &Fabric, job: &Job) -> JobPlan {
+    let trunks = trunks_of(fabric, job);
+    trunks
+        .iter()
+        .map(|(switch, trunks)| (*switch, on_switch(fabric, job, *switch, trunks)))
+        .collect()
+}
+
+/// The job's tree: its switches, and at each the trunks to the next. The fabric's tree has one
+/// path between any two switches, so the paths from one member's switch to all others make up the
+/// smallest part of it that joins them.
+fn trunks_of(fabric: &Fabric, job: &Job) -> BTreeMap<SwitchId, BTreeSet<PortNumber>> {
+    let mut switches = job
+        .members
+        .iter()
+        .map(|member| fabric.host(member.host).attached.switch);
+    let mut trunks: BTreeMap<SwitchId, BTreeSet<PortNumber>> = BTreeMap::new();
+    let Some(root) = switches.next() else {
+        return trunks;
+    };
+    trunks.entry(root).or_default();
+    for to in switches {
+        let tree = fabric.tree();
+        for at in tree.path(root, to) {
+            trunks.entry(at).or_default().extend(
+                [root, to]
+                    .into_iter()
+                    .filter_map(|end| tree.port_toward(at, end)),
+            );
+        }
+    }
+    trunks
+}
+
+fn on_switch(
+    fabric: &Fabric,
+    job: &Job,
+    switch: SwitchId,
+    trunks: &BTreeSet<PortNumber>,
+) -> SwitchPlan {
+    let mut plan = SwitchPlan::default();
+    plan.prepare
+        .extend(CounterReset::all(job.counter).map(Entity::Counter));
+
+    let mut copies: Vec<Copy> = trunks.iter().map(|port| Copy::to_switch(*port)).collect();
+    for (rank, member) in job.ranks() {
+        let host = fabric.host(member.host);
+        if job.group.is_some() && host.attached.switch == switch {
+            copies.push(Copy::to_rank(host.attached.port, rank));
+            plan.prepare.push(Entity::Replica(table::Replica {
+                job: job.id,
+                rank,
+                mac: host.mac,
+                ip: host.ip,
+                udp_port: member.udp_port,
+            }));
+        }
+        plan.prepare.push(Entity::Destination(table::Destination {
+            job: job.id,
+            ip: host.ip,
+            udp_port: member.udp_port,
+        }));
+        plan.admit.push(Entity::Source(table::Source {
+            ingress: fabric.port_toward(switch, member.host),
+            job: job.id,
+            epoch: job.epoch,
+            rank,
+            ip: host.ip,
+        }));
+    }
+    if let Some(id) = job.group {
+        plan.prepare.push(Entity::Group(Group { id, copies }));
+    }
+    plan.announce.push(Entity::Job(table::JobRow {
+        job: job.id,
+        counter: job.counter,
+        group: job.group,
+    }));
+    plan
+}

@@ -1,0 +1,43 @@
+//! `admission.destination`: where a job's unicast may go.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ultima_p4::names::destination;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::job::JobId;
+
+/// `job`'s packets may go to `ip` and `udp_port`, where one of its ranks listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Key: the job in the packet.
+    pub job: JobId,
+    /// Key: the packet's IPv4 destination.
+    pub ip: Ipv4Addr,
+    /// Key: the packet's UDP destination port.
+    pub udp_port: u16,
+}
+
+impl Row for Destination {
+    const TABLE: &'static str = destination::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry
+            .exact(destination::JOB, self.job.0)?
+            .exact(destination::DST_ADDR, self.ip)?
+            .exact(destination::DST_PORT, self.udp_port)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.action(destination::ADMIT, &[])
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Destination { job, ip, udp_port } = self;
+        write!(f, "{}[job {job}, {ip}:{udp_port}]", destination::TABLE)
+    }
+}

@@ -1,0 +1,43 @@
+//! `jobs.job`: which jobs the switch knows.
+
+use std::fmt;
+
+use ultima_p4::names::job;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::job::{CounterIndex, GroupId, JobId};
+
+/// Packets of `job` are counted at `counter`, and its multicast goes to `group`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// Key: the job in the packet.
+    pub job: JobId,
+    /// Its place in the counter arrays.
+    pub counter: CounterIndex,
+    /// Its group; without one its multicast is dropped.
+    pub group: Option<GroupId>,
+}
+
+impl Row for JobRow {
+    const TABLE: &'static str = job::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.exact(job::JOB, self.job.0)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        let group = self.group.map_or(0, |group| group.0);
+        let values = [
+            (job::INDEX, self.counter.0.into()),
+            (job::GROUP, group.into()),
+        ];
+        entry.action(job::SET_JOB, &values)
+    }
+}
+
+impl fmt::Display for JobRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[job {}]", job::TABLE, self.job)
+    }
+}

@@ -1,0 +1,37 @@
+//! `arp.neighbor`: hosts for which the switch answers ARP.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ultima_p4::names::neighbor;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::mac::MacAddr;
+
+/// Who asks for `ip` is told `mac`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Key: the address asked for.
+    pub ip: Ipv4Addr,
+    /// The host's MAC address.
+    pub mac: MacAddr,
+}
+
+impl Row for Neighbor {
+    const TABLE: &'static str = neighbor::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.exact(neighbor::TARGET_IP, self.ip)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.action(neighbor::ANSWER, &[(neighbor::MAC, self.mac.0.into())])
+    }
+}
+
+impl fmt::Display for Neighbor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", neighbor::TABLE, self.ip)
+    }
+}

@@ -1,0 +1,57 @@
+//! `delivery.replica`: how a copy is addressed to its rank.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ultima_p4::names::replica;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::job::{JobId, Rank};
+use crate::mac::MacAddr;
+
+/// The copy of `job`'s packet for `rank` goes to these addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Key: the job in the packet.
+    pub job: JobId,
+    /// Key: the copy's RID.
+    pub rank: Rank,
+    /// The MAC address of the rank's host.
+    pub mac: MacAddr,
+    /// Its IPv4 address.
+    pub ip: Ipv4Addr,
+    /// The port on which the rank listens.
+    pub udp_port: u16,
+}
+
+impl Row for Replica {
+    const TABLE: &'static str = replica::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry
+            .exact(replica::JOB, self.job.0)?
+            .exact(replica::RID, self.rank.0)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        let values = [
+            (replica::DST_MAC, self.mac.0.into()),
+            (replica::DST_ADDR, self.ip.into()),
+            (replica::DST_PORT, self.udp_port.into()),
+        ];
+        entry.action(replica::READDRESS, &values)
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}[job {}, rank {}]",
+            replica::TABLE,
+            self.job,
+            self.rank
+        )
+    }
+}

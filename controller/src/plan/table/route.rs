@@ -1,0 +1,44 @@
+//! `routing.route`: IPv4 forwarding to hosts.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ultima_p4::names::route;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::mac::MacAddr;
+use crate::target::PortNumber;
+
+/// Packets to the host `to` leave by `port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Key: the packet's IPv4 destination, all 32 bits of it.
+    pub to: Ipv4Addr,
+    /// Where it leaves.
+    pub port: PortNumber,
+    /// The host's MAC address, also where a trunk is in between: no switch has one of its own.
+    pub mac: MacAddr,
+}
+
+impl Row for Route {
+    const TABLE: &'static str = route::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.lpm(route::DST_ADDR, self.to, u32::BITS)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        let values = [
+            (route::PORT, self.port.0.into()),
+            (route::DST_MAC, self.mac.0.into()),
+        ];
+        entry.action(route::FORWARD, &values)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}/32]", route::TABLE, self.to)
+    }
+}

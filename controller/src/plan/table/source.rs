@@ -1,0 +1,61 @@
+//! `admission.source`: who may send for a job, and by which port it must come in.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ultima_p4::names::source;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::job::{Epoch, JobId, Rank};
+use crate::target::PortNumber;
+
+/// `rank` may send for `job` from `ip`, and its packets come in at `ingress`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Key: the host's port on its own switch, on others the trunk toward it.
+    pub ingress: PortNumber,
+    /// Key: the job in the packet.
+    pub job: JobId,
+    /// Key: the membership epoch in the packet.
+    pub epoch: Epoch,
+    /// Key: the source rank in the packet.
+    pub rank: Rank,
+    /// Key: the packet's IPv4 source.
+    pub ip: Ipv4Addr,
+}
+
+impl Row for Source {
+    const TABLE: &'static str = source::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry
+            .exact(source::INGRESS_PORT, self.ingress.0)?
+            .exact(source::JOB, self.job.0)?
+            .exact(source::EPOCH, self.epoch.0)?
+            .exact(source::SOURCE_RANK, self.rank.0)?
+            .exact(source::SRC_ADDR, self.ip)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.action(source::ADMIT, &[])
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Source {
+            ingress,
+            job,
+            epoch,
+            rank,
+            ip,
+        } = self;
+        let table = source::TABLE;
+        write!(
+            f,
+            "{table}[port {ingress}, job {job}, epoch {}, rank {rank}, {ip}]",
+            epoch.0
+        )
+    }
+}

@@ -1,0 +1,106 @@
+//! The program that the controller puts on its switches.
+
+use std::path::{Path, PathBuf};
+
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::names::{Names, P4InfoError};
+use ultima_p4runtime::text;
+
+/// A compiled program and its names.
+#[derive(Clone, Debug)]
+pub struct Program {
+    device_config: Vec<u8>,
+    names: Names,
+}
+
+/// Why there is no program.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The P4Info is none.
+    #[error("{source_name}: {error}")]
+    Text {
+        /// The file.
+        source_name: String,
+        /// What is wrong.
+        error: text::TextError,
+    },
+    /// The P4Info contradicts itself.
+    #[error("{source_name}: {error}")]
+    P4Info {
+        /// The file.
+        source_name: String,
+        /// What is wrong.
+        error: P4InfoError,
+    },
+}
+
+impl Program {
+    /// The program in `device_config` (for v1model p4c's BMv2 JSON) and `p4info` (protobuf text
+    /// format), which errors call `source_name`.
+    ///
+    /// # Errors
+    /// The P4Info is none. Whether it fits the program is for the switch to say.
+    pub fn new(
+        device_config: Vec<u8>,
+        p4info: &str,
+        source_name: &str,
+    ) -> Result<Self, ProgramError> {
+        let source_name = || source_name.to_owned();
+        let p4info: P4Info = text::parse(p4info).map_err(|error| ProgramError::Text {
+            source_name: source_name(),
+            error,
+        })?;
+        let names = Names::new(p4info).map_err(|error| ProgramError::P4Info {
+            source_name: source_name(),
+            error,
+        })?;
+        Ok(Program {
+            device_config,
+            names,
+        })
+    }
+
+    /// The program in two files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the P4Info is none.
+    pub fn load(device_config: &Path, p4info: &Path) -> Result<Self, ProgramError> {
+        let failed = |path: &Path, source| ProgramError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let config = std::fs::read(device_config).map_err(|error| failed(device_config, error))?;
+        let text = std::fs::read_to_string(p4info).map_err(|error| failed(p4info, error))?;
+        Program::new(config, &text, &p4info.display().to_string())
+    }
+
+    /// Ultima's own for v1model, embedded in this binary.
+    ///
+    /// # Errors
+    /// None as long as what is embedded is what p4c printed.
+    pub fn v1model() -> Result<Self, ProgramError> {
+        let ultima_p4::Program {
+            device_config,
+            p4info,
+        } = ultima_p4::v1model();
+        Program::new(device_config.to_vec(), p4info, "ultima.p4info.txtpb")
+    }
+
+    /// What the target is given.
+    pub fn device_config(&self) -> &[u8] {
+        &self.device_config
+    }
+
+    /// Its tables, actions and counters by name.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+}

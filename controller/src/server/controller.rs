@@ -1,0 +1,433 @@
+//! What the controller does, whoever asks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::JoinHandle;
+
+use super::error::{BringUpError, JobRequestError, ServeError};
+use super::registry::{Record, Registry};
+use super::seats::{NoSeat, Seat};
+use super::switch::{Desired, ManagedSwitch};
+use super::{Config, counters};
+use crate::api;
+use crate::fabric::{Fabric, SwitchId};
+use crate::install::{self, Clients, InstallError, Leftovers, Prepared};
+use crate::job::{Job, JobId, JobSpec, Rank};
+use crate::p4rt::SwitchClient;
+use crate::plan::{self, JobPlan};
+use crate::program::Program;
+
+/// A fabric, its switches and its jobs.
+pub struct Controller {
+    fabric: Fabric,
+    program: Program,
+    cookie: u64,
+    switches: Vec<ManagedSwitch>,
+    /// Held while what switches should hold is changed: one job at a time, and no switch comes
+    /// back in between.
+    changes: AsyncMutex<()>,
+    registry: Mutex<Registry>,
+    keepers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A job and how its members stand.
+#[derive(Clone, Debug)]
+pub struct JobState {
+    /// The job.
+    pub job: Arc<Job>,
+    /// The switches that it is installed on.
+    pub switches: Vec<SwitchId>,
+    /// Its members' seats, by rank.
+    pub(super) seats: Vec<Seat>,
+}
+
+impl Controller {
+    /// Brings up every switch and keeps them up.
+    pub(super) async fn start(config: Config) -> Result<Arc<Self>, ServeError> {
+        let Config {
+            fabric,
+            program,
+            patience,
+            election_id,
+            ..
+        } = config;
+        for id in fabric.switch_ids() {
+            plan::check_fabric(&fabric, program.names(), id)?;
+        }
+        let switches = fabric
+            .switch_ids()
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id));
+        let controller = Arc::new(Controller {
+            switches: switches.collect(),
+            fabric,
+            program,
+            cookie: rand::random(),
+            changes: AsyncMutex::new(()),
+            registry: Mutex::default(),
+            keepers: Mutex::default(),
+        });
+        try_join_all(controller.switches.iter().map(|switch| async {
+            let client = switch.connect(patience).await?;
+            switch.bring_up(client, &controller.desired(&[])).await
+        }))
+        .await?;
+        let keepers = controller.fabric.switch_ids().map(|id| {
+            let controller = Arc::clone(&controller);
+            tokio::spawn(async move { controller.keep_up(id).await })
+        });
+        let keepers = keepers.collect();
+        *controller
+            .keepers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = keepers;
+        Ok(controller)
+    }
+
+    /// Ends what runs in the background. The switches keep what they have.
+    pub(super) fn close(&self) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.drain(..).for_each(|keeper| keeper.abort());
+        *self.registry() = Registry::default();
+    }
+
+    /// Whenever a switch is lost, waits for it and gives it back what it should hold.
+    async fn keep_up(&self, id: SwitchId) {
+        let switch = &self.switches[id.0];
+        loop {
+            switch.lost().await;
+            let client = switch.reconnect().await;
+            if let Err(error) = self.restore(switch, client).await {
+                switch.failed(&error).await;
+            }
+        }
+    }
+
+    async fn restore(
+        &self,
+        switch: &ManagedSwitch,
+        client: SwitchClient,
+    ) -> Result<(), BringUpError> {
+        let _changes = self.changes.lock().await;
+        let plans = self.registry().plans();
+        switch.bring_up(client, &self.desired(&plans)).await?;
+        tracing::info!(switch = switch.name(), "back");
+        Ok(())
+    }
+
+    fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>]) -> Desired<'a> {
+        Desired {
+            fabric: &self.fabric,
+            program: &self.program,
+            cookie: self.cookie,
+            plans,
+        }
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// Creates a job: on all switches that it needs, or on none.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`].
+    pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+        let name = || spec.name.clone();
+        let _changes = self.changes.lock().await;
+        let (job, plan) = self.registry().propose(&self.fabric, spec)?;
+        let installed = self.registry().plans();
+        let names = self.program.names();
+        let others = installed.iter().map(|plan| &**plan);
+        plan::check_job(&self.fabric, names, others, &plan).map_err(|error| {
+            JobRequestError::Limit {
+                name: name(),
+                error: Box::new(error),
+            }
+        })?;
+
+        let clients = self.clients(plan.keys())?;
+        if let Err(mut error) = install::install(&clients, names, &plan).await {
+            if let InstallError::Stopped { undone, .. } = &mut error {
+                self.remember(std::mem::take(&mut undone.leftovers));
+            }
+            return Err(JobRequestError::Install {
+                name: name(),
+                error: Box::new(error),
+            });
+        }
+        tracing::info!(
+            job = job.name,
+            id = job.id.0,
+            switches = plan.len(),
+            "job created"
+        );
+        Ok(state_of(self.registry().add(job, plan)))
+    }
+
+    /// All jobs, by id.
+    pub fn jobs(&self) -> Vec<JobState> {
+        self.registry().iter().map(state_of).collect()
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn job(&self, name: &str) -> Result<JobState, JobRequestError> {
+        self.registry().named(name).map(state_of)
+    }
+
+    /// Deletes a job; returns the switches on which something of it is left until they are back.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
+        let _changes = self.changes.lock().await;
+        let (id, plan) = {
+            let registry = self.registry();
+            let record = registry.named(name)?;
+            (record.job.id, Arc::clone(&record.plan))
+        };
+        let mut written = Leftovers::new();
+        for (switch, plan) in plan.iter() {
+            // What was installed could be translated.
+            let entities =
+                Prepared::all(plan.entities(), self.program.names()).map_err(|error| {
+                    JobRequestError::Install {
+                        name: name.to_owned(),
+                        error: Box::new(error.into()),
+                    }
+                })?;
+            written.insert(*switch, entities);
+        }
+        let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
+        let clients: Clients = plan.keys().filter_map(reachable).collect();
+        let leftovers = install::remove(&clients, written).await;
+        let pending = leftovers.keys().copied().collect();
+        self.remember(leftovers);
+        self.registry().remove(id);
+        tracing::info!(job = name, "job deleted");
+        Ok(pending)
+    }
+
+    /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
+    /// to join. Whoever stops waiting has not joined.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`].
+    pub async fn join(
+        &self,
+        name: &str,
+        host: &str,
+        wait: Option<Duration>,
+    ) -> Result<(Rank, JobState), JobRequestError> {
+        let host_id = self
+            .fabric
+            .host_named(host)
+            .ok_or_else(|| JobRequestError::NoHost {
+                host: host.to_owned(),
+            })?;
+        let (joining, mut complete) = {
+            let mut registry = self.registry();
+            let record = registry.named_mut(name)?;
+            let rank = record
+                .seats
+                .take(host_id)
+                .map_err(|refusal| match refusal {
+                    NoSeat::NotAMember => JobRequestError::NotAMember {
+                        name: name.to_owned(),
+                        host: host.to_owned(),
+                        hosts: self.hosts_of(&record.job),
+                    },
+                    NoSeat::Taken { ranks } => JobRequestError::Taken {
+                        name: name.to_owned(),
+                        host: host.to_owned(),
+                        ranks,
+                    },
+                })?;
+            let joining = Joining {
+                controller: self,
+                job: record.job.id,
+                rank,
+                joined: false,
+            };
+            (joining, record.seats.complete())
+        };
+        if let Some(wait) = wait {
+            let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
+            let waited = tokio::time::timeout(wait, all).await;
+            match waited {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => {
+                    return Err(JobRequestError::Deleted {
+                        name: name.to_owned(),
+                    });
+                }
+                // The last may have come just now.
+                Err(_) if *complete.borrow() => {}
+                Err(_) => return Err(self.missing(name, wait)),
+            }
+        }
+        let state = self.job(name)?;
+        Ok((joining.done(), state))
+    }
+
+    /// A member gives its rank up.
+    ///
+    /// # Errors
+    /// There is no such job, or the rank has not joined in that epoch.
+    pub fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
+        let mut registry = self.registry();
+        let record = registry.named_mut(name)?;
+        let has_left = match u16::try_from(rank) {
+            Ok(rank) if u32::from(record.job.epoch.0) == epoch => record.seats.leave(Rank(rank)),
+            _ => false,
+        };
+        match has_left {
+            true => Ok(()),
+            false => Err(JobRequestError::NotJoined {
+                name: name.to_owned(),
+                rank,
+                epoch,
+            }),
+        }
+    }
+
+    /// What the job's switches have counted for it.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch doesn't answer.
+    pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
+        let JobState { job, switches, .. } = self.job(name)?;
+        let names = self.program.names();
+        let cells = counters::cells(names, job.counter)?;
+        let clients = self.clients(&switches)?;
+        try_join_all(clients.values().map(|client| async {
+            let switch = || client.device().name.clone();
+            let read = counters::read(client, names, cells.clone()).await;
+            read.map_err(|error| JobRequestError::Counters {
+                switch: switch(),
+                error,
+            })
+        }))
+        .await
+    }
+
+    /// Each switch's problem, if it has one, and the jobs on it by name.
+    pub fn switches(&self) -> Vec<(SwitchId, Option<String>, Vec<String>)> {
+        let registry = self.registry();
+        let of = |switch: &ManagedSwitch| {
+            let here = registry
+                .iter()
+                .filter(|record| record.plan.contains_key(&switch.id));
+            let jobs = here.map(|record| record.job.name.clone()).collect();
+            (switch.id, switch.client().err(), jobs)
+        };
+        self.switches.iter().map(of).collect()
+    }
+
+    fn clients<'a>(
+        &self,
+        switches: impl IntoIterator<Item = &'a SwitchId>,
+    ) -> Result<Clients, JobRequestError> {
+        let client = |id: &SwitchId| {
+            let switch = &self.switches[id.0];
+            let client = switch
+                .client()
+                .map_err(|problem| JobRequestError::NotConnected {
+                    switch: switch.name().to_owned(),
+                    problem,
+                });
+            Ok((*id, client?))
+        };
+        switches
+            .into_iter()
+            .map(client)
+            .collect::<Result<BTreeMap<_, _>, _>>()
+    }
+
+    fn remember(&self, leftovers: Leftovers) {
+        for (id, leftovers) in leftovers {
+            self.switches[id.0].add_leftovers(leftovers);
+        }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Nothing panics while it holds the lock, and no change has a half.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hosts of a job's members, each once, in rank order.
+    fn hosts_of(&self, job: &Job) -> String {
+        let mut hosts: Vec<&str> = Vec::new();
+        for member in &job.members {
+            let host = self.fabric.host(member.host).name.as_str();
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts.join(", ")
+    }
+
+    /// Who has not joined.
+    fn missing(&self, name: &str, waited: Duration) -> JobRequestError {
+        let registry = self.registry();
+        let Ok(Record { job, seats, .. }) = registry.named(name) else {
+            return JobRequestError::Deleted {
+                name: name.to_owned(),
+            };
+        };
+        let free: Vec<Rank> = seats.free().collect();
+        let host = |rank: &Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
+        let missing: Vec<String> = free
+            .iter()
+            .map(|rank| format!("rank {rank} on {}", host(rank)))
+            .collect();
+        JobRequestError::Missing {
+            name: name.to_owned(),
+            waited,
+            members: job.members.len(),
+            count: free.len(),
+            missing: missing.join(", "),
+        }
+    }
+}
+
+/// A rank that is taken but not yet known to its member. Dropped before [`done`](Self::done), as
+/// when the member's call ends, it is free again, unless all have joined.
+struct Joining<'a> {
+    controller: &'a Controller,
+    job: JobId,
+    rank: Rank,
+    joined: bool,
+}
+
+impl Joining<'_> {
+    fn done(mut self) -> Rank {
+        self.joined = true;
+        self.rank
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        if !self.joined
+            && let Some(record) = self.controller.registry().get_mut(self.job)
+        {
+            record.seats.leave(self.rank);
+        }
+    }
+}
+
+fn state_of(record: &Record) -> JobState {
+    JobState {
+        job: Arc::clone(&record.job),
+        switches: record.plan.keys().copied().collect(),
+        seats: record.seats.states().collect(),
+    }
+}

@@ -1,0 +1,202 @@
+//! What can go wrong when a controller starts, and when it is asked for something.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::install::{InstallError, Untranslatable};
+use crate::job::PlacementError;
+use crate::p4rt::{ConnectError, RpcError};
+use crate::plan::LimitError;
+use crate::program::ProgramError;
+
+/// Why a controller does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The control API's address.
+    #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The fabric has more hosts than a switch has room for.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A switch.
+    #[error(transparent)]
+    Switch(#[from] BringUpError),
+}
+
+/// Why a switch is not at work for us.
+#[derive(Debug, thiserror::Error)]
+pub enum BringUpError {
+    /// No connection, or not as primary.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// It refuses the program.
+    #[error("switch {switch} refused the program: {error}")]
+    Pipeline {
+        /// The switch's name.
+        switch: String,
+        /// What it said.
+        error: RpcError,
+    },
+    /// It cannot be asked what it holds.
+    #[error("switch {switch} didn't say what it holds: {error}")]
+    Read {
+        /// The switch's name.
+        switch: String,
+        /// What it said.
+        error: RpcError,
+    },
+    /// The program lacks what we need.
+    #[error(transparent)]
+    Untranslatable(#[from] Untranslatable),
+    /// It refuses what belongs there.
+    #[error("switch {switch} {cause}")]
+    Write {
+        /// The switch's name.
+        switch: String,
+        /// What happened.
+        cause: crate::install::Cause,
+    },
+}
+
+/// Why a request about a job is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum JobRequestError {
+    /// The name is taken.
+    #[error("job {name} exists already; delete it first, or choose another name")]
+    Exists {
+        /// The job's name.
+        name: String,
+    },
+    /// There is no such job.
+    #[error("there is no job {name:?}; {}", known_jobs(.known))]
+    NoJob {
+        /// The name that was asked for.
+        name: String,
+        /// The jobs that there are.
+        known: Vec<String>,
+    },
+    /// Its members have no place.
+    #[error("job {name}: {error}")]
+    Placement {
+        /// The job's name.
+        name: String,
+        /// What is wrong.
+        error: PlacementError,
+    },
+    /// All numbers are taken.
+    #[error("there are {jobs} jobs, and no number is left for another; delete one")]
+    TooManyJobs {
+        /// How many there are.
+        jobs: usize,
+    },
+    /// It is over a limit of a switch.
+    #[error("job {name}: {error}")]
+    Limit {
+        /// The job's name.
+        name: String,
+        /// The limit.
+        error: Box<LimitError>,
+    },
+    /// A switch that it needs is not connected.
+    #[error("switch {switch} is not connected: {problem}; try again when it is")]
+    NotConnected {
+        /// The switch's name.
+        switch: String,
+        /// Why not.
+        problem: String,
+    },
+    /// A switch stopped the installation.
+    #[error("job {name}: {error}")]
+    Install {
+        /// The job's name.
+        name: String,
+        /// What happened.
+        error: Box<InstallError>,
+    },
+    /// A member says that it runs on a host that the fabric does not have.
+    #[error("the fabric has no host {host:?}; say the name that the fabric file gives this host")]
+    NoHost {
+        /// What it said.
+        host: String,
+    },
+    /// None of the job's ranks sits there.
+    #[error("job {name} has no member on host {host}; its members sit on {hosts}")]
+    NotAMember {
+        /// The job's name.
+        name: String,
+        /// The host.
+        host: String,
+        /// The hosts of the job.
+        hosts: String,
+    },
+    /// All ranks on the host are taken.
+    #[error(
+        "all {ranks} of job {name}'s ranks on host {host} have joined; ranks are handed out once, so delete the job and create it again to start over"
+    )]
+    Taken {
+        /// The job's name.
+        name: String,
+        /// The host.
+        host: String,
+        /// How many ranks sit there.
+        ranks: usize,
+    },
+    /// Not everybody came.
+    #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]
+    Missing {
+        /// The job's name.
+        name: String,
+        /// How long was waited.
+        waited: Duration,
+        /// The job's members.
+        members: usize,
+        /// How many are missing.
+        count: usize,
+        /// Who, by rank and host.
+        missing: String,
+    },
+    /// The job went away while a member waited.
+    #[error("job {name} was deleted while its members were joining")]
+    Deleted {
+        /// The job's name.
+        name: String,
+    },
+    /// A member leaves that has not joined.
+    #[error("rank {rank} of job {name} has not joined in epoch {epoch}")]
+    NotJoined {
+        /// The job's name.
+        name: String,
+        /// The rank.
+        rank: u32,
+        /// The epoch.
+        epoch: u32,
+    },
+    /// A switch could not be asked for its counters.
+    #[error("switch {switch} didn't say its counters: {error}")]
+    Counters {
+        /// The switch's name.
+        switch: String,
+        /// What the call gave.
+        error: RpcError,
+    },
+    /// The program's counters are others.
+    #[error(transparent)]
+    Program(#[from] crate::plan::SchemaError),
+}
+
+fn known_jobs(known: &[String]) -> String {
+    match known {
+        [] => "there are none yet".to_owned(),
+        [one] => format!("there is {one}"),
+        many => format!("there are {}", many.join(", ")),
+    }
+}

@@ -1,0 +1,132 @@
+//! The jobs that there are, and the numbers that are still free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::error::JobRequestError;
+use super::seats::Seats;
+use crate::fabric::Fabric;
+use crate::job::{CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, place};
+use crate::plan::{self, JobPlan};
+
+/// One installed job.
+#[derive(Debug)]
+pub struct Record {
+    pub job: Arc<Job>,
+    pub plan: Arc<JobPlan>,
+    pub seats: Seats,
+}
+
+/// All installed jobs.
+#[derive(Debug, Default)]
+pub struct Registry {
+    jobs: BTreeMap<JobId, Record>,
+    /// The last id given out. Ids are given in turn, so that late packets of a deleted job meet
+    /// no other.
+    last_id: u16,
+}
+
+impl Registry {
+    /// Numbers and places for `spec`, and what it needs on the switches. Nothing is taken yet.
+    pub fn propose(
+        &self,
+        fabric: &Fabric,
+        spec: &JobSpec,
+    ) -> Result<(Job, JobPlan), JobRequestError> {
+        if self.named(&spec.name).is_ok() {
+            return Err(JobRequestError::Exists {
+                name: spec.name.clone(),
+            });
+        }
+        let others = self.jobs.values().flat_map(|record| &record.job.members);
+        let members = place(fabric, spec, others).map_err(|error| JobRequestError::Placement {
+            name: spec.name.clone(),
+            error,
+        })?;
+
+        let ids = (self.last_id.saturating_add(1)..=u16::MAX).chain(1..=self.last_id);
+        let id = ids.map(JobId).find(|id| !self.jobs.contains_key(id));
+        let jobs = || self.jobs.values().map(|record| &record.job);
+        let counter = lowest_free(jobs().map(|job| job.counter.0));
+        let group = lowest_free(jobs().filter_map(|job| job.group).map(|group| group.0));
+        let (Some(id), Some(counter), Some(group)) = (id, counter, group) else {
+            return Err(JobRequestError::TooManyJobs {
+                jobs: self.jobs.len(),
+            });
+        };
+
+        let job = Job {
+            id,
+            name: spec.name.clone(),
+            epoch: Epoch(1),
+            seed: spec.seed.unwrap_or_else(rand::random),
+            counter: CounterIndex(counter),
+            group: (spec.gather == Gather::Multicast).then_some(GroupId(group)),
+            members,
+        };
+        let plan = plan::of_job(fabric, &job);
+        Ok((job, plan))
+    }
+
+    /// A job that is installed.
+    pub fn add(&mut self, job: Job, plan: JobPlan) -> &Record {
+        let (id, seats) = (job.id, Seats::new(&job));
+        self.last_id = id.0;
+        let record = Record {
+            job: Arc::new(job),
+            plan: Arc::new(plan),
+            seats,
+        };
+        self.jobs.entry(id).or_insert(record)
+    }
+
+    /// Forgets a job. Members who wait for others are told.
+    pub fn remove(&mut self, id: JobId) {
+        self.jobs.remove(&id);
+    }
+
+    pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
+        self.jobs
+            .values()
+            .find(|record| record.job.name == name)
+            .ok_or_else(|| JobRequestError::NoJob {
+                name: name.to_owned(),
+                known: self.names(),
+            })
+    }
+
+    pub fn named_mut(&mut self, name: &str) -> Result<&mut Record, JobRequestError> {
+        let id = self.named(name)?.job.id;
+        Ok(self.jobs.get_mut(&id).expect("found by name just now"))
+    }
+
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Record> {
+        self.jobs.get_mut(&id)
+    }
+
+    /// All jobs, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.jobs.values()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.jobs
+            .values()
+            .map(|record| record.job.name.clone())
+            .collect()
+    }
+
+    /// What all jobs need.
+    pub fn plans(&self) -> Vec<Arc<JobPlan>> {
+        self.jobs
+            .values()
+            .map(|record| Arc::clone(&record.plan))
+            .collect()
+    }
+}
+
+/// The lowest number from 1 that is not taken.
+fn lowest_free(taken: impl Iterator<Item = u16>) -> Option<u16> {
+    let taken: BTreeSet<u16> = taken.collect();
+    (1..=u16::MAX).find(|number| !taken.contains(number))
+}

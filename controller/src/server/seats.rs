@@ -1,0 +1,105 @@
+//! Who has joined: a job's ranks as seats on its hosts, handed out once an epoch.
+
+use tokio::sync::watch;
+
+use crate::fabric::HostId;
+use crate::job::{Job, Rank};
+
+/// Whether a rank is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// Nobody has taken it.
+    Free,
+    /// A member has.
+    Joined,
+    /// A member had, and left after all had joined.
+    Left,
+}
+
+/// A job's seats by rank.
+#[derive(Debug)]
+pub struct Seats {
+    seats: Vec<(HostId, Seat)>,
+    /// Becomes true once, when the last free seat is taken.
+    complete: watch::Sender<bool>,
+}
+
+/// Why a host's next member gets no rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSeat {
+    /// None of the job's ranks sits on that host.
+    NotAMember,
+    /// All that do are taken.
+    Taken {
+        /// How many there are.
+        ranks: usize,
+    },
+}
+
+impl Seats {
+    /// All free.
+    pub fn new(job: &Job) -> Self {
+        let seats = job
+            .members
+            .iter()
+            .map(|member| (member.host, Seat::Free))
+            .collect();
+        Seats {
+            seats,
+            complete: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes the lowest free rank on `host`.
+    pub fn take(&mut self, host: HostId) -> Result<Rank, NoSeat> {
+        let free = self
+            .seats
+            .iter()
+            .position(|seat| *seat == (host, Seat::Free));
+        let Some(index) = free else {
+            let ranks = self.seats.iter().filter(|(at, _)| *at == host).count();
+            return Err(if ranks == 0 {
+                NoSeat::NotAMember
+            } else {
+                NoSeat::Taken { ranks }
+            });
+        };
+        self.seats[index].1 = Seat::Joined;
+        if self.free().next().is_none() {
+            self.complete.send_replace(true);
+        }
+        // As many seats as ranks, whose numbers have 16 bits.
+        Ok(Rank(index as u16))
+    }
+
+    /// Gives `rank` up. Until all have joined somebody else may take it. False if nobody had it.
+    pub fn leave(&mut self, rank: Rank) -> bool {
+        let complete = *self.complete.borrow();
+        match self.seats.get_mut(usize::from(rank.0)) {
+            Some((_, seat @ Seat::Joined)) => {
+                *seat = if complete { Seat::Left } else { Seat::Free };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How each rank's seat stands.
+    pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
+        self.seats.iter().map(|(_, seat)| *seat)
+    }
+
+    /// The ranks that nobody has taken.
+    pub fn free(&self) -> impl Iterator<Item = Rank> + '_ {
+        let free = self
+            .states()
+            .enumerate()
+            .filter(|(_, seat)| *seat == Seat::Free);
+        free.map(|(index, _)| Rank(index as u16))
+    }
+
+    /// Turns true when all have joined; closes when the job is deleted.
+    pub fn complete(&self) -> watch::Receiver<bool> {
+        self.complete.subscribe()
+    }
+}

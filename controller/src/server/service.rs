@@ -1,0 +1,254 @@
+//! The control API: requests to calls of the [`Controller`], and its answers to messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+use ultima_wire::frame::group_mac;
+
+use super::controller::{Controller, JobState};
+use super::error::JobRequestError;
+use super::seats::Seat;
+use crate::api::{self, control_server::Control};
+use crate::install::InstallError;
+use crate::job::{Gather, Job, JobSpec, PlacementError};
+use crate::mac::MacAddr;
+
+/// Serves the control API for a controller.
+pub struct ControlService {
+    controller: Arc<Controller>,
+}
+
+impl ControlService {
+    pub fn new(controller: Arc<Controller>) -> Self {
+        ControlService { controller }
+    }
+
+    fn job(&self, state: &JobState) -> api::Job {
+        let fabric = self.controller.fabric();
+        let JobState { job, switches, .. } = state;
+        api::Job {
+            name: job.name.clone(),
+            id: job.id.0.into(),
+            epoch: job.epoch.0.into(),
+            seed: job.seed,
+            gather: api::Gather::from(job.gather()).into(),
+            counter_index: job.counter.0.into(),
+            group_id: job.group.map_or(0, |group| group.0.into()),
+            group_address: group_address(job),
+            members: self.members(state),
+            switches: switches
+                .iter()
+                .map(|id| fabric.switch(*id).name.clone())
+                .collect(),
+        }
+    }
+
+    fn members(&self, JobState { job, seats, .. }: &JobState) -> Vec<api::Member> {
+        let fabric = self.controller.fabric();
+        let member = |((rank, member), seat): ((_, &crate::job::Member), &Seat)| {
+            let crate::job::Rank(rank) = rank;
+            let host = fabric.host(member.host);
+            api::Member {
+                rank: rank.into(),
+                host: host.name.clone(),
+                mac: host.mac.to_string(),
+                ip: host.ip.to_string(),
+                udp_port: member.udp_port.into(),
+                switch: fabric.switch(host.attached.switch).name.clone(),
+                switch_port: host.attached.port.0.into(),
+                state: api::MemberState::from(*seat).into(),
+            }
+        };
+        job.ranks().zip(seats).map(member).collect()
+    }
+}
+
+/// The group's address, empty where the job has no group.
+fn group_address(job: &Job) -> String {
+    job.group
+        .map_or_else(String::new, |_| job.group_address().to_string())
+}
+
+impl From<Gather> for api::Gather {
+    fn from(gather: Gather) -> Self {
+        match gather {
+            Gather::Multicast => api::Gather::Multicast,
+            Gather::Unicast => api::Gather::Unicast,
+        }
+    }
+}
+
+impl From<Seat> for api::MemberState {
+    fn from(seat: Seat) -> Self {
+        match seat {
+            Seat::Free => api::MemberState::Free,
+            Seat::Joined => api::MemberState::Joined,
+            Seat::Left => api::MemberState::Left,
+        }
+    }
+}
+
+impl From<JobRequestError> for Status {
+    fn from(error: JobRequestError) -> Self {
+        let code = match &error {
+            JobRequestError::Exists { .. } => Code::AlreadyExists,
+            JobRequestError::NoJob { .. }
+            | JobRequestError::NoHost { .. }
+            | JobRequestError::NotAMember { .. } => Code::NotFound,
+            JobRequestError::Placement {
+                error: PlacementError::NoPort { .. },
+                ..
+            }
+            | JobRequestError::TooManyJobs { .. }
+            | JobRequestError::Limit { .. } => Code::ResourceExhausted,
+            JobRequestError::Placement { .. } => Code::InvalidArgument,
+            JobRequestError::NotConnected { .. } | JobRequestError::Counters { .. } => {
+                Code::Unavailable
+            }
+            JobRequestError::Install { error, .. } => match **error {
+                InstallError::Stopped { .. } => Code::Aborted,
+                InstallError::Untranslatable(_) => Code::FailedPrecondition,
+            },
+            JobRequestError::Taken { .. }
+            | JobRequestError::NotJoined { .. }
+            | JobRequestError::Program(_) => Code::FailedPrecondition,
+            JobRequestError::Missing { .. } => Code::DeadlineExceeded,
+            JobRequestError::Deleted { .. } => Code::Aborted,
+        };
+        Status::new(code, error.to_string())
+    }
+}
+
+#[tonic::async_trait]
+impl Control for ControlService {
+    async fn create_job(
+        &self,
+        request: Request<api::CreateJobRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let request = request.into_inner();
+        let gather = match api::Gather::try_from(request.gather) {
+            Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
+            Ok(api::Gather::Unicast) => Gather::Unicast,
+            Err(_) => {
+                let given = request.gather;
+                return Err(Status::invalid_argument(format!(
+                    "gather: {given} is unknown; use GATHER_MULTICAST or GATHER_UNICAST"
+                )));
+            }
+        };
+        let api::CreateJobRequest {
+            name,
+            members,
+            seed,
+            ..
+        } = request;
+        let spec = JobSpec {
+            name,
+            members,
+            gather,
+            seed,
+        };
+        // On a task of its own: a client that goes away must not leave the job half installed.
+        let controller = Arc::clone(&self.controller);
+        let created = tokio::spawn(async move { controller.create_job(&spec).await });
+        let state = created
+            .await
+            .map_err(|error| Status::internal(error.to_string()))??;
+        Ok(Response::new(self.job(&state)))
+    }
+
+    async fn list_jobs(
+        &self,
+        _: Request<api::ListJobsRequest>,
+    ) -> Result<Response<api::ListJobsResponse>, Status> {
+        let jobs = self
+            .controller
+            .jobs()
+            .iter()
+            .map(|state| self.job(state))
+            .collect();
+        Ok(Response::new(api::ListJobsResponse { jobs }))
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<api::GetJobRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let state = self.controller.job(&request.into_inner().name)?;
+        Ok(Response::new(self.job(&state)))
+    }
+
+    async fn delete_job(
+        &self,
+        request: Request<api::DeleteJobRequest>,
+    ) -> Result<Response<api::DeleteJobResponse>, Status> {
+        let name = request.into_inner().name;
+        let controller = Arc::clone(&self.controller);
+        let deleted = tokio::spawn(async move { controller.delete_job(&name).await });
+        let pending = deleted
+            .await
+            .map_err(|error| Status::internal(error.to_string()))??;
+        let switch = |id| self.controller.fabric().switch(id).name.clone();
+        let pending_switches = pending.into_iter().map(switch).collect();
+        Ok(Response::new(api::DeleteJobResponse { pending_switches }))
+    }
+
+    async fn join(
+        &self,
+        request: Request<api::JoinRequest>,
+    ) -> Result<Response<api::JoinResponse>, Status> {
+        let api::JoinRequest { job, host, wait_ms } = request.into_inner();
+        let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
+        let (rank, state) = self.controller.join(&job, &host, wait).await?;
+        let job = &state.job;
+        let group_mac = job.group.map(|_| MacAddr(group_mac(job.group_address())));
+        Ok(Response::new(api::JoinResponse {
+            rank: rank.0.into(),
+            job_id: job.id.0.into(),
+            epoch: job.epoch.0.into(),
+            seed: job.seed,
+            gather: api::Gather::from(job.gather()).into(),
+            group_address: group_address(job),
+            group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
+            members: self.members(&state),
+        }))
+    }
+
+    async fn leave(
+        &self,
+        request: Request<api::LeaveRequest>,
+    ) -> Result<Response<api::LeaveResponse>, Status> {
+        let api::LeaveRequest { job, epoch, rank } = request.into_inner();
+        self.controller.leave(&job, epoch, rank)?;
+        Ok(Response::new(api::LeaveResponse {}))
+    }
+
+    async fn get_counters(
+        &self,
+        request: Request<api::GetCountersRequest>,
+    ) -> Result<Response<api::GetCountersResponse>, Status> {
+        let switches = self.controller.counters(&request.into_inner().job).await?;
+        Ok(Response::new(api::GetCountersResponse { switches }))
+    }
+
+    async fn list_switches(
+        &self,
+        _: Request<api::ListSwitchesRequest>,
+    ) -> Result<Response<api::ListSwitchesResponse>, Status> {
+        let switch = |(id, problem, jobs): (_, Option<String>, _)| {
+            let switch = self.controller.fabric().switch(id);
+            api::Switch {
+                name: switch.name.clone(),
+                target: switch.target.name.to_owned(),
+                grpc: switch.grpc.clone(),
+                device_id: switch.device_id,
+                connected: problem.is_none(),
+                problem: problem.unwrap_or_default(),
+                jobs,
+            }
+        };
+        let switches = self.controller.switches().into_iter().map(switch).collect();
+        Ok(Response::new(api::ListSwitchesResponse { switches }))
+    }
+}

@@ -1,8 +1,38 @@
-//! Embedded v1model switch: runs p4c's BMv2 JSON and serves P4Runtime
+//! Embedded v1model switch: runs what p4c compiled for BMv2, and serves P4Runtime.
+//!
+//! - [`Switch`] is a running switch, started from a [`SwitchConfig`]: the binary `ultima` and the
+//!   tests start them. One thread forwards; tokio serves gRPC.
+//! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
+//!   packets through a program.
+//! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
+//!   rate, delay and loss.
+//! - [`proto`] has messages and stubs of the port statistics that are served beside P4Runtime.
+//!
+//! ```text
+//! port → ingress → queue → egress → wire → port        P4Runtime, port statistics
+//! └────────────── forwarding thread ──────────┘ ← closures ← gRPC server (tokio)
+//! ```
 
+mod clock;
 pub mod config;
+mod datapath;
 pub mod engine;
+mod forward;
+mod grpc;
 mod pcap;
+mod pipeline;
 mod port;
 pub mod stats;
+mod switch;
 pub mod tm;
+
+pub use config::{Attach, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use pipeline::ConfigError;
+pub use switch::{Switch, SwitchError};
+pub use tm::{Loss, WireConfig};
+
+pub mod proto {
+    //! `ultima.switch.v1`: the port statistics service.
+    #![allow(missing_docs)] // The service's modules, which tonic generates without comments.
+    tonic::include_proto!("ultima.switch.v1");
+}

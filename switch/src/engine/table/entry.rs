@@ -59,11 +59,10 @@ pub struct TableEntry {
     /// 1 or more in a table with a ternary, range or optional field, where the highest wins;
     /// 0 in any other.
     pub priority: i32,
-    /// What happens on a match.
-    pub action: ActionCall,
-    /// Time without a match after which the controller wants to know, ns; 0 for never.
-    pub idle_timeout_ns: i64,
-    /// The controller's own cookie.
+    /// What happens on a match. `None` in a modification leaves it as it is, or restores the
+    /// default entry's; an insertion needs one, and what is read has one.
+    pub action: Option<ActionCall>,
+    /// The controller's own number.
     pub controller_metadata: u64,
     /// The controller's own bytes.
     pub metadata: Vec<u8>,

@@ -1,0 +1,420 @@
+//! Everything a packet meets between two ports: ingress, queues, egress, wires, and their counts.
+//!
+//! Owned by the forwarding thread alone; time comes in as an argument.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::epoll::Epoll;
+
+use crate::clock::Clock;
+use crate::config::MAX_PORT;
+use crate::engine::{self, EgressOutcome, IngressOutcome, QueueInfo};
+use crate::pcap::{Capture, Direction};
+use crate::pipeline::Pipeline;
+use crate::port::PortIo;
+use crate::port::mmsg::Frame;
+use crate::stats::{Count, Key, Place, PortStats, StatsKey};
+use crate::tm::{
+    Departure, EgressPort, EgressProgram, Held, Medium, Nanos, Pool, Queued, Verdict, Wait,
+    WireConfig,
+};
+
+/// Rounds over the ports before frames are received again.
+const SERVE_TURN: usize = 8;
+/// Longest time that a capture stays in memory.
+const FLUSH_INTERVAL: Nanos = 200_000_000;
+
+/// A port as the datapath is given it.
+pub(crate) struct NewPort {
+    pub(crate) number: u16,
+    /// The attachment's name, for people.
+    pub(crate) attachment: String,
+    pub(crate) io: Box<dyn PortIo>,
+    pub(crate) wire: WireConfig,
+    /// Seed of the wire's losses.
+    pub(crate) seed: u64,
+    pub(crate) capture: Option<Capture>,
+}
+
+struct Port {
+    number: u16,
+    attachment: String,
+    io: Box<dyn PortIo>,
+    egress: EgressPort<engine::Copy>,
+    stats: PortStats,
+    capture: Option<Capture>,
+    /// Something changed that may let the port do more.
+    ready: bool,
+    /// The next moment at which time lets it do more.
+    due: Option<Nanos>,
+}
+
+/// One port's state at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct PortSnapshot {
+    pub(crate) number: u16,
+    pub(crate) attachment: String,
+    pub(crate) connected: bool,
+    pub(crate) stats: PortStats,
+    pub(crate) held: Held,
+}
+
+/// All ports' state at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) now: Nanos,
+    pub(crate) ports: Vec<PortSnapshot>,
+    /// Copies ordered to ports that do not exist.
+    pub(crate) unattached: PortStats,
+}
+
+/// Ports, queues and programs.
+pub(crate) struct Datapath {
+    clock: Clock,
+    ports: Vec<Port>,
+    /// Index into `ports` by port number.
+    by_number: Vec<Option<usize>>,
+    unattached: PortStats,
+    stats_key: Option<StatsKey>,
+    /// The program that packets run through.
+    active: Option<Pipeline>,
+    /// A program saved and not yet committed (P4Runtime §14, VERIFY_AND_SAVE).
+    saved: Option<Pipeline>,
+    pool: Pool,
+    flush_at: Option<Nanos>,
+    // Emptied after each use; kept for their memory.
+    copies: Vec<engine::Copy>,
+    ordered: Vec<(engine::Copy, Key)>,
+    segment: Vec<u8>,
+}
+
+impl Datapath {
+    /// Registers the ports with `poller`, each under its index.
+    pub(crate) fn new(
+        ports: Vec<NewPort>,
+        stats_key: Option<StatsKey>,
+        active: Option<Pipeline>,
+        poller: &Epoll,
+    ) -> io::Result<Self> {
+        let keyed = stats_key.is_some();
+        let mut datapath = Datapath {
+            clock: Clock::start(),
+            ports: Vec::with_capacity(ports.len()),
+            by_number: vec![None; usize::from(MAX_PORT) + 1],
+            unattached: PortStats::new(keyed),
+            stats_key,
+            active,
+            saved: None,
+            pool: Pool::default(),
+            flush_at: None,
+            copies: Vec::new(),
+            ordered: Vec::new(),
+            segment: Vec::new(),
+        };
+        for (index, new) in ports.into_iter().enumerate() {
+            let mut port = Port {
+                number: new.number,
+                attachment: new.attachment,
+                io: new.io,
+                egress: EgressPort::new(&new.wire, new.seed),
+                stats: PortStats::new(keyed),
+                capture: new.capture,
+                ready: false,
+                due: None,
+            };
+            port.io.register(poller, index as u64)?;
+            datapath.by_number[usize::from(new.number)] = Some(index);
+            datapath.ports.push(port);
+        }
+        Ok(datapath)
+    }
+
+    /// The clock that all times here are of.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The attachment of the port with this index.
+    pub(crate) fn io(&mut self, index: usize) -> &mut dyn PortIo {
+        self.ports[index].io.as_mut()
+    }
+
+    /// Something changed at the port with this index that may let it do more.
+    pub(crate) fn mark_ready(&mut self, index: usize) {
+        self.ports[index].ready = true;
+    }
+
+    /// The program that reads and writes of the control plane refer to: the saved one, if there is
+    /// one.
+    pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
+        self.saved.as_mut().or(self.active.as_mut())
+    }
+
+    /// The program that packets run through.
+    pub(crate) fn active(&self) -> Option<&Pipeline> {
+        self.active.as_ref()
+    }
+
+    /// Keeps a program for a later [`Forwarder::commit_saved`].
+    pub(crate) fn save(&mut self, pipeline: Pipeline) {
+        self.saved = Some(pipeline);
+    }
+
+    /// Makes the saved program the one that packets run through. False: there is none.
+    pub(crate) fn commit_saved(&mut self) -> bool {
+        let saved = self.saved.take();
+        let found = saved.is_some();
+        if let Some(pipeline) = saved {
+            self.commit(pipeline);
+        }
+        found
+    }
+
+    /// Makes this program the one that packets run through. Copies still queued are the old
+    /// program's and go with it, counted.
+    pub(crate) fn commit(&mut self, pipeline: Pipeline) {
+        for port in &mut self.ports {
+            port.egress.discard_queue(&mut port.stats);
+        }
+        self.saved = None;
+        self.active = Some(pipeline);
+    }
+
+    /// The ports' counts and what they hold, all at one moment.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        let ports = self.ports.iter_mut().map(|port| {
+            let overrun = Count {
+                packets: port.io.take_overruns(),
+                bytes: 0,
+            };
+            port.stats.add(Place::Overrun, Key::NONE, overrun);
+            PortSnapshot {
+                number: port.number,
+                attachment: port.attachment.clone(),
+                connected: port.io.connected(),
+                stats: port.stats.clone(),
+                held: port.egress.held(),
+            }
+        });
+        Snapshot {
+            now: self.clock.now(),
+            ports: ports.collect(),
+            unattached: self.unattached.clone(),
+        }
+    }
+
+    /// A message that came in at the port with this index goes through ingress.
+    pub(crate) fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
+        match frame {
+            Frame::Whole(frame) => self.ingress(index, frame, now),
+            Frame::Segments(frame, gso) => {
+                let mut segment = std::mem::take(&mut self.segment);
+                gso.for_each_segment(frame, &mut segment, |one| self.ingress(index, one, now));
+                self.segment = segment;
+            }
+            Frame::Refused(frame) => {
+                let key = self.key_of(frame);
+                let stats = &mut self.ports[index].stats;
+                stats.count(Place::Entered, key, frame.len() as u64);
+                stats.count(Place::TooLong, key, frame.len() as u64);
+            }
+        }
+    }
+
+    /// A frame goes through ingress and its copies into the queues.
+    fn ingress(&mut self, index: usize, frame: &[u8], now: Nanos) {
+        let key = self.key_of(frame);
+        let port = &mut self.ports[index];
+        let bytes = frame.len() as u64;
+        port.stats.count(Place::Entered, key, bytes);
+        if let Some(capture) = &mut port.capture {
+            capture.record(Direction::In, self.clock.time_of_day(now), frame);
+            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
+        }
+        let Some(pipeline) = &mut self.active else {
+            port.stats.count(Place::NoProgram, key, bytes);
+            return;
+        };
+        let outcome = pipeline
+            .engine
+            .ingress(port.number, frame, now / 1000, &mut self.copies);
+        let place = match outcome {
+            IngressOutcome::Forwarded => Place::Forwarded,
+            IngressOutcome::Dropped(_) => Place::IngressProgram,
+        };
+        port.stats.count(place, key, bytes);
+        self.ordered
+            .extend(self.copies.drain(..).map(|copy| (copy, key)));
+        self.order(now);
+    }
+
+    /// Puts ordered copies into the queues of their ports.
+    fn order(&mut self, now: Nanos) {
+        for (copy, key) in self.ordered.drain(..) {
+            let len = copy.len;
+            let found = self
+                .by_number
+                .get(usize::from(copy.port))
+                .copied()
+                .flatten();
+            match found {
+                Some(index) => {
+                    let port = &mut self.ports[index];
+                    port.egress.order(copy, len, key, now, &mut port.stats);
+                    port.ready = true;
+                }
+                None => {
+                    self.unattached.count(Place::Ordered, key, u64::from(len));
+                    self.unattached.count(Place::NoPeer, key, u64::from(len));
+                }
+            }
+        }
+    }
+
+    /// Lets every port do what it can. True when more could be done right away.
+    pub(crate) fn serve_ports(&mut self, poller: &Epoll) -> bool {
+        for _ in 0..SERVE_TURN {
+            let mut more = false;
+            for index in 0..self.ports.len() {
+                let now = self.clock.now();
+                let port = &self.ports[index];
+                if port.ready || port.due.is_some_and(|due| due <= now) {
+                    more |= self.serve(index, now, poller);
+                    // Clones made in egress.
+                    more |= !self.ordered.is_empty();
+                    self.order(now);
+                }
+            }
+            if !more {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// True when it was merely another port's turn.
+    fn serve(&mut self, index: usize, now: Nanos, poller: &Epoll) -> bool {
+        let port = &mut self.ports[index];
+        port.ready = false;
+        let mut program = Program {
+            pipeline: self.active.as_mut(),
+            clones: &mut self.copies,
+            ordered: &mut self.ordered,
+        };
+        let mut medium = Tap {
+            io: port.io.as_mut(),
+            capture: port.capture.as_mut(),
+            time: self.clock.time_of_day(now),
+        };
+        let wait = port.egress.serve(
+            now,
+            &mut program,
+            &mut medium,
+            &mut port.stats,
+            &mut self.pool,
+        );
+        if port.capture.is_some() {
+            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
+        }
+        let (due, blocked) = match wait {
+            Wait::Turn => {
+                port.ready = true;
+                (None, false)
+            }
+            Wait::Until(at) => (Some(at), false),
+            Wait::Medium(at) => (at, true),
+            Wait::Copy => (None, false),
+        };
+        port.due = due;
+        if let Err(error) = port.io.want_writable(poller, index as u64, blocked) {
+            tracing::error!("port {}: cannot wait to send: {error}", port.number);
+        }
+        port.ready
+    }
+
+    /// When time alone lets something happen next.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.ports
+            .iter()
+            .filter_map(|port| port.due)
+            .chain(self.flush_at)
+            .min()
+    }
+
+    /// Writes captures out when it is time, or now.
+    pub(crate) fn flush_captures(&mut self, anyhow: bool) {
+        if anyhow || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
+            for capture in self
+                .ports
+                .iter_mut()
+                .filter_map(|port| port.capture.as_mut())
+            {
+                capture.flush();
+            }
+            self.flush_at = None;
+        }
+    }
+
+    fn key_of(&self, frame: &[u8]) -> Key {
+        self.stats_key.map_or(Key::NONE, |key| key.of(frame))
+    }
+}
+
+/// The active program's egress.
+struct Program<'a> {
+    pipeline: Option<&'a mut Pipeline>,
+    clones: &'a mut Vec<engine::Copy>,
+    ordered: &'a mut Vec<(engine::Copy, Key)>,
+}
+
+impl EgressProgram<engine::Copy> for Program<'_> {
+    fn run(
+        &mut self,
+        item: Queued<engine::Copy>,
+        depth: u32,
+        now: Nanos,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        let Some(pipeline) = &mut self.pipeline else {
+            return Verdict::Gone(Place::Reconfigured);
+        };
+        let queue = QueueInfo {
+            enq_timestamp_us: item.enqueued_at / 1000,
+            enq_qdepth: item.depth_at_enqueue,
+            deq_timedelta_us: u32::try_from((now - item.enqueued_at) / 1000).unwrap_or(u32::MAX),
+            deq_qdepth: depth,
+        };
+        let outcome = pipeline
+            .engine
+            .egress(item.copy, queue, now / 1000, out, self.clones);
+        self.ordered
+            .extend(self.clones.drain(..).map(|copy| (copy, item.key)));
+        match outcome {
+            EgressOutcome::Sent => Verdict::Send,
+            EgressOutcome::Recirculated(_) => Verdict::Gone(Place::Recirculated),
+            EgressOutcome::Dropped(_) => Verdict::Gone(Place::EgressProgram),
+        }
+    }
+}
+
+/// A port's medium, with an ear on it.
+struct Tap<'a> {
+    io: &'a mut dyn PortIo,
+    capture: Option<&'a mut Capture>,
+    time: Duration,
+}
+
+impl Medium for Tap<'_> {
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
+        let before = reports.len();
+        self.io.send(frames, reports);
+        if let Some(capture) = &mut self.capture {
+            for (frame, report) in frames.iter().zip(&reports[before..]) {
+                if *report == Departure::Left {
+                    capture.record(Direction::Out, self.time, frame);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The forwarding thread: it alone touches ports, queues and programs.
+//!
+//! The control plane sends it closures through a [`Handle`] and waits for their answers. They run
+//! between two packets, so a packet sees all of what one closure changes or nothing of it, and in
+//! the order in which they were sent.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::oneshot;
+
+use crate::clock::Alarm;
+use crate::datapath::{Datapath, NewPort};
+use crate::pipeline::Pipeline;
+use crate::port::Received;
+use crate::port::mmsg::RxBatch;
+use crate::stats::StatsKey;
+
+/// Batches read from one port before the others have their turn.
+const RECEIVE_TURN: usize = 2;
+/// Commands run before the ports have their turn.
+const COMMAND_TURN: usize = 64;
+
+/// Tokens of what is polled; smaller ones are indices of ports.
+const WAKE: u64 = u64::MAX;
+const ALARM: u64 = u64::MAX - 1;
+
+enum Command {
+    Run(Box<dyn FnOnce(&mut Datapath) + Send>),
+    Stop,
+}
+
+/// The forwarding thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the switch has stopped forwarding")]
+pub struct Stopped;
+
+/// How others reach the forwarding thread.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    commands: Sender<Command>,
+    waker: Arc<EventFd>,
+}
+
+/// An answer on its way.
+pub(crate) struct Answer<R>(oneshot::Receiver<R>);
+
+impl<R> Answer<R> {
+    /// Waits for it.
+    pub(crate) async fn wait(self) -> Result<R, Stopped> {
+        self.0.await.map_err(|_| Stopped)
+    }
+}
+
+impl Handle {
+    /// Sends a closure; those sent later run later.
+    pub(crate) fn send<R: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
+    ) -> Answer<R> {
+        let (answer, receiver) = oneshot::channel();
+        self.post(Command::Run(Box::new(move |datapath| {
+            // Nobody may wait for the answer any more: the caller has hung up.
+            let _ = answer.send(action(datapath));
+        })));
+        Answer(receiver)
+    }
+
+    /// Ends the thread after the commands sent before.
+    pub(crate) fn stop(&self) {
+        self.post(Command::Stop);
+    }
+
+    fn post(&self, command: Command) {
+        // A failure drops the command and with it the answer's sender: waiting then says `Stopped`.
+        if self.commands.send(command).is_ok() {
+            // The counter can only overflow when it has not been read for 2^64 commands.
+            let _ = self.waker.write(1);
+        }
+    }
+
+    /// Sends a closure and waits for its answer.
+    pub(crate) async fn call<R: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
+    ) -> Result<R, Stopped> {
+        self.send(action).wait().await
+    }
+}
+
+/// The thread's state.
+pub(crate) struct Forwarder {
+    datapath: Datapath,
+    poller: Epoll,
+    alarm: Alarm,
+    waker: Arc<EventFd>,
+    commands: Receiver<Command>,
+    running: bool,
+    batch: RxBatch,
+}
+
+impl Forwarder {
+    /// Builds the thread's state and the handle to it.
+    pub(crate) fn new(
+        ports: Vec<NewPort>,
+        stats_key: Option<StatsKey>,
+        pipeline: Option<Pipeline>,
+    ) -> io::Result<(Forwarder, Handle)> {
+        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let waker = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
+        )?);
+        poller.add(waker.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let alarm = Alarm::new()?;
+        let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+        poller.add(alarm.as_fd(), EpollEvent::new(edge, ALARM))?;
+        let (sender, commands) = channel();
+        let handle = Handle {
+            commands: sender,
+            waker: waker.clone(),
+        };
+        let forwarder = Forwarder {
+            datapath: Datapath::new(ports, stats_key, pipeline, &poller)?,
+            poller,
+            alarm,
+            waker,
+            commands,
+            running: true,
+            batch: RxBatch::new(),
+        };
+        Ok((forwarder, handle))
+    }
+
+    /// Forwards until told to stop.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); 64];
+        let clock = self.datapath.clock();
+        let mut busy = false;
+        while self.running {
+            if !busy {
+                self.alarm.set(&clock, self.datapath.next_due())?;
+            }
+            let timeout = if busy {
+                EpollTimeout::ZERO
+            } else {
+                EpollTimeout::NONE
+            };
+            let count = match self.poller.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(nix::Error::EINTR) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            busy = false;
+            for event in &events[..count] {
+                match event.data() {
+                    WAKE => busy |= self.run_commands(),
+                    ALARM => self.alarm.rang(),
+                    index => self.handle_port(index as usize, event.events()),
+                }
+            }
+            busy |= self.datapath.serve_ports(&self.poller);
+            self.datapath.flush_captures(false);
+        }
+        self.datapath.flush_captures(true);
+        Ok(())
+    }
+
+    /// True when there may be more.
+    fn run_commands(&mut self) -> bool {
+        // Read before the commands are: one that comes in between rings again.
+        let _ = self.waker.read();
+        for _ in 0..COMMAND_TURN {
+            match self.commands.try_recv() {
+                Ok(Command::Run(action)) => action(&mut self.datapath),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
+                    self.running = false;
+                    return false;
+                }
+                Err(TryRecvError::Empty) => return false,
+            }
+        }
+        let _ = self.waker.write(1);
+        true
+    }
+
+    fn handle_port(&mut self, index: usize, events: EpollFlags) {
+        // Room to send, or a peer that came or went: either changes what the port can do.
+        self.datapath.mark_ready(index);
+        if !events.intersects(!EpollFlags::EPOLLOUT) {
+            return;
+        }
+        for _ in 0..RECEIVE_TURN {
+            let io = self.datapath.io(index);
+            if io.receive(&self.poller, index as u64, &mut self.batch) == Received::Empty {
+                break;
+            }
+            let now = self.datapath.clock().now();
+            for frame in self.batch.frames() {
+                self.datapath.enter(index, frame, now);
+            }
+        }
+    }
+}

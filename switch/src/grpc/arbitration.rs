@@ -1,0 +1,426 @@
+//! Who may write: client arbitration (P4Runtime §5). No I/O: updates go in, notices come out.
+//!
+//! For each role the primary is the live controller whose election id is the highest that the role
+//! has ever seen. When its stream ends there is no primary until a controller says again that it
+//! has an election id at least as high; the switch promotes nobody by itself.
+
+use std::collections::BTreeMap;
+
+use tonic::{Code, Status};
+use ultima_p4runtime::rpc;
+use ultima_p4runtime::v1::{MasterArbitrationUpdate, Role, Uint128};
+
+use super::unknown_device;
+
+/// Controllers of one role at once.
+const MAX_CONTROLLERS: usize = 64;
+/// Roles; each is remembered for its highest election id.
+const MAX_ROLES: usize = 64;
+
+/// One controller's stream.
+pub(super) type StreamId = u64;
+
+/// A message for a controller.
+pub(super) type Notice = (StreamId, MasterArbitrationUpdate);
+
+/// All roles' controllers.
+#[derive(Debug)]
+pub(super) struct Arbitration {
+    device_id: u64,
+    roles: BTreeMap<String, RoleState>,
+}
+
+#[derive(Debug, Default)]
+struct RoleState {
+    /// The highest election id ever seen, of live controllers or not.
+    highest: Option<u128>,
+    live: BTreeMap<StreamId, Option<u128>>,
+}
+
+impl RoleState {
+    fn primary(&self) -> Option<StreamId> {
+        let highest = self.highest?;
+        self.live
+            .iter()
+            .find(|(_, id)| **id == Some(highest))
+            .map(|(stream, _)| *stream)
+    }
+}
+
+impl Arbitration {
+    pub(super) fn new(device_id: u64) -> Self {
+        Arbitration {
+            device_id,
+            roles: BTreeMap::new(),
+        }
+    }
+
+    /// A controller joins, or changes its election id. An error ends its stream.
+    pub(super) fn update(
+        &mut self,
+        stream: StreamId,
+        update: &MasterArbitrationUpdate,
+    ) -> Result<Vec<Notice>, Status> {
+        let role = role_name(update)?;
+        let id = update.election_id.map(number);
+        self.admit(stream, update.device_id, role, id)?;
+        let state = self.roles.entry(role.to_owned()).or_default();
+        let primary_before = state.primary();
+        state.live.insert(stream, id);
+        state.highest = state.highest.max(id);
+        let primary = state.primary();
+        // §5.3: all are told when a controller becomes the primary, says again that it is, or
+        // ceases to be; what else a backup says is answered to itself.
+        if primary == Some(stream) || primary != primary_before {
+            Ok(self.tell_all(role))
+        } else {
+            Ok(self
+                .tell_all(role)
+                .into_iter()
+                .filter(|(to, _)| *to == stream)
+                .collect())
+        }
+    }
+
+    /// The checks of §5.3, cases 1 and 2.
+    fn admit(
+        &self,
+        stream: StreamId,
+        device_id: u64,
+        role: &str,
+        id: Option<u128>,
+    ) -> Result<(), Status> {
+        let current = self
+            .roles
+            .iter()
+            .find(|(_, state)| state.live.contains_key(&stream));
+        match current {
+            None if device_id != self.device_id => {
+                return Err(unknown_device(device_id, self.device_id));
+            }
+            Some(_) if device_id != self.device_id => {
+                return Err(Status::failed_precondition(format!(
+                    "this stream is for device {}, not {device_id}; open another for another device",
+                    self.device_id
+                )));
+            }
+            Some((name, _)) if name != role => {
+                return Err(Status::failed_precondition(format!(
+                    "this stream has role `{name}`, not `{role}`; open another for another role"
+                )));
+            }
+            _ => {}
+        }
+        let Some(state) = self.roles.get(role) else {
+            if self.roles.len() >= MAX_ROLES {
+                return Err(Status::resource_exhausted(format!(
+                    "there are {MAX_ROLES} roles already"
+                )));
+            }
+            return Ok(());
+        };
+        let taken = |(&other, &its)| other != stream && its == id;
+        if let Some(id) = id
+            && state.live.iter().any(taken)
+        {
+            return Err(Status::invalid_argument(format!(
+                "election id {id} is another live controller's; each needs its own"
+            )));
+        }
+        if current.is_none() && state.live.len() >= MAX_CONTROLLERS {
+            return Err(Status::resource_exhausted(format!(
+                "role `{role}` has {MAX_CONTROLLERS} controllers already"
+            )));
+        }
+        Ok(())
+    }
+
+    /// A controller's stream has ended.
+    pub(super) fn leave(&mut self, stream: StreamId) -> Vec<Notice> {
+        let role = self
+            .roles
+            .iter()
+            .find(|(_, state)| state.live.contains_key(&stream));
+        let Some(role) = role.map(|(name, _)| name.clone()) else {
+            return Vec::new();
+        };
+        let Some(state) = self.roles.get_mut(&role) else {
+            return Vec::new();
+        };
+        let was_primary = state.primary() == Some(stream);
+        state.live.remove(&stream);
+        if was_primary {
+            self.tell_all(&role)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether a request with these values is the primary's (§12, checks 1 and 2).
+    pub(super) fn check_primary(
+        &self,
+        device_id: u64,
+        role: &str,
+        election_id: Option<Uint128>,
+    ) -> Result<(), Status> {
+        if device_id != self.device_id {
+            return Err(unknown_device(device_id, self.device_id));
+        }
+        let state = self.roles.get(role);
+        if state.is_none() && !role.is_empty() {
+            return Err(Status::not_found(format!(
+                "no controller has role `{role}`"
+            )));
+        }
+        let id = election_id.map(number);
+        let primary = state
+            .filter(|state| state.primary().is_some())
+            .and_then(|state| state.highest);
+        if primary.is_some() && primary == id {
+            return Ok(());
+        }
+        Err(Status::permission_denied(match (id, primary) {
+            (None, _) => "the request has no election id, so it is not the primary's".to_owned(),
+            (Some(id), None) => format!("election id {id}: this role has no primary at present"),
+            (Some(id), Some(primary)) => {
+                format!("election id {id} is not the primary's, which is {primary}")
+            }
+        }))
+    }
+
+    /// §5.4: what every live controller of a role is told.
+    fn tell_all(&self, role: &str) -> Vec<Notice> {
+        let Some(state) = self.roles.get(role) else {
+            return Vec::new();
+        };
+        let primary = state.primary();
+        let notice = |(&stream, _)| {
+            let (code, message) = match primary {
+                Some(primary) if primary == stream => (Code::Ok, "you are the primary"),
+                Some(_) => (Code::AlreadyExists, "there is a primary, you are a backup"),
+                None => (Code::NotFound, "there is no primary, you are a backup"),
+            };
+            let update = MasterArbitrationUpdate {
+                device_id: self.device_id,
+                role: (!role.is_empty()).then(|| Role {
+                    name: role.to_owned(),
+                    ..Role::default()
+                }),
+                election_id: state.highest.map(|id| Uint128 {
+                    high: (id >> 64) as u64,
+                    low: id as u64,
+                }),
+                status: Some(rpc::Status {
+                    code: code as i32,
+                    message: message.to_owned(),
+                    details: Vec::new(),
+                }),
+            };
+            (stream, update)
+        };
+        state.live.iter().map(notice).collect()
+    }
+}
+
+fn role_name(update: &MasterArbitrationUpdate) -> Result<&str, Status> {
+    let Some(role) = &update.role else {
+        return Ok("");
+    };
+    if role.config.is_some() {
+        return Err(Status::invalid_argument(
+            "role.config: this switch knows no scheme of role definitions; leave it unset",
+        ));
+    }
+    if role.name.len() > 256 {
+        return Err(Status::invalid_argument(
+            "role.name: expected at most 256 bytes",
+        ));
+    }
+    Ok(&role.name)
+}
+
+fn number(id: Uint128) -> u128 {
+    u128::from(id.high) << 64 | u128::from(id.low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(id: Option<u64>) -> MasterArbitrationUpdate {
+        MasterArbitrationUpdate {
+            device_id: 1,
+            election_id: id.map(|low| Uint128 { high: 0, low }),
+            ..MasterArbitrationUpdate::default()
+        }
+    }
+
+    fn codes(notices: &[Notice]) -> Vec<(StreamId, Code)> {
+        let code = |n: &Notice| n.1.status.as_ref().expect("a status").code;
+        notices.iter().map(|n| (n.0, Code::from(code(n)))).collect()
+    }
+
+    fn writes(arbitration: &Arbitration, id: u64) -> Result<(), Code> {
+        arbitration
+            .check_primary(1, "", Some(Uint128 { high: 0, low: id }))
+            .map_err(|status| status.code())
+    }
+
+    #[test]
+    fn the_highest_election_id_is_the_primary() {
+        let mut all = Arbitration::new(1);
+        assert_eq!(
+            codes(&all.update(1, &update(Some(5))).expect("joins")),
+            [(1, Code::Ok)]
+        );
+        let second = all.update(2, &update(Some(3))).expect("joins");
+        assert_eq!(codes(&second), [(2, Code::AlreadyExists)]);
+        assert_eq!(second[0].1.election_id, Some(Uint128 { high: 0, low: 5 }));
+        assert_eq!(
+            (writes(&all, 5), writes(&all, 3)),
+            (Ok(()), Err(Code::PermissionDenied))
+        );
+        // Promotion: all are told.
+        let promoted = all.update(2, &update(Some(6))).expect("changes");
+        assert_eq!(codes(&promoted), [(1, Code::AlreadyExists), (2, Code::Ok)]);
+        assert_eq!(
+            (writes(&all, 5), writes(&all, 6)),
+            (Err(Code::PermissionDenied), Ok(()))
+        );
+        // Again the same: all are told again, as after any update of the primary.
+        assert_eq!(all.update(2, &update(Some(6))).expect("repeats").len(), 2);
+    }
+
+    #[test]
+    fn nobody_is_promoted_by_anothers_leaving() {
+        let mut all = Arbitration::new(1);
+        all.update(1, &update(Some(5))).expect("joins");
+        all.update(2, &update(Some(3))).expect("joins");
+        assert_eq!(codes(&all.leave(1)), [(2, Code::NotFound)]);
+        assert_eq!(writes(&all, 3), Err(Code::PermissionDenied));
+        assert_eq!(
+            writes(&all, 5),
+            Err(Code::PermissionDenied),
+            "its controller is gone"
+        );
+        // 3 is below the highest ever seen, 5 is not.
+        assert_eq!(
+            codes(&all.update(2, &update(Some(3))).expect("stays")),
+            [(2, Code::NotFound)]
+        );
+        assert_eq!(
+            codes(&all.update(2, &update(Some(5))).expect("changes")),
+            [(2, Code::Ok)]
+        );
+        assert_eq!(writes(&all, 5), Ok(()));
+        assert!(all.leave(7).is_empty(), "a stream that never joined");
+    }
+
+    #[test]
+    fn a_primary_may_step_down() {
+        let mut all = Arbitration::new(1);
+        all.update(1, &update(Some(5))).expect("joins");
+        all.update(2, &update(Some(4))).expect("joins");
+        let down = all.update(1, &update(Some(2))).expect("steps down");
+        assert_eq!(codes(&down), [(1, Code::NotFound), (2, Code::NotFound)]);
+        assert_eq!(writes(&all, 5), Err(Code::PermissionDenied));
+    }
+
+    #[test]
+    fn without_an_election_id_one_is_a_backup_and_zero_is_an_id() {
+        let mut all = Arbitration::new(1);
+        let backup = all.update(1, &update(None)).expect("joins");
+        assert_eq!(codes(&backup), [(1, Code::NotFound)]);
+        assert_eq!(backup[0].1.election_id, None, "nobody has ever had one");
+        assert_eq!(
+            all.check_primary(1, "", None)
+                .expect_err("not the primary")
+                .code(),
+            Code::PermissionDenied
+        );
+        let zero = all.update(2, &update(Some(0))).expect("joins");
+        assert_eq!(codes(&zero), [(1, Code::AlreadyExists), (2, Code::Ok)]);
+        assert_eq!(writes(&all, 0), Ok(()));
+        all.update(3, &update(None)).expect("several may have none");
+    }
+
+    #[test]
+    fn the_same_election_id_is_refused() {
+        let mut all = Arbitration::new(1);
+        all.update(1, &update(Some(5))).expect("joins");
+        let error = all.update(2, &update(Some(5))).expect_err("taken");
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert_eq!(writes(&all, 5), Ok(()));
+        assert!(all.leave(2).is_empty());
+        all.leave(1);
+        all.update(3, &update(Some(5))).expect("free again");
+    }
+
+    #[test]
+    fn device_and_role_of_a_stream_stay() {
+        let mut all = Arbitration::new(1);
+        let other = MasterArbitrationUpdate {
+            device_id: 2,
+            ..update(Some(1))
+        };
+        assert_eq!(
+            all.update(1, &other).expect_err("unknown").code(),
+            Code::NotFound
+        );
+        all.update(1, &update(Some(1))).expect("joins");
+        assert_eq!(
+            all.update(1, &other).expect_err("moves").code(),
+            Code::FailedPrecondition
+        );
+        let role = Role {
+            name: "telemetry".to_owned(),
+            ..Role::default()
+        };
+        let moved = MasterArbitrationUpdate {
+            role: Some(role.clone()),
+            ..update(Some(1))
+        };
+        assert_eq!(
+            all.update(1, &moved).expect_err("moves").code(),
+            Code::FailedPrecondition
+        );
+        // The same id in another role is another controller's, and a primary of its own.
+        let joined = all.update(2, &moved).expect("joins");
+        assert_eq!(joined[0].1.role, Some(role));
+        assert_eq!(codes(&joined), [(2, Code::Ok)]);
+        let id = Some(Uint128 { high: 0, low: 1 });
+        assert!(all.check_primary(1, "telemetry", id).is_ok());
+        assert_eq!(
+            all.check_primary(1, "x", id).expect_err("no role").code(),
+            Code::NotFound
+        );
+        assert_eq!(
+            all.check_primary(9, "", id).expect_err("no device").code(),
+            Code::NotFound
+        );
+    }
+
+    #[test]
+    fn controllers_and_roles_are_bounded() {
+        let mut all = Arbitration::new(1);
+        for stream in 0..MAX_CONTROLLERS as u64 {
+            all.update(stream, &update(None)).expect("joins");
+        }
+        let error = all.update(1000, &update(None)).expect_err("full");
+        assert_eq!(error.code(), Code::ResourceExhausted);
+        for n in 1..=MAX_ROLES as u64 {
+            let role = Some(Role {
+                name: format!("r{n}"),
+                ..Role::default()
+            });
+            let joined = all.update(
+                2000 + n,
+                &MasterArbitrationUpdate {
+                    role,
+                    ..update(None)
+                },
+            );
+            assert_eq!(joined.is_ok(), n < MAX_ROLES as u64);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a program addresses by index: counters, meters and registers (P4Runtime §9.3, §9.4, §9.7).
+//!
+//! In writes an omitted index stands for all cells; in reads an id of 0 stands for all arrays as
+//! well.
+
+use std::ops::Range;
+
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::p4_data::Data;
+use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry};
+
+use super::error::EntityError;
+use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
+use crate::engine::{Counter, Engine, Meter, Register};
+
+/// The cells that an index stands for, in an array of this size. One beyond the array is left for
+/// the array to refuse.
+fn cells(index: Option<Index>, size: usize) -> Result<Range<u64>, EntityError> {
+    match index {
+        None => Ok(0..size as u64),
+        Some(Index { index }) => match u64::try_from(index) {
+            Ok(index) => Ok(index..index.saturating_add(1)),
+            Err(_) => Err(EntityError::invalid(format!("index {index} is negative"))),
+        },
+    }
+}
+
+fn index_message(index: u64) -> Option<Index> {
+    Some(Index {
+        index: index as i64,
+    })
+}
+
+pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result<(), EntityError> {
+    let counter = engine.counter_mut(entry.counter_id)?;
+    let cells = cells(entry.index, counter.cells().len())?;
+    // §9.3: without data the counter is not modified; the key is checked all the same.
+    let value = entry.data.as_ref().map(counter_cell).transpose()?;
+    for index in cells {
+        match value {
+            Some(value) => counter.write(index, value)?,
+            None => counter.read(index).map(|_| ())?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_counters(
+    engine: &Engine,
+    request: &CounterEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let mut read = |counter: &Counter| -> Result<(), EntityError> {
+        for index in cells(request.index, counter.cells().len())? {
+            let data = Some(counter_data(counter.read(index)?));
+            let (counter_id, index) = (counter.id(), index_message(index));
+            found.push(Entity::CounterEntry(CounterEntry {
+                counter_id,
+                index,
+                data,
+            }));
+        }
+        Ok(())
+    };
+    match request.counter_id {
+        0 => in_all(request.index, "counter", engine.counters(), read),
+        id => read(engine.counter(id)?),
+    }
+}
+
+pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), EntityError> {
+    refuse_meter_counters(entry.counter_data.is_some())?;
+    let meter = engine.meter_mut(entry.meter_id)?;
+    let config = entry.config.as_ref().map(meter_config).transpose()?;
+    for index in cells(entry.index, meter.cells().len())? {
+        meter.write(index, config)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_meters(
+    engine: &Engine,
+    request: &MeterEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    refuse_meter_counters(request.counter_data.is_some())?;
+    let mut read = |meter: &Meter| -> Result<(), EntityError> {
+        for index in cells(request.index, meter.cells().len())? {
+            let config = meter.read(index)?.map(meter_message);
+            let (meter_id, index) = (meter.id(), index_message(index));
+            found.push(Entity::MeterEntry(MeterEntry {
+                meter_id,
+                index,
+                config,
+                counter_data: None,
+            }));
+        }
+        Ok(())
+    };
+    match request.meter_id {
+        0 => in_all(request.index, "meter", engine.meters(), read),
+        id => read(engine.meter(id)?),
+    }
+}
+
+/// §9.4.3: counters per colour are optional for a target.
+pub(super) fn refuse_meter_counters(asked: bool) -> Result<(), EntityError> {
+    if asked {
+        return Err(EntityError::unimplemented(
+            "counter_data of a meter: this switch does not count by colour, leave it unset",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn write_register(
+    engine: &mut Engine,
+    entry: &RegisterEntry,
+) -> Result<(), EntityError> {
+    let register = engine.register_mut(entry.register_id)?;
+    let Some(Data::Bitstring(value)) = entry.data.as_ref().and_then(|data| data.data.as_ref())
+    else {
+        return Err(EntityError::invalid(format!(
+            "register {}: expected data of {} bits as a bitstring",
+            register.name(),
+            register.width()
+        )));
+    };
+    for index in cells(entry.index, register.size())? {
+        register.write(index, value)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_registers(
+    engine: &Engine,
+    request: &RegisterEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let mut read = |register: &Register| -> Result<(), EntityError> {
+        for index in cells(request.index, register.size())? {
+            let data = Some(P4Data {
+                data: Some(Data::Bitstring(register.read(index)?)),
+            });
+            let (register_id, index) = (register.id(), index_message(index));
+            found.push(Entity::RegisterEntry(RegisterEntry {
+                register_id,
+                index,
+                data,
+            }));
+        }
+        Ok(())
+    };
+    match request.register_id {
+        0 => in_all(request.index, "register", engine.registers(), read),
+        id => read(engine.register(id)?),
+    }
+}
+
+fn in_all<'a, T: 'a>(
+    index: Option<Index>,
+    kind: &str,
+    arrays: impl Iterator<Item = &'a T>,
+    read: impl FnMut(&T) -> Result<(), EntityError>,
+) -> Result<(), EntityError> {
+    if index.is_some() {
+        return Err(EntityError::invalid(format!(
+            "an index without a {kind} id: expected an id, or neither to read all"
+        )));
+    }
+    let mut arrays = arrays;
+    arrays.try_for_each(read)
+}

@@ -1,0 +1,190 @@
+//! The switch's gRPC services: P4Runtime, and the port statistics beside it.
+
+mod arbitration;
+mod arrays;
+mod error;
+mod pipeline_config;
+mod ports;
+mod read;
+mod reconcile;
+mod replication;
+mod stream;
+mod table_entry;
+mod write;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+use ultima_p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
+use ultima_p4runtime::v1::{
+    CapabilitiesRequest, CapabilitiesResponse, GetForwardingPipelineConfigRequest,
+    GetForwardingPipelineConfigResponse, ReadRequest, ReadResponse,
+    SetForwardingPipelineConfigRequest, SetForwardingPipelineConfigResponse, StreamMessageRequest,
+    StreamMessageResponse, Uint128, WriteRequest, WriteResponse,
+};
+
+use crate::datapath::Datapath;
+use crate::engine::Limits;
+use crate::forward::{Answer, Handle, Stopped};
+use crate::proto::port_statistics_server::PortStatisticsServer;
+use stream::Controllers;
+
+/// The version of the P4Runtime specification that this server follows.
+const API_VERSION: &str = "1.5.0";
+/// Largest request, in bytes. P4Runtime's guidelines: enough for any device config of the target.
+const MAX_REQUEST: usize = 64 << 20;
+
+/// What all calls share.
+pub(crate) struct Service {
+    device_id: u64,
+    limits: Limits,
+    forwarder: Handle,
+    controllers: Mutex<Controllers>,
+}
+
+impl Service {
+    pub(crate) fn new(device_id: u64, limits: Limits, forwarder: Handle) -> Arc<Self> {
+        let controllers = Mutex::new(Controllers::new(device_id));
+        Arc::new(Service {
+            device_id,
+            limits,
+            forwarder,
+            controllers,
+        })
+    }
+
+    /// Ends all controllers' streams, so that the server can come to an end.
+    pub(crate) fn close_streams(&self) {
+        self.controllers().close_all();
+    }
+
+    /// Every mutation of this state is complete or was refused before it began, so a panic
+    /// elsewhere does not make it worthless.
+    fn controllers(&self) -> MutexGuard<'_, Controllers> {
+        self.controllers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a closure to the forwarding thread if it is the primary's. Checked and sent under one
+    /// lock: whoever becomes the primary later is served later (§5.3).
+    fn send_as_primary<R: Send + 'static>(
+        &self,
+        device_id: u64,
+        role: &str,
+        election_id: Option<Uint128>,
+        action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
+    ) -> Result<Answer<R>, Status> {
+        let controllers = self.controllers();
+        controllers.check_primary(device_id, role, election_id)?;
+        Ok(self.forwarder.send(action))
+    }
+
+    fn check_device(&self, device_id: u64) -> Result<(), Status> {
+        if device_id != self.device_id {
+            return Err(unknown_device(device_id, self.device_id));
+        }
+        Ok(())
+    }
+}
+
+fn unknown_device(asked: u64, here: u64) -> Status {
+    Status::not_found(format!(
+        "device {asked} is not here; this switch is device {here}"
+    ))
+}
+
+fn no_pipeline() -> Status {
+    Status::failed_precondition(
+        "no forwarding pipeline config is set; set one with SetForwardingPipelineConfig first",
+    )
+}
+
+impl From<Stopped> for Status {
+    fn from(stopped: Stopped) -> Status {
+        Status::unavailable(stopped.to_string())
+    }
+}
+
+/// P4Runtime's server.
+pub(crate) fn p4runtime_server(service: Arc<Service>) -> P4RuntimeServer<P4RuntimeCalls> {
+    P4RuntimeServer::new(P4RuntimeCalls(service)).max_decoding_message_size(MAX_REQUEST)
+}
+
+/// The port statistics' server.
+pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
+    PortStatisticsServer::new(ports::PortCalls(service))
+}
+
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// P4Runtime's calls, each in the file of its name.
+pub(crate) struct P4RuntimeCalls(Arc<Service>);
+
+#[tonic::async_trait]
+impl P4Runtime for P4RuntimeCalls {
+    type ReadStream = ResponseStream<ReadResponse>;
+    type StreamChannelStream = ResponseStream<StreamMessageResponse>;
+
+    async fn write(
+        &self,
+        request: Request<WriteRequest>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        self.0.write(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn read(
+        &self,
+        request: Request<ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
+        self.0.read(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn set_forwarding_pipeline_config(
+        &self,
+        request: Request<SetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
+        self.0
+            .set_pipeline_config(request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn get_forwarding_pipeline_config(
+        &self,
+        request: Request<GetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
+        self.0
+            .get_pipeline_config(request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn stream_channel(
+        &self,
+        request: Request<Streaming<StreamMessageRequest>>,
+    ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        Ok(Response::new(stream::open(
+            self.0.clone(),
+            request.into_inner(),
+        )))
+    }
+
+    async fn capabilities(
+        &self,
+        request: Request<CapabilitiesRequest>,
+    ) -> Result<Response<CapabilitiesResponse>, Status> {
+        // §17: 0 asks for what holds for the server as a whole, which is all there is.
+        let device_id = request.into_inner().device_id;
+        if device_id != 0 {
+            self.0.check_device(device_id)?;
+        }
+        let p4runtime_api_version = API_VERSION.to_owned();
+        Ok(Response::new(CapabilitiesResponse {
+            p4runtime_api_version,
+            experimental: None,
+        }))
+    }
+}

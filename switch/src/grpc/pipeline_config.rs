@@ -1,0 +1,139 @@
+//! Setting and getting the forwarding pipeline config (P4Runtime §14, §15).
+
+use tonic::Status;
+use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
+use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
+use ultima_p4runtime::v1::{
+    ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
+    GetForwardingPipelineConfigResponse, SetForwardingPipelineConfigRequest,
+    SetForwardingPipelineConfigResponse,
+};
+
+use super::Service;
+use super::reconcile::reconcile;
+use crate::datapath::Datapath;
+use crate::pipeline::Pipeline;
+
+impl Service {
+    pub(super) async fn set_pipeline_config(
+        &self,
+        request: SetForwardingPipelineConfigRequest,
+    ) -> Result<SetForwardingPipelineConfigResponse, Status> {
+        let SetForwardingPipelineConfigRequest {
+            device_id,
+            role,
+            election_id,
+            config,
+            ..
+        } = request;
+        self.controllers()
+            .check_primary(device_id, &role, election_id)?;
+        let answer = match Action::try_from(request.action) {
+            Ok(Action::Commit) => {
+                if config.is_some() {
+                    return Err(Status::invalid_argument(
+                        "COMMIT takes no config: it commits the saved one",
+                    ));
+                }
+                self.send_as_primary(device_id, &role, election_id, commit_saved)?
+            }
+            Ok(Action::Unspecified) | Err(_) => {
+                return Err(Status::invalid_argument(format!(
+                    "action {}: expected VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or \
+                     RECONCILE_AND_COMMIT",
+                    request.action
+                )));
+            }
+            Ok(action) => {
+                let pipeline = self.load(config).await?;
+                // The primary may have changed while the program was being loaded: checked again.
+                self.send_as_primary(device_id, &role, election_id, move |datapath| {
+                    install(datapath, action, pipeline)
+                })?
+            }
+        };
+        answer.wait().await??;
+        Ok(SetForwardingPipelineConfigResponse {})
+    }
+
+    pub(super) async fn get_pipeline_config(
+        &self,
+        request: GetForwardingPipelineConfigRequest,
+    ) -> Result<GetForwardingPipelineConfigResponse, Status> {
+        self.check_device(request.device_id)?;
+        let response_type = ResponseType::try_from(request.response_type).map_err(|_| {
+            Status::invalid_argument(format!(
+                "response_type {} is unknown",
+                request.response_type
+            ))
+        })?;
+        // The config that reads and writes refer to, so that a client learns the ids that it must
+        // use.
+        let config = self
+            .forwarder
+            .call(move |datapath| {
+                datapath
+                    .target()
+                    .map(|pipeline| select(&pipeline.config, response_type))
+            })
+            .await?;
+        Ok(GetForwardingPipelineConfigResponse { config })
+    }
+
+    /// Loads a program, away from both the forwarding thread and the server's threads.
+    async fn load(&self, config: Option<ForwardingPipelineConfig>) -> Result<Pipeline, Status> {
+        let config = config.ok_or_else(|| Status::invalid_argument("config is not set"))?;
+        let limits = self.limits.clone();
+        let loaded = tokio::task::spawn_blocking(move || Pipeline::load(config, limits)).await;
+        match loaded {
+            Ok(result) => result.map_err(|error| Status::invalid_argument(error.to_string())),
+            Err(_) => Err(Status::internal(
+                "loading the program failed; the one before stays",
+            )),
+        }
+    }
+}
+
+fn install(datapath: &mut Datapath, action: Action, mut pipeline: Pipeline) -> Result<(), Status> {
+    match action {
+        Action::VerifyAndSave => datapath.save(pipeline),
+        Action::VerifyAndCommit => datapath.commit(pipeline),
+        Action::ReconcileAndCommit => {
+            if let Some(old) = datapath.active() {
+                reconcile(old, &mut pipeline)
+                    .map_err(|error| Status::invalid_argument(error.to_string()))?;
+            }
+            datapath.commit(pipeline);
+        }
+        // VERIFY: that it loaded is the answer. The others do not come here.
+        Action::Verify | Action::Commit | Action::Unspecified => {}
+    }
+    Ok(())
+}
+
+fn commit_saved(datapath: &mut Datapath) -> Result<(), Status> {
+    if datapath.commit_saved() {
+        return Ok(());
+    }
+    Err(Status::not_found(
+        "no config is saved; VERIFY_AND_SAVE one first",
+    ))
+}
+
+/// What a response type asks for.
+fn select(config: &ForwardingPipelineConfig, wanted: ResponseType) -> ForwardingPipelineConfig {
+    let with_p4info = matches!(wanted, ResponseType::All | ResponseType::P4infoAndCookie);
+    let with_device = matches!(
+        wanted,
+        ResponseType::All | ResponseType::DeviceConfigAndCookie
+    );
+    ForwardingPipelineConfig {
+        p4info: config.p4info.clone().filter(|_| with_p4info),
+        p4_device_config: if with_device {
+            config.p4_device_config.clone()
+        } else {
+            Vec::new()
+        },
+        cookie: config.cookie,
+    }
+}

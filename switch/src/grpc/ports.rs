@@ -1,0 +1,88 @@
+//! The port statistics service.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::datapath::{PortSnapshot, Snapshot};
+use crate::proto::port_statistics_server::PortStatistics;
+use crate::proto::{Count, Drops, GetRequest, GetResponse, KeyCount, Port};
+use crate::stats::{Place, PortStats};
+
+/// The service's calls.
+pub(crate) struct PortCalls(pub(super) Arc<Service>);
+
+#[tonic::async_trait]
+impl PortStatistics for PortCalls {
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let asked = request.into_inner().device_id;
+        if asked != 0 {
+            self.0.check_device(asked)?;
+        }
+        let snapshot = self
+            .0
+            .forwarder
+            .call(|datapath| datapath.snapshot())
+            .await?;
+        Ok(Response::new(response(self.0.device_id, snapshot)))
+    }
+}
+
+fn response(device_id: u64, snapshot: Snapshot) -> GetResponse {
+    GetResponse {
+        device_id,
+        time_ns: snapshot.now,
+        ports: snapshot.ports.into_iter().map(port).collect(),
+        unattached: Some(count(&snapshot.unattached, Place::Ordered)),
+    }
+}
+
+fn port(port: PortSnapshot) -> Port {
+    let at = |place| Some(count(&port.stats, place));
+    let held = |packets, bytes| {
+        Some(Count {
+            packets,
+            bytes,
+            by_key: Vec::new(),
+        })
+    };
+    Port {
+        number: u32::from(port.number),
+        connected: port.connected,
+        entered: at(Place::Entered),
+        forwarded: at(Place::Forwarded),
+        ingress_program: at(Place::IngressProgram),
+        no_program: at(Place::NoProgram),
+        too_long: at(Place::TooLong),
+        overrun: at(Place::Overrun),
+        ordered: at(Place::Ordered),
+        left: at(Place::Left),
+        drops: Some(Drops {
+            queue: at(Place::Queue),
+            egress_program: at(Place::EgressProgram),
+            recirculated: at(Place::Recirculated),
+            wire: at(Place::Wire),
+            no_peer: at(Place::NoPeer),
+            oversize: at(Place::Oversize),
+            reconfigured: at(Place::Reconfigured),
+        }),
+        queued: held(port.held.queued_packets, port.held.queued_bytes),
+        in_flight: held(port.held.in_flight_packets, port.held.in_flight_bytes),
+        attachment: port.attachment,
+    }
+}
+
+fn count(stats: &PortStats, place: Place) -> Count {
+    let total = stats.at(place);
+    let by_key = stats.by_key(place).map(|(key, count)| KeyCount {
+        key: u32::from(key),
+        packets: count.packets,
+        bytes: count.bytes,
+    });
+    Count {
+        packets: total.packets,
+        bytes: total.bytes,
+        by_key: by_key.collect(),
+    }
+}

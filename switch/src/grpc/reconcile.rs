@@ -1,0 +1,109 @@
+//! RECONCILE_AND_COMMIT: a new program takes over the state of the old (P4Runtime §14).
+//!
+//! What a reader would see of the old program is written to the new one, in the same messages. So
+//! the state is preserved exactly where a controller could have moved it by hand, and refused where
+//! it could not.
+
+use tonic::Code;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::p4_data::Data;
+use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
+use ultima_p4runtime::v1::update::Type as UpdateType;
+use ultima_p4runtime::v1::{
+    self, CloneSessionEntry, CounterData, CounterEntry, MeterConfig, MeterEntry,
+    MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
+};
+
+use super::error::EntityError;
+use super::{read, write};
+use crate::pipeline::Pipeline;
+
+/// Writes the state of `old` to `new`, freshly loaded.
+pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), EntityError> {
+    let all_entries = TableEntry {
+        counter_data: Some(CounterData::default()),
+        meter_config: Some(MeterConfig::default()),
+        ..TableEntry::default()
+    };
+    let defaults = old.defaults_set.iter().map(|&table_id| {
+        Entity::TableEntry(TableEntry {
+            table_id,
+            is_default_action: true,
+            ..TableEntry::default()
+        })
+    });
+    let replication = |entry| {
+        Entity::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
+            r#type: Some(entry),
+        })
+    };
+    let requests = [
+        Entity::TableEntry(all_entries),
+        Entity::CounterEntry(CounterEntry::default()),
+        Entity::MeterEntry(MeterEntry::default()),
+        Entity::RegisterEntry(RegisterEntry::default()),
+        replication(PreType::MulticastGroupEntry(MulticastGroupEntry::default())),
+        replication(PreType::CloneSessionEntry(CloneSessionEntry::default())),
+    ];
+    let mut found = Vec::new();
+    for request in requests.into_iter().chain(defaults) {
+        read::read(
+            old,
+            &v1::Entity {
+                entity: Some(request),
+            },
+            &mut found,
+        )?;
+    }
+    for entity in found.into_iter().filter(is_state) {
+        carry_over(new, entity).map_err(|error| {
+            EntityError::new(
+                error.code,
+                format!("the existing state cannot be preserved: {error}"),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether an entity differs from what any freshly loaded program has.
+fn is_state(entity: &Entity) -> bool {
+    match entity {
+        Entity::TableEntry(entry) => !entry.is_const,
+        Entity::CounterEntry(entry) => entry.data != Some(CounterData::default()),
+        Entity::MeterEntry(entry) => entry.config.is_some(),
+        Entity::RegisterEntry(entry) => {
+            let data = entry.data.as_ref().and_then(|data| data.data.as_ref());
+            !matches!(data, Some(Data::Bitstring(bytes)) if bytes.iter().all(|byte| *byte == 0))
+        }
+        _ => true,
+    }
+}
+
+fn carry_over(new: &mut Pipeline, entity: Entity) -> Result<(), EntityError> {
+    let mut apply = |kind: UpdateType, entity: Entity| {
+        let entity = Some(v1::Entity {
+            entity: Some(entity),
+        });
+        write::apply(
+            new,
+            Update {
+                r#type: kind as i32,
+                entity,
+            },
+        )
+    };
+    let inserted = match &entity {
+        Entity::TableEntry(entry) => !entry.is_default_action,
+        Entity::PacketReplicationEngineEntry(_) => true,
+        _ => false,
+    };
+    if !inserted {
+        return apply(UpdateType::Modify, entity);
+    }
+    match apply(UpdateType::Insert, entity.clone()) {
+        // Both programs begin with this entry.
+        Err(error) if error.code == Code::AlreadyExists => apply(UpdateType::Modify, entity),
+        result => result,
+    }
+}

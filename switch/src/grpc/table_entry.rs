@@ -1,0 +1,238 @@
+//! Table entries between P4Runtime's messages and the interpreter's types (P4Runtime §9.1).
+
+use ultima_p4runtime::v1::field_match::{self, FieldMatchType};
+use ultima_p4runtime::v1::{self, action::Param, table_action};
+
+use super::error::EntityError;
+use crate::engine::{
+    ActionCall, CounterCell, EntryView, FieldMatch, Match, MeterConfig, Table, TableEntry,
+};
+
+/// What a message says of an entry's key.
+pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, EntityError> {
+    entry.r#match.iter().map(field_match).collect()
+}
+
+fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityError> {
+    let matches = match field.field_match_type.clone() {
+        Some(FieldMatchType::Exact(exact)) => Match::Exact(exact.value),
+        Some(FieldMatchType::Lpm(lpm)) => Match::Lpm {
+            value: lpm.value,
+            prefix_len: u32::try_from(lpm.prefix_len).map_err(|_| {
+                let (field, len) = (field.field_id, lpm.prefix_len);
+                EntityError::invalid(format!(
+                    "match field {field}: prefix length {len} is negative"
+                ))
+            })?,
+        },
+        Some(FieldMatchType::Ternary(ternary)) => Match::Ternary {
+            value: ternary.value,
+            mask: ternary.mask,
+        },
+        Some(FieldMatchType::Range(range)) => Match::Range {
+            low: range.low,
+            high: range.high,
+        },
+        Some(FieldMatchType::Optional(optional)) => Match::Optional(optional.value),
+        Some(FieldMatchType::Other(other)) => {
+            return Err(EntityError::unimplemented(format!(
+                "match field {}: type {} is not one of P4Runtime's own",
+                field.field_id, other.type_url
+            )));
+        }
+        None => {
+            return Err(EntityError::invalid(format!(
+                "match field {} says nothing to match; leave it out if it does not matter",
+                field.field_id
+            )));
+        }
+    };
+    Ok(FieldMatch {
+        field: field.field_id,
+        matches,
+    })
+}
+
+/// What a message says of an entry's action.
+fn action(action: &v1::TableAction) -> Result<ActionCall, EntityError> {
+    match &action.r#type {
+        Some(table_action::Type::Action(action)) => Ok(ActionCall {
+            action: action.action_id,
+            params: action
+                .params
+                .iter()
+                .map(|p| (p.param_id, p.value.clone()))
+                .collect(),
+        }),
+        Some(_) => Err(EntityError::invalid(
+            "the table has no action profile: expected an action, not a member, group or action set",
+        )),
+        None => Err(EntityError::invalid(
+            "the action is empty: expected an action",
+        )),
+    }
+}
+
+/// A message's entry.
+#[expect(
+    deprecated,
+    reason = "clients still write controller_metadata, and want it back"
+)]
+pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, EntityError> {
+    Ok(TableEntry {
+        key: key(message)?,
+        priority: message.priority,
+        action: message.action.as_ref().map(action).transpose()?,
+        controller_metadata: message.controller_metadata,
+        metadata: message.metadata.clone(),
+    })
+}
+
+/// A counter as a message.
+pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
+    // The messages are signed; a count that exceeds them would take centuries.
+    v1::CounterData {
+        byte_count: cell.bytes as i64,
+        packet_count: cell.packets as i64,
+    }
+}
+
+/// A message's counter.
+pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, EntityError> {
+    let number = |value: i64, name: &str| {
+        u64::try_from(value)
+            .map_err(|_| EntityError::invalid(format!("{name} {value} is negative")))
+    };
+    Ok(CounterCell {
+        packets: number(data.packet_count, "packet_count")?,
+        bytes: number(data.byte_count, "byte_count")?,
+    })
+}
+
+/// A meter as a message.
+pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
+    v1::MeterConfig {
+        cir: config.cir as i64,
+        cburst: config.cburst as i64,
+        pir: config.pir as i64,
+        pburst: config.pburst as i64,
+        eburst: 0,
+    }
+}
+
+/// A message's meter. v1model's meters are of the type that has no excess burst (§9.4).
+pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, EntityError> {
+    if config.eburst != 0 {
+        return Err(EntityError::invalid(
+            "eburst: the meter is a two-rate one, expected 0",
+        ));
+    }
+    let number = |value: i64, name: &str| {
+        u64::try_from(value)
+            .map_err(|_| EntityError::invalid(format!("{name} {value} is negative")))
+    };
+    Ok(MeterConfig {
+        cir: number(config.cir, "cir")?,
+        cburst: number(config.cburst, "cburst")?,
+        pir: number(config.pir, "pir")?,
+        pburst: number(config.pburst, "pburst")?,
+    })
+}
+
+/// The key of an entry that was read, as a message without anything else.
+pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
+    v1::TableEntry {
+        table_id: table.id(),
+        r#match: view.entry.key.iter().map(match_message).collect(),
+        priority: view.entry.priority,
+        is_default_action: is_default,
+        ..v1::TableEntry::default()
+    }
+}
+
+/// An entry that was read, as a message without its direct resources.
+#[expect(
+    deprecated,
+    reason = "clients still write controller_metadata, and want it back"
+)]
+pub(super) fn message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
+    let action = view.entry.action.as_ref().map(|call| {
+        let params = call.params.iter();
+        let param = |(id, value): &(u32, Vec<u8>)| Param {
+            param_id: *id,
+            value: value.clone(),
+        };
+        let action = v1::Action {
+            action_id: call.action,
+            params: params.map(param).collect(),
+        };
+        v1::TableAction {
+            r#type: Some(table_action::Type::Action(action)),
+        }
+    });
+    v1::TableEntry {
+        action,
+        controller_metadata: view.entry.controller_metadata,
+        metadata: view.entry.metadata.clone(),
+        is_const: view.is_const,
+        ..key_message(table, view, is_default)
+    }
+}
+
+fn match_message(field: &FieldMatch) -> v1::FieldMatch {
+    let matches = match field.matches.clone() {
+        Match::Exact(value) => FieldMatchType::Exact(field_match::Exact { value }),
+        Match::Lpm { value, prefix_len } => FieldMatchType::Lpm(field_match::Lpm {
+            value,
+            prefix_len: prefix_len as i32,
+        }),
+        Match::Ternary { value, mask } => {
+            FieldMatchType::Ternary(field_match::Ternary { value, mask })
+        }
+        Match::Range { low, high } => FieldMatchType::Range(field_match::Range { low, high }),
+        Match::Optional(value) => FieldMatchType::Optional(field_match::Optional { value }),
+    };
+    v1::FieldMatch {
+        field_id: field.field,
+        field_match_type: Some(matches),
+    }
+}
+
+/// Whether an entry that was read has this key, whose values need not be canonical.
+pub(super) fn has_key(view: &EntryView, key: &[FieldMatch]) -> bool {
+    let same = |have: &FieldMatch, want: &FieldMatch| {
+        have.field == want.field
+            && match (&have.matches, &want.matches) {
+                (Match::Exact(a), Match::Exact(b)) | (Match::Optional(a), Match::Optional(b)) => {
+                    equal(a, b)
+                }
+                (
+                    Match::Lpm {
+                        value: a,
+                        prefix_len: n,
+                    },
+                    Match::Lpm {
+                        value: b,
+                        prefix_len: m,
+                    },
+                ) => n == m && equal(a, b),
+                (Match::Ternary { value: a, mask: n }, Match::Ternary { value: b, mask: m }) => {
+                    equal(n, m) && equal(a, b)
+                }
+                (Match::Range { low: a, high: n }, Match::Range { low: b, high: m }) => {
+                    equal(a, b) && equal(n, m)
+                }
+                _ => false,
+            }
+    };
+    view.entry.key.len() == key.len()
+        && key
+            .iter()
+            .all(|want| view.entry.key.iter().any(|have| same(have, want)))
+}
+
+/// Equal as big-endian numbers.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let trim = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == 0).count();
+    a[trim(a)..] == b[trim(b)..]
+}

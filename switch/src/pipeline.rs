@@ -1,0 +1,58 @@
+//! A program with its state, and what P4Runtime wants remembered about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ultima_p4runtime::v1::{CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry};
+
+use crate::engine::{Engine, Limits, LoadError};
+
+/// A loaded program.
+pub(crate) struct Pipeline {
+    /// The interpreter with tables, counters, meters, registers and replication engine.
+    pub(crate) engine: Engine,
+    /// What it was loaded from.
+    pub(crate) config: ForwardingPipelineConfig,
+    /// Multicast groups and clone sessions as they were written: the interpreter knows their
+    /// replicas, a reader also wants the metadata and the form in which ports were given (P4Runtime
+    /// §9.5, read-write symmetry).
+    pub(crate) groups: BTreeMap<u32, MulticastGroupEntry>,
+    /// As `groups`.
+    pub(crate) sessions: BTreeMap<u32, CloneSessionEntry>,
+    /// Tables whose default entry a controller has set; the others follow the program.
+    pub(crate) defaults_set: BTreeSet<u32>,
+}
+
+/// Why a forwarding pipeline config is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// There is no P4Info in it.
+    #[error("the forwarding pipeline config has no P4Info")]
+    NoP4Info,
+    /// There is no program in it.
+    #[error("the forwarding pipeline config has no device config: expected p4c's BMv2 JSON")]
+    NoDeviceConfig,
+    /// The program does not load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+impl Pipeline {
+    /// Loads what `config` describes.
+    pub(crate) fn load(
+        config: ForwardingPipelineConfig,
+        limits: Limits,
+    ) -> Result<Pipeline, ConfigError> {
+        let p4info = config.p4info.as_ref().ok_or(ConfigError::NoP4Info)?;
+        if config.p4_device_config.is_empty() {
+            return Err(ConfigError::NoDeviceConfig);
+        }
+        let engine = Engine::load(&config.p4_device_config, p4info, limits)?;
+        Ok(Pipeline {
+            engine,
+            config,
+            groups: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            defaults_set: BTreeSet::new(),
+        })
+    }
+}

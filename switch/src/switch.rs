@@ -1,0 +1,294 @@
+//! A running switch: its forwarding thread and its gRPC server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::text;
+use ultima_p4runtime::v1::ForwardingPipelineConfig;
+
+use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
+use crate::datapath::NewPort;
+use crate::engine::Limits;
+use crate::forward::{Forwarder, Handle};
+use crate::grpc::{self, Service};
+use crate::pcap::Capture;
+use crate::pipeline::{ConfigError, Pipeline};
+use crate::port;
+use crate::tm::WireError;
+
+/// How long clients have to take note that the server ends.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Why a switch does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// Device id 0 means "none" in P4Runtime.
+    #[error("device id 0: expected 1 or more")]
+    DeviceId,
+    /// A port number that v1model does not have.
+    #[error("port {0}: expected 0 to {MAX_PORT}")]
+    PortNumber(u16),
+    /// Two ports of one number.
+    #[error("port {0} is given twice")]
+    PortTwice(u16),
+    /// A port's wire cannot be so.
+    #[error("port {port}: {source}")]
+    Wire {
+        /// The port.
+        port: u16,
+        /// What is wrong.
+        source: WireError,
+    },
+    /// A port's attachment cannot be opened.
+    #[error("port {port}: cannot attach to {attachment}: {source}")]
+    Attach {
+        /// The port.
+        port: u16,
+        /// What it should be attached to.
+        attachment: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The P4Info file is none.
+    #[error("P4Info: {0}")]
+    P4Info(#[from] text::TextError),
+    /// The program does not load.
+    #[error("program: {0}")]
+    Program(#[from] ConfigError),
+    /// The folder for captures cannot be written to.
+    #[error("captures in {dir}: {source}")]
+    Capture {
+        /// The folder.
+        dir: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The address for gRPC cannot be listened at.
+    #[error("cannot serve gRPC at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The forwarding thread cannot be set up, or ended by itself.
+    #[error("forwarding: {0}")]
+    Forwarding(io::Error),
+}
+
+/// A running switch. Dropping it stops the forwarding too, without waiting for it.
+pub struct Switch {
+    grpc: SocketAddr,
+    forwarder: Handle,
+    service: Arc<Service>,
+    ended: Option<oneshot::Receiver<io::Result<()>>>,
+    stop_server: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+impl Switch {
+    /// Opens the ports, loads the program, and serves. When it returns, all of that has worked.
+    ///
+    /// # Errors [`SwitchError`], one line that says what cannot be and what would be right; nothing
+    /// is left behind.
+    pub async fn start(config: SwitchConfig) -> Result<Switch, SwitchError> {
+        let SwitchConfig {
+            device_id,
+            grpc,
+            program,
+            ports,
+            seed,
+            stats_key,
+            pcap_dir,
+            limits,
+        } = config;
+        if device_id == 0 {
+            return Err(SwitchError::DeviceId);
+        }
+        check_ports(&ports)?;
+        let pipeline = program
+            .map(|files| load(files, limits.clone()))
+            .transpose()?;
+        let listen = |source| SwitchError::Listen {
+            address: grpc,
+            source,
+        };
+        let listener = TcpListener::bind(grpc).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        if let Some(dir) = &pcap_dir {
+            std::fs::create_dir_all(dir).map_err(|source| SwitchError::Capture {
+                dir: dir.clone(),
+                source,
+            })?;
+        }
+        let ports = ports
+            .into_iter()
+            .map(|port| open(port, seed, pcap_dir.as_ref()))
+            .collect::<Result<_, _>>()?;
+        let (forwarder, handle) =
+            Forwarder::new(ports, stats_key, pipeline).map_err(SwitchError::Forwarding)?;
+        let ended = spawn(forwarder).map_err(SwitchError::Forwarding)?;
+        let service = Service::new(device_id, limits, handle.clone());
+        let (stop_server, stopped) = oneshot::channel();
+        let server = Server::builder()
+            .tcp_nodelay(true)
+            .add_service(grpc::p4runtime_server(service.clone()))
+            .add_service(grpc::ports_server(service.clone()));
+        let server = tokio::spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            let stopped = async { stopped.await.unwrap_or_default() };
+            if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+                tracing::error!("gRPC: {error}");
+            }
+        });
+        tracing::info!("device {device_id} serves P4Runtime at {address}");
+        Ok(Switch {
+            grpc: address,
+            forwarder: handle,
+            service,
+            ended: Some(ended),
+            stop_server: Some(stop_server),
+            server,
+        })
+    }
+
+    /// Where gRPC is served.
+    pub fn grpc_addr(&self) -> SocketAddr {
+        self.grpc
+    }
+
+    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
+    /// socket files are gone.
+    ///
+    /// # Errors
+    /// The forwarding ended by itself before that.
+    pub async fn run_until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
+        let Some(mut ended) = self.ended.take() else {
+            return Ok(());
+        };
+        let by_itself = tokio::select! {
+            () = end => None,
+            result = &mut ended => Some(result),
+        };
+        self.forwarder.stop();
+        let early = by_itself.is_some();
+        let result = match by_itself {
+            Some(result) => result,
+            None => ended.await,
+        };
+        self.service.close_streams();
+        if let Some(stop) = self.stop_server.take() {
+            // The server may have ended already.
+            let _ = stop.send(());
+        }
+        if tokio::time::timeout(GRACE, &mut self.server).await.is_err() {
+            self.server.abort();
+        }
+        match result {
+            Ok(Ok(())) if !early => Ok(()),
+            Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
+            // The thread is gone without a result: it panicked, and said so on standard error.
+            Ok(Ok(())) | Err(_) => Err(SwitchError::Forwarding(io::Error::other(
+                "the thread ended unexpectedly",
+            ))),
+        }
+    }
+
+    /// Stops.
+    ///
+    /// # Errors
+    /// The forwarding had ended by itself.
+    pub async fn stop(self) -> Result<(), SwitchError> {
+        self.run_until(std::future::ready(())).await
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.forwarder.stop();
+        self.server.abort();
+    }
+}
+
+fn check_ports(ports: &[PortConfig]) -> Result<(), SwitchError> {
+    for (index, port) in ports.iter().enumerate() {
+        let number = port.number;
+        if number > MAX_PORT {
+            return Err(SwitchError::PortNumber(number));
+        }
+        if ports[..index].iter().any(|other| other.number == number) {
+            return Err(SwitchError::PortTwice(number));
+        }
+        port.wire.validate().map_err(|source| SwitchError::Wire {
+            port: number,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn load(files: ProgramFiles, limits: Limits) -> Result<Pipeline, SwitchError> {
+    let p4info: P4Info = text::parse(&files.p4info)?;
+    let config = ForwardingPipelineConfig {
+        p4info: Some(p4info),
+        p4_device_config: files.json,
+        cookie: None,
+    };
+    Ok(Pipeline::load(config, limits)?)
+}
+
+fn open(config: PortConfig, seed: u64, pcap_dir: Option<&PathBuf>) -> Result<NewPort, SwitchError> {
+    let PortConfig {
+        number,
+        attach,
+        wire,
+    } = config;
+    let attachment = attach.to_string();
+    let io = port::open(attach).map_err(|source| SwitchError::Attach {
+        port: number,
+        attachment: attachment.clone(),
+        source,
+    })?;
+    let capture = pcap_dir
+        .map(|dir| {
+            Capture::create(dir, number).map_err(|source| SwitchError::Capture {
+                dir: dir.clone(),
+                source,
+            })
+        })
+        .transpose()?;
+    // Ports differ, and so do switches whose seeds are neighbours.
+    let seed = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(u64::from(number));
+    Ok(NewPort {
+        number,
+        attachment,
+        io,
+        wire,
+        seed,
+        capture,
+    })
+}
+
+/// Runs the forwarding on a thread of its own; what it ends with comes through the channel.
+fn spawn(forwarder: Forwarder) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+    let (sender, ended) = oneshot::channel();
+    thread::Builder::new()
+        .name("ultima-forward".to_owned())
+        .spawn(move || {
+            // Nobody waits when the switch was dropped.
+            let _ = sender.send(forwarder.run());
+        })?;
+    Ok(ended)
+}

@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::codec::Codec;
 use crate::config::{Config, ConfigError};
 use crate::core::{Core, StartError};
-use crate::driver::LinkError;
 use crate::driver::port::{PortConfig, PortLink};
 use crate::driver::thread::{Command, Handle, Reply, Report};
+use crate::driver::udp::{UdpConfig, UdpLink};
+use crate::driver::{Link, LinkError};
 use crate::operation::OperationId;
 use crate::stats::Outcome;
 
@@ -47,18 +48,50 @@ pub struct Collective {
 }
 
 impl Collective {
+    /// A collective over kernel UDP.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if the socket cannot be set up.
+    pub fn over_udp(config: Config, udp: UdpConfig) -> Result<Self, Error> {
+        let peers = udp.peers.len();
+        Self::new(config, peers, move |max_datagram| {
+            UdpLink::new(udp, max_datagram)
+        })
+    }
+
     /// A collective over a virtual switch port.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if no thread can be started.
     pub fn over_port(config: Config, port: PortConfig) -> Result<Self, Error> {
-        check_peers(&config, port.peers.len())?;
+        let peers = port.peers.len();
+        Self::new(config, peers, move |max_datagram| {
+            Ok(PortLink::new(port, max_datagram))
+        })
+    }
+
+    fn new<L: Link>(
+        config: Config,
+        peers: usize,
+        connect: impl FnOnce(usize) -> Result<L, LinkError> + Send + 'static,
+    ) -> Result<Self, Error> {
         let core = Core::new(config)?;
+        let &Config {
+            ranks,
+            coding,
+            seed,
+            ..
+        } = core.config();
+        if peers != usize::from(ranks) {
+            return Err(Error::Peers { peers, ranks });
+        }
         let max_datagram = core.max_datagram();
-        let codec = Codec::new(core.config().coding, core.config().seed);
-        let data = Handle::spawn(core, move || PortLink::new(port, max_datagram))?;
-        let spare = Vec::new();
-        Ok(Self { data, codec, spare })
+        let data = Handle::spawn(core, move || connect(max_datagram))?;
+        Ok(Self {
+            data,
+            codec: Codec::new(coding, seed),
+            spare: Vec::new(),
+        })
     }
 
     /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the latest.
@@ -79,7 +112,7 @@ impl Collective {
                     return Ok(outcome);
                 }
                 Reply::Refused(error) => return Err(error.into()),
-                Reply::Done { .. } | Reply::Report(_) => {}
+                Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
             }
         }
     }
@@ -111,14 +144,4 @@ impl Collective {
             }
         }
     }
-}
-
-fn check_peers(config: &Config, peers: usize) -> Result<(), Error> {
-    if peers != usize::from(config.ranks) {
-        return Err(Error::Peers {
-            peers,
-            ranks: config.ranks,
-        });
-    }
-    Ok(())
 }

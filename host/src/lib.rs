@@ -5,8 +5,8 @@
 //! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the time go in,
 //!   datagrams, timers and finished operations come out. Sockets, virtual switch ports and simulators drive
 //!   the same code.
-//! - [`Collective`] is what a training process calls: it runs a core over a virtual switch port on a thread of
-//!   its own.
+//! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual switch
+//!   port on a thread of its own.
 
 mod bits;
 mod codec;
@@ -30,6 +30,7 @@ pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
 pub use core::{Core, Destination, Event, StartError, Transmit};
 pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::Report;
+pub use driver::udp::UdpConfig;
 pub use driver::{LinkCounters, LinkError};
 pub use estimator::{ArrivedMean, Contributions, Estimator};
 pub use layout::Layout;

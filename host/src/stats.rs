@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::operation::OperationId;
 
 /// What ended a wait. The later ones are the worse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum ClosedBy {
     /// Everything that this rank waited for came.
     #[default]

@@ -2,6 +2,7 @@
 
 pub(crate) mod port;
 pub(crate) mod thread;
+pub(crate) mod udp;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -33,7 +33,12 @@ pub(crate) enum Command {
 
 /// What the caller is told.
 pub(crate) enum Reply {
-    Done { outcome: Outcome, result: Vec<f32> },
+    /// The link is up.
+    Ready,
+    Done {
+        outcome: Outcome,
+        result: Vec<f32>,
+    },
     Refused(StartError),
     Report(Report),
 }
@@ -57,10 +62,10 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// Starts a thread that drives `core` over the link that `connect` makes there: message headers for batches hold
-    /// pointers and don't move between threads.
+    /// pointers and don't move between threads. Returns when the link is up, or with why it is not.
     pub(crate) fn spawn<L: Link>(
         core: Core,
-        connect: impl FnOnce() -> L + Send + 'static,
+        connect: impl FnOnce() -> Result<L, LinkError> + Send + 'static,
     ) -> Result<Self, LinkError> {
         let (commands, command_queue) = channel();
         let (reply_queue, replies) = channel();
@@ -69,29 +74,29 @@ impl Handle {
         let wake = Arc::new(wake);
         let woken = wake.clone();
         let run = move || {
-            let link = connect();
-            let clock = Instant::now();
-            let (commands, replies) = (command_queue, reply_queue);
-            DataThread {
+            let data = DataThread {
+                link: connect()?,
                 core,
-                link,
-                clock,
-                commands,
-                replies,
+                clock: Instant::now(),
+                commands: command_queue,
+                replies: reply_queue,
                 wake: woken,
-            }
-            .run()
+            };
+            data.tell(Reply::Ready);
+            data.run()
         };
         let thread = std::thread::Builder::new()
             .name("ultima-data".into())
             .spawn(run)
             .map_err(|e| LinkError::io("start the data thread", e))?;
-        Ok(Self {
+        let mut handle = Self {
             commands,
             replies,
             wake,
             thread: Some(thread),
-        })
+        };
+        // The first word, unless the link cannot be made.
+        handle.reply().map(|_| handle)
     }
 
     /// Gives the thread something to do; a thread that has stopped says why when it is asked for a reply.
@@ -105,7 +110,7 @@ impl Handle {
 
     /// Waits for the thread's next word.
     pub(crate) fn reply(&mut self) -> Result<Reply, LinkError> {
-        self.replies.recv().or_else(|_| Err(self.stopped()))
+        self.replies.recv().map_err(|_| self.stopped())
     }
 
     /// Why the thread has stopped without being told to.

@@ -1,0 +1,249 @@
+//! Kernel UDP: segmentation offload for sending, batches and coalescing for receiving.
+
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{RecvMeta, UdpSocketState};
+use socket2::SockRef;
+use ultima_wire::frame::TTL;
+
+use crate::core::{Destination, Transmit};
+
+use super::{Link, LinkCounters, LinkError};
+
+/// Datagrams staged before they are sent: enough that a few go to each receiver, whose segments then share a system call.
+const STAGED: usize = 64;
+/// The longest run of segments in one call, headers included, is one IPv4 packet's.
+const MAX_RUN: usize = 65_000;
+/// The longest run of datagrams that the kernel coalesces.
+const RECEIVE_LEN: usize = 65_535;
+/// Runs received per system call.
+const RECEIVE_BATCH: usize = 8;
+/// What is asked of the kernel for each direction: some milliseconds of several senders at once. It gives what
+/// net.core.rmem_max and wmem_max allow.
+const SOCKET_BUFFER: usize = 8 << 20;
+
+/// A rank with a kernel socket.
+#[derive(Debug)]
+pub struct UdpConfig {
+    /// The bound socket of this rank.
+    pub socket: UdpSocket,
+    /// Every rank's address, by rank; this rank's own is not used.
+    pub peers: Vec<SocketAddrV4>,
+    /// The job's group, see [`ultima_wire::group_address`]; not used with unicast gather.
+    pub group: SocketAddrV4,
+}
+
+pub(crate) struct UdpLink {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// By rank, then the group.
+    destinations: Vec<SocketAddr>,
+    max_datagram: usize,
+    /// Datagrams in the order in which the core made them, in steps of `max_datagram`.
+    staged: Vec<u8>,
+    queued: Vec<Queued>,
+    /// Some of the batch waits for the kernel: nothing is added to it.
+    blocked: bool,
+    /// Segments for one receiver, one after the other.
+    run: Vec<u8>,
+    came: Vec<u8>,
+    counters: LinkCounters,
+}
+
+struct Queued {
+    destination: usize,
+    len: usize,
+    left: bool,
+}
+
+impl UdpLink {
+    /// A link for datagrams up to `max_datagram`.
+    pub(crate) fn new(config: UdpConfig, max_datagram: usize) -> Result<Self, LinkError> {
+        let fail = |what| move |error: io::Error| LinkError::io(what, error);
+        let UdpConfig {
+            socket,
+            peers,
+            group,
+        } = config;
+        let state = UdpSocketState::new((&socket).into()).map_err(fail("set up the UDP socket"))?;
+        let options = SockRef::from(&socket);
+        options
+            .set_recv_buffer_size(SOCKET_BUFFER)
+            .map_err(fail("size the receive buffer"))?;
+        options
+            .set_send_buffer_size(SOCKET_BUFFER)
+            .map_err(fail("size the send buffer"))?;
+        options
+            .set_multicast_ttl_v4(u32::from(TTL))
+            .map_err(fail("set the multicast TTL"))?;
+        // The switch sends each member its copy; the kernel's own would be a second one.
+        options
+            .set_multicast_loop_v4(false)
+            .map_err(fail("turn multicast loopback off"))?;
+        if let Ok(SocketAddr::V4(local)) = socket.local_addr()
+            && !local.ip().is_unspecified()
+        {
+            options
+                .set_multicast_if_v4(local.ip())
+                .map_err(fail("choose the multicast interface"))?;
+        }
+        Ok(Self {
+            socket,
+            state,
+            destinations: peers
+                .into_iter()
+                .chain([group])
+                .map(SocketAddr::V4)
+                .collect(),
+            max_datagram,
+            staged: vec![0; max_datagram * STAGED],
+            queued: Vec::with_capacity(STAGED),
+            blocked: false,
+            run: Vec::with_capacity(RECEIVE_LEN),
+            came: vec![0; RECEIVE_LEN * RECEIVE_BATCH],
+            counters: LinkCounters::default(),
+        })
+    }
+
+    /// Collects the datagrams that one call can send together with the one at `first`: for the same receiver, each as long
+    /// as the first but for the last. Returns how many.
+    fn collect_run(&mut self, first: usize) -> usize {
+        let Queued {
+            destination, len, ..
+        } = self.queued[first];
+        let most = self
+            .state
+            .max_gso_segments()
+            .min(MAX_RUN / len.max(1))
+            .max(1);
+        self.run.clear();
+        let mut count = 0;
+        for (at, next) in self.queued.iter().enumerate().skip(first) {
+            if next.left || next.destination != destination {
+                continue;
+            }
+            if next.len > len || count == most {
+                break;
+            }
+            self.run
+                .extend_from_slice(&self.staged[at * self.max_datagram..][..next.len]);
+            count += 1;
+            if next.len < len {
+                break;
+            }
+        }
+        count
+    }
+
+    fn send_run(&self, first: usize, count: usize) -> io::Result<()> {
+        let Queued {
+            destination, len, ..
+        } = self.queued[first];
+        let transmit = quinn_udp::Transmit {
+            destination: self.destinations[destination],
+            ecn: None,
+            contents: &self.run,
+            segment_size: (count > 1).then_some(len),
+            src_ip: None,
+        };
+        self.state.try_send((&self.socket).into(), &transmit)
+    }
+
+    /// Marks a run as gone, whether the kernel took it or not.
+    fn run_left(&mut self, first: usize, count: usize) {
+        let destination = self.queued[first].destination;
+        self.queued[first..]
+            .iter_mut()
+            .filter(|queued| !queued.left && queued.destination == destination)
+            .take(count)
+            .for_each(|queued| queued.left = true);
+    }
+}
+
+impl Link for UdpLink {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        let at = self.queued.len();
+        (at < STAGED && !self.blocked)
+            .then(|| &mut self.staged[at * self.max_datagram..][..self.max_datagram])
+    }
+
+    fn queue(&mut self, transmit: Transmit) {
+        let destination = match transmit.to {
+            Destination::Rank(rank) => usize::from(rank),
+            Destination::Group => self.destinations.len() - 1,
+        };
+        self.queued.push(Queued {
+            destination,
+            len: transmit.len,
+            left: false,
+        });
+    }
+
+    fn flush(&mut self) -> Result<bool, LinkError> {
+        for first in 0..self.queued.len() {
+            while !self.queued[first].left {
+                let count = self.collect_run(first);
+                match self.send_run(first, count) {
+                    Ok(()) => self.run_left(first, count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.blocked = true;
+                        return Ok(false);
+                    }
+                    // The kernel or the card has no segmentation offload: quinn-udp goes on without.
+                    Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
+                    // A peer or a route that is gone is loss like any other.
+                    Err(error) => {
+                        tracing::debug!(%error, "datagrams not sent");
+                        self.counters.send_errors += count as u64;
+                        self.run_left(first, count);
+                    }
+                }
+            }
+        }
+        self.queued.clear();
+        self.blocked = false;
+        Ok(true)
+    }
+
+    fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
+        let mut meta = [RecvMeta::default(); RECEIVE_BATCH];
+        let mut chunks = self.came.chunks_exact_mut(RECEIVE_LEN);
+        let mut buffers: [IoSliceMut<'_>; RECEIVE_BATCH] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let count = match self
+            .state
+            .recv((&self.socket).into(), &mut buffers, &mut meta)
+        {
+            Ok(count) => count,
+            // A refusal is about something that was sent: that peer has no socket (any more).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::Interrupted
+                        | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                return Ok(false);
+            }
+            Err(error) => return Err(LinkError::io("receive from the UDP socket", error)),
+        };
+        for (bytes, meta) in self.came.chunks_exact(RECEIVE_LEN).zip(&meta[..count]) {
+            // An empty datagram has no stride.
+            for datagram in bytes[..meta.len].chunks(meta.stride.max(1)) {
+                handle(datagram);
+            }
+        }
+        Ok(count > 0)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+}

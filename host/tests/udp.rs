@@ -1,0 +1,154 @@
+//! The UDP driver, over real sockets on loopback.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use ultima_host::{ClosedBy, Collective, Config, Gather, OperationId, Outcome, Report, UdpConfig};
+use ultima_wire::{UDP_PORT, group_address};
+
+fn sockets(ranks: u16) -> (Vec<UdpSocket>, Vec<SocketAddrV4>) {
+    (0..ranks)
+        .map(|_| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+            let SocketAddr::V4(address) = socket.local_addr().expect("is bound") else {
+                panic!("an IPv4 socket");
+            };
+            (socket, address)
+        })
+        .unzip()
+}
+
+fn collective(config: Config, socket: UdpSocket, peers: &[SocketAddrV4]) -> Collective {
+    let group = SocketAddrV4::new(group_address(config.job), UDP_PORT);
+    let udp = UdpConfig {
+        socket,
+        peers: peers.to_vec(),
+        group,
+    };
+    Collective::over_udp(config, udp).expect("starts")
+}
+
+/// Averages `steps` (buckets by step and rank) over loopback; returns each rank's outcomes, results and report.
+fn run(
+    config: &Config,
+    steps: &Arc<Vec<Vec<Vec<f32>>>>,
+) -> Vec<(Vec<(Outcome, Vec<f32>)>, Report)> {
+    let (sockets, peers) = sockets(config.ranks);
+    let ended = Arc::new(Barrier::new(usize::from(config.ranks)));
+    let ranks: Vec<_> = (0u16..)
+        .zip(sockets)
+        .map(|(rank, socket)| {
+            let (steps, ended) = (steps.clone(), ended.clone());
+            let mut collective = collective(
+                Config {
+                    rank,
+                    ..config.clone()
+                },
+                socket,
+                &peers,
+            );
+            thread::spawn(move || {
+                let results = (0..)
+                    .zip(steps.iter())
+                    .map(|(step, buckets)| {
+                        let mut bucket = buckets[usize::from(rank)].clone();
+                        let id = OperationId { step, bucket: 0 };
+                        let outcome = collective.allreduce(id, &mut bucket).expect("averages");
+                        (outcome, bucket)
+                    })
+                    .collect();
+                ended.wait();
+                (
+                    results,
+                    collective
+                        .finish(Duration::from_millis(100))
+                        .expect("finishes"),
+                )
+            })
+        })
+        .collect();
+    ranks
+        .into_iter()
+        .map(|rank| rank.join().expect("no panic"))
+        .collect()
+}
+
+#[test]
+fn four_ranks_average_over_loopback() {
+    // Two operations fit a socket's default receive buffer, so that nothing is lost however late a thread gets its turn.
+    for (slot_bytes, len) in [(8192, 20_003), (256, 5_003)] {
+        let config = Config {
+            gather: Gather::Unicast,
+            slot_bytes,
+            t_b: Duration::from_secs(20),
+            t_s: Duration::from_secs(10),
+            ..config(4)
+        };
+        let mut random = Random::new(len as u64);
+        let steps: Vec<Vec<Vec<f32>>> = (0..4)
+            .map(|_| (0..4).map(|_| random.bucket(len)).collect())
+            .collect();
+        let steps = Arc::new(steps);
+        let ranks = run(&config, &steps);
+        for (step, buckets) in steps.iter().enumerate() {
+            let exact = exact_mean(buckets);
+            for (rank, (results, _)) in ranks.iter().enumerate() {
+                let (outcome, bucket) = &results[step];
+                assert_eq!(
+                    outcome.closed_by,
+                    ClosedBy::Complete,
+                    "rank {rank}, step {step}"
+                );
+                assert!(relative_error(bucket, &exact) < 1e-12);
+                assert_eq!(bucket, &ranks[0].0[step].1);
+            }
+        }
+        for (_, report) in &ranks {
+            let phases = report.totals.phases;
+            assert_eq!(phases.scatter.slots, phases.scatter.sent);
+            assert_eq!(phases.scatter.slots, phases.scatter.in_time);
+            assert_eq!(phases.gather.slots, phases.gather.in_time);
+            assert_eq!(report.totals.rejected.total(), 0);
+            assert_eq!(report.link, Default::default());
+        }
+    }
+}
+
+#[test]
+fn a_peer_without_a_socket_is_loss() {
+    let (mut sockets, peers) = sockets(3);
+    sockets.truncate(2);
+    let ranks: Vec<_> = (0u16..)
+        .zip(sockets)
+        .map(|(rank, socket)| {
+            let config = Config {
+                rank,
+                gather: Gather::Unicast,
+                ..config(3)
+            };
+            let mut collective = collective(config, socket, &peers);
+            thread::spawn(move || {
+                (0..5)
+                    .map(|step| {
+                        let mut bucket = vec![f32::from(rank); 3000];
+                        let id = OperationId { step, bucket: 0 };
+                        collective
+                            .allreduce(id, &mut bucket)
+                            .expect("ends")
+                            .contributions
+                    })
+                    .collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for rank in ranks {
+        for contributions in rank.join().expect("no panic") {
+            assert_eq!(contributions[3], 0, "the third rank contributes nothing");
+        }
+    }
+}

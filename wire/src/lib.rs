@@ -15,8 +15,8 @@ mod types;
 
 pub use auth::{Auth, Key, VerifyError};
 pub use header::{
-    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, MAGIC, ParseError, UDP_PORT, VERSION,
-    group_address,
+    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, ParseError, SLOT_AT,
+    UDP_PORT, VERSION, group_address,
 };
 pub use ticks::Ticks;
 pub use types::{Dtype, HostFlags, Kind, SwitchFlags};

@@ -1,12 +1,25 @@
 //! `ultima demo`: a model trained data-parallel, every gradient of it through the switch.
+//!
+//! `run` is the main process, `worker` the others; `link` is what they say to each other beside the
+//! network that is measured.
 
+mod accounting;
 mod baseline;
+mod collect;
+mod deadline;
 mod digits;
+mod link;
 mod metrics;
 mod mlp;
 mod options;
 mod random;
 mod report;
+mod run;
 mod shards;
 mod table;
 mod training;
+mod worker;
+
+pub use options::Options;
+pub use run::run;
+pub use worker::{WorkerArguments, work};

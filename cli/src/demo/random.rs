@@ -17,6 +17,8 @@ pub enum Purpose {
     Weights,
     /// The order in which a worker goes through its shard.
     Batches,
+    /// Before which steps a worker sleeps.
+    Stragglers,
 }
 
 /// The stream of `purpose` for `rank` (0 where all ranks must draw the same).

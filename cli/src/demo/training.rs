@@ -4,6 +4,7 @@ use super::digits::{CLASSES, Digits, DigitsError, PIXELS};
 use super::metrics::Accuracy;
 use super::mlp::Mlp;
 use super::shards::{Batches, Dealing, deal};
+use serde::{Deserialize, Serialize};
 
 /// The model's layers: 104,842 parameters, 300 packets of 1,400 bytes payload, hence a step that a lost
 /// packet is a small part of.
@@ -22,7 +23,7 @@ pub const LEARNING_RATE: f32 = 0.5;
 pub const STEPS: u32 = 300;
 
 /// What all processes of a run must agree on to train the same model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// How many workers share the training set.
     pub workers: u16,

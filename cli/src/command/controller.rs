@@ -1,0 +1,77 @@
+//! `ultima controller`: the controller as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use ultima_controller::fabric;
+use ultima_controller::program::Program;
+use ultima_controller::server::{self, Config, DEFAULT_LISTEN};
+
+use crate::{process, units};
+
+/// The job controller
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Serve(Serve),
+}
+
+/// Brings up the fabric's switches over P4Runtime, then serves the control API.
+#[derive(clap::Args)]
+#[command(after_help = "Example: ultima controller serve --fabric topologies/star4.yaml")]
+struct Serve {
+    /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    fabric: PathBuf,
+    /// Where the control API listens; port 0 takes any free one
+    #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN)]
+    listen: SocketAddr,
+    /// How long switches may take to answer
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    patience: Duration,
+    /// Another program for the switches, as p4c's BMv2 backend printed it
+    #[arg(long, value_name = "FILE", requires = "p4info")]
+    program: Option<PathBuf>,
+    /// Its P4Info, in text format
+    #[arg(long, value_name = "FILE", requires = "program")]
+    p4info: Option<PathBuf>,
+
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+}
+
+/// Serves until it is interrupted.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let Command::Serve(serve) = arguments.command;
+    if serve.die_with_parent {
+        process::die_with_parent()?;
+    }
+    let fabric = fabric::parse(
+        &super::read_text(&serve.fabric)?,
+        &serve.fabric.display().to_string(),
+    )?;
+    let mut config = Config::new(fabric)?;
+    config.listen = serve.listen;
+    config.patience = serve.patience;
+    if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {
+        config.program = Program::load(program, p4info)?;
+    }
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let controller = server::serve(config).await?;
+            println!("listening on {}", controller.address());
+            super::interrupted().await;
+            controller.stop().await;
+            Ok(())
+        })
+}

@@ -1,0 +1,203 @@
+//! `ultima job`: a client of the control API.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use ultima_controller::api;
+use ultima_controller::client::Client;
+use ultima_controller::job;
+use ultima_controller::server::DEFAULT_LISTEN;
+
+/// Creates, shows and deletes jobs at a running controller
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where the controller listens
+    #[arg(long, global = true, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
+    controller: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Install a job on every switch that it needs, or on none
+    #[command(
+        after_help = "Example: ultima job create -f job.yaml, where job.yaml holds\n\n  \
+        name: train\n  members: [h1, h2, h3, h4]     # hosts in rank order\n  \
+        gather: multicast              # or unicast"
+    )]
+    Create {
+        /// The job, as YAML; `-` reads standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// List all jobs
+    #[command(after_help = "Example: ultima job list --controller 10.0.0.1:9555")]
+    List,
+    /// Show a job's numbers, members and counters
+    #[command(after_help = "Example: ultima job show train")]
+    Show {
+        /// The job's name
+        name: String,
+    },
+    /// Take a job off all its switches
+    #[command(after_help = "Example: ultima job delete train")]
+    Delete {
+        /// The job's name
+        name: String,
+    },
+}
+
+/// Makes one request and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<()> {
+    // The file is read first: what is wrong with it does not need a controller to be said.
+    let spec = match &arguments.command {
+        Command::Create { file } => Some(job::parse(
+            &super::read_text(file)?,
+            &file.display().to_string(),
+        )?),
+        _ => None,
+    };
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let client = Client::connect(&arguments.controller).await?;
+            match arguments.command {
+                Command::Create { .. } => {
+                    let job = client.create_job(&spec.expect("read above")).await?;
+                    print!("{}", summary(&[job]));
+                }
+                Command::List => print!("{}", summary(&client.jobs().await?)),
+                Command::Show { name } => {
+                    let job = client.job(&name).await?;
+                    let counters = client.counters(&name).await?;
+                    print!(
+                        "{}{}{}",
+                        summary(std::slice::from_ref(&job)),
+                        members(&job),
+                        counts(&counters)
+                    );
+                }
+                Command::Delete { name } => {
+                    let pending = client.delete_job(&name).await?;
+                    println!("deleted {name}");
+                    if !pending.is_empty() {
+                        println!("still on {}, until they are back", pending.join(", "));
+                    }
+                }
+            }
+            Ok(())
+        })
+}
+
+fn summary(jobs: &[api::Job]) -> String {
+    let rows = jobs.iter().map(|job| {
+        let group = match job.group_id {
+            0 => "none".to_owned(),
+            group => format!("{group} at {}", job.group_address),
+        };
+        [
+            job.name.clone(),
+            job.id.to_string(),
+            job.epoch.to_string(),
+            job.members.len().to_string(),
+            group,
+            job.counter_index.to_string(),
+            job.switches.join(","),
+        ]
+    });
+    table(
+        [
+            "JOB", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "SWITCHES",
+        ],
+        rows,
+    )
+}
+
+fn members(job: &api::Job) -> String {
+    let rows = job.members.iter().map(|member| {
+        let state = match member.state() {
+            api::MemberState::Free => "free",
+            api::MemberState::Joined => "joined",
+            api::MemberState::Left => "left",
+            api::MemberState::Unspecified => "unknown",
+        };
+        [
+            member.rank.to_string(),
+            member.host.clone(),
+            member.mac.clone(),
+            format!("{}:{}", member.ip, member.udp_port),
+            format!("{}/{}", member.switch, member.switch_port),
+            state.to_owned(),
+        ]
+    });
+    format!(
+        "\n{}",
+        table(["RANK", "HOST", "MAC", "ADDRESS", "PORT", "STATE"], rows)
+    )
+}
+
+fn counts(switches: &[api::SwitchCounters]) -> String {
+    let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets).to_string();
+    let rows = switches.iter().map(|counted| {
+        [
+            counted.switch.clone(),
+            packets(&counted.received),
+            packets(&counted.rejected),
+            packets(&counted.replicated),
+            packets(&counted.unicast),
+            packets(&counted.delivered),
+            packets(&counted.own_copy),
+        ]
+    });
+    let header = [
+        "PACKETS AT",
+        "RECEIVED",
+        "REJECTED",
+        "REPLICATED",
+        "UNICAST",
+        "DELIVERED",
+        "OWN COPY",
+    ];
+    format!("\n{}", table(header, rows))
+}
+
+/// Columns as wide as their widest cell, two spaces apart.
+fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(header.map(String::from))
+        .chain(rows)
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align() {
+        let rows = [["a", "1"], ["long", "22"]].map(|row| row.map(String::from));
+        assert_eq!(
+            table(["NAME", "N"], rows.into_iter()),
+            "NAME  N\na     1\nlong  22\n"
+        );
+    }
+}

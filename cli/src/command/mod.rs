@@ -1,0 +1,60 @@
+//! The subcommands.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+mod controller;
+mod job;
+mod switch;
+
+/// What `ultima` can do.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    Demo(crate::demo::Options),
+    Switch(switch::Arguments),
+    Controller(controller::Arguments),
+    Job(job::Arguments),
+    #[command(hide = true)]
+    DemoWorker(crate::demo::WorkerArguments),
+}
+
+impl Command {
+    /// Runs the subcommand to its end.
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Command::Demo(options) => return crate::demo::run(&options),
+            Command::Switch(arguments) => switch::run(arguments),
+            Command::Controller(arguments) => controller::run(arguments),
+            Command::Job(arguments) => job::run(arguments),
+            Command::DemoWorker(arguments) => crate::demo::work(arguments),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A text file's content; `-` is standard input.
+fn read_text(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        io::read_to_string(io::stdin()).context("standard input")
+    } else {
+        fs::read_to_string(path).with_context(|| path.display().to_string())
+    }
+}
+
+/// Waits for Ctrl-C or a termination signal.
+///
+/// # Panics
+/// If the kernel lets no handler be set, without which this process could not end in order.
+pub async fn interrupted() {
+    let signal = |kind| signal(kind).expect("signal handlers can be set");
+    let mut interrupt = signal(SignalKind::interrupt());
+    let mut terminate = signal(SignalKind::terminate());
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

@@ -1,0 +1,142 @@
+//! What the main process makes of the workers' messages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ultima_host::{ClosedBy, Totals};
+
+use super::baseline::exact_mean;
+use super::link::{Message, Step};
+use super::metrics::{Accuracy, UpdateError};
+use super::report;
+
+/// How far a worker has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    Training,
+    Trained,
+    Drained,
+    /// Its process ended before it was told to.
+    Lost,
+}
+
+/// What is known of one worker.
+pub struct Worker {
+    pub progress: Progress,
+    pub totals: Totals,
+    pub trained: Option<(Accuracy, Vec<f32>)>,
+}
+
+/// One worker's gradient in a step, and the update that it applied.
+type Update = (Vec<f32>, Vec<f32>);
+
+/// All workers of a run, and the measurements over their steps.
+pub struct Collected {
+    pub workers: Vec<Worker>,
+    pub closed_by: report::ClosedBy,
+    pub durations: Vec<Duration>,
+    pub update_error: UpdateError,
+    /// Steps of which not all workers have told yet.
+    open: BTreeMap<u32, Vec<Option<Update>>>,
+    exact: Vec<f32>,
+}
+
+impl Collected {
+    pub fn new(workers: u16, parameters: usize) -> Self {
+        let worker = || Worker {
+            progress: Progress::Training,
+            totals: Totals::default(),
+            trained: None,
+        };
+        Self {
+            workers: (0..workers).map(|_| worker()).collect(),
+            closed_by: report::ClosedBy::default(),
+            durations: Vec::new(),
+            update_error: UpdateError::default(),
+            open: BTreeMap::new(),
+            exact: vec![0.0; parameters],
+        }
+    }
+
+    /// Takes the message of worker `rank`, or notes that its process has ended.
+    pub fn take(&mut self, rank: usize, message: Option<(Message, Vec<Vec<f32>>)>) {
+        let worker = &mut self.workers[rank];
+        match message {
+            None => {
+                if worker.progress != Progress::Drained {
+                    worker.progress = Progress::Lost;
+                }
+            }
+            Some((Message::Joined, _)) => {}
+            Some((Message::Step(step), tensors)) => {
+                worker.totals = step.totals;
+                self.count(&step);
+                if let Ok([gradient, applied]) = <[Vec<f32>; 2]>::try_from(tensors) {
+                    let ranks = self.workers.len();
+                    let updates = self
+                        .open
+                        .entry(step.step)
+                        .or_insert_with(|| vec![None; ranks]);
+                    updates[rank] = Some((gradient, applied));
+                }
+            }
+            Some((Message::Trained { accuracy }, mut tensors)) => {
+                worker.progress = Progress::Trained;
+                worker.trained = tensors.pop().map(|parameters| (accuracy, parameters));
+            }
+            Some((Message::Drained { totals }, _)) => {
+                worker.progress = Progress::Drained;
+                worker.totals = totals;
+            }
+        }
+        self.measure();
+    }
+
+    /// Whether every worker that is not lost has come as far as `progress`.
+    pub fn all(&self, progress: Progress) -> bool {
+        self.workers
+            .iter()
+            .all(|worker| worker.progress >= progress)
+    }
+
+    /// Ranks of the workers that did not finish.
+    pub fn lost(&self) -> Vec<u16> {
+        let lost =
+            |(rank, worker): (u16, &Worker)| (worker.progress == Progress::Lost).then_some(rank);
+        (0..).zip(&self.workers).filter_map(lost).collect()
+    }
+
+    /// Steps that every worker still there has done.
+    pub fn steps_done(&self, steps: u32) -> u32 {
+        self.open.keys().next().copied().unwrap_or(steps)
+    }
+
+    fn count(&mut self, step: &Step) {
+        self.durations.push(Duration::from_nanos(step.took_ns));
+        *match step.closed_by {
+            ClosedBy::Complete => &mut self.closed_by.complete,
+            ClosedBy::KnownLoss => &mut self.closed_by.known_loss,
+            ClosedBy::Flush => &mut self.closed_by.t_s,
+            ClosedBy::Deadline => &mut self.closed_by.t_b,
+        } += 1;
+    }
+
+    /// Measures the steps that all workers have told of; a lost worker's gradient counts where it told it.
+    fn measure(&mut self) {
+        while let Some(entry) = self.open.first_entry() {
+            let waiting = self.workers.iter().zip(entry.get());
+            let waits = |(worker, update): (&Worker, &Option<Update>)| {
+                worker.progress == Progress::Training && update.is_none()
+            };
+            if waiting.map(waits).any(|waits| waits) {
+                return;
+            }
+            let (gradients, applied): (Vec<_>, Vec<_>) =
+                entry.remove().into_iter().flatten().unzip();
+            exact_mean(&gradients, &mut self.exact);
+            for applied in &applied {
+                self.update_error.add(applied, &self.exact);
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The demo's main process: starts the others, measures, reports.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use ultima_controller::client::Client;
+use ultima_controller::job::{Gather, JobSpec};
+use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
+use ultima_switch::proto::{GetRequest, Port};
+
+use super::accounting;
+use super::baseline;
+use super::collect::{Collected, Progress};
+use super::deadline::Bounds;
+use super::link::{self, Message};
+use super::metrics::{Percentiles, replica_spread};
+use super::options::Options;
+use super::report::{Multicast, Report};
+use super::training::Plan;
+use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
+use crate::process::{self, Descriptors, Server};
+
+/// The job's name at the controller.
+const JOB: &str = "demo";
+/// The switch's name in the fabric.
+const SWITCH: &str = "s1";
+/// The first descriptor under which the switch finds its ports.
+const SWITCH_FD: i32 = 10;
+/// How long the network may take to empty after the last step.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs the demo. Ctrl-C ends it and all its processes; the exit code is then 130.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let code = runtime.block_on(async {
+        let mut processes = Processes::default();
+        let report = tokio::select! {
+            report = train(options, &mut processes) => Some(report),
+            () = crate::command::interrupted() => None,
+        };
+        processes.stop().await;
+        let Some(report) = report else {
+            eprintln!("interrupted");
+            return Ok(ExitCode::from(130));
+        };
+        let report = report?;
+        if options.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(match report.check() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(imbalance) => {
+                eprintln!("error: {imbalance}");
+                ExitCode::FAILURE
+            }
+        })
+    });
+    // The baseline may still be computing after an interrupt: nobody waits for it.
+    runtime.shutdown_background();
+    code
+}
+
+/// Everything that the demo has started.
+#[derive(Default)]
+struct Processes {
+    servers: Vec<Server>,
+    workers: Vec<Child>,
+}
+
+impl Processes {
+    /// Ends all of them and waits until they are gone.
+    async fn stop(self) {
+        for mut worker in self.workers {
+            // One that has ended by itself cannot be killed: that is what is wanted.
+            let _ = worker.kill().await;
+        }
+        for server in self.servers {
+            let _ = server.stop().await;
+        }
+    }
+}
+
+async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
+    let started = Instant::now();
+    let plan = Plan {
+        workers: options.workers,
+        shards: options.shards,
+        seed: options.seed,
+    };
+    let parameters = plan.model().parameters().len();
+    let bounds = Bounds::new(
+        options.deadline,
+        parameters,
+        options.workers,
+        options.link_rate,
+        options.link_delay,
+    );
+
+    let (switch_ends, worker_ends) = port_pairs(options.workers)?;
+    let switch = start_switch(options, switch_ends).await?;
+    let switch_address = switch.address.clone();
+    processes.servers.push(switch);
+    let controller = start_controller(options, &switch_address).await?;
+    let controller_address = controller.address.clone();
+    processes.servers.push(controller);
+    let job = JobSpec {
+        name: JOB.into(),
+        members: (0..usize::from(options.workers)).map(host).collect(),
+        gather: match options.multicast {
+            Multicast::Switch => Gather::Multicast,
+            Multicast::Unicast => Gather::Unicast,
+        },
+        seed: Some(options.seed),
+    };
+    Client::connect(&controller_address)
+        .await?
+        .create_job(&job)
+        .await?;
+
+    let (messages, mut inbox) = mpsc::channel(2 * usize::from(options.workers));
+    let mut links = Vec::new();
+    for (rank, port) in worker_ends.into_iter().enumerate() {
+        let config = WorkerConfig {
+            controller: controller_address.clone(),
+            job: JOB.into(),
+            host: host(rank),
+            plan,
+            steps: options.steps,
+            straggler: options.straggler,
+            bounds,
+            hadamard: !options.no_hadamard,
+            link_rate: options.link_rate,
+        };
+        let (child, stream) = start_worker(&config, port)?;
+        processes.workers.push(child);
+        links.push(listen(rank, stream, messages.clone()));
+    }
+    drop(messages);
+
+    let bar = progress_bar(options);
+    let mut collected = Collected::new(options.workers, parameters);
+    while !collected.all(Progress::Trained) {
+        let Some((rank, message)) = inbox.recv().await else {
+            break;
+        };
+        collected.take(rank, message);
+        bar.set_position(collected.steps_done(options.steps).into());
+    }
+    bar.finish_and_clear();
+
+    // Only when the switch holds nothing any more have the workers everything that will ever reach them.
+    let ports = drained_ports(&switch_address).await?;
+    for link in &mut links {
+        // A worker that is gone does not listen; its end is in the inbox.
+        let _ = link.write_all(&[0]).await;
+    }
+    while !collected.all(Progress::Drained) {
+        let Some((rank, message)) = inbox.recv().await else {
+            break;
+        };
+        collected.take(rank, message);
+    }
+    let baseline = tokio::task::spawn_blocking({
+        let steps = options.steps;
+        move || baseline::train(plan, steps)
+    })
+    .await??;
+
+    report(options, &collected, &ports, bounds, &baseline, started)
+}
+
+fn report(
+    options: &Options,
+    collected: &Collected,
+    ports: &[Port],
+    bounds: Bounds,
+    baseline: &baseline::Baseline,
+    started: Instant,
+) -> Result<Report> {
+    let trained: Vec<_> = collected
+        .workers
+        .iter()
+        .filter_map(|w| w.trained.as_ref())
+        .collect();
+    let worst = trained
+        .iter()
+        .map(|(accuracy, _)| accuracy)
+        .min_by(|a, b| a.overall().total_cmp(&b.overall()))
+        .context("no worker finished")?;
+    let replicas: Vec<&[f32]> = trained
+        .iter()
+        .map(|(_, replica)| replica.as_slice())
+        .collect();
+    let workers: Vec<accounting::Worker<'_>> = collected
+        .workers
+        .iter()
+        .zip(ports)
+        .map(|(worker, port)| accounting::Worker {
+            port,
+            totals: worker.totals,
+            finished: worker.progress == Progress::Drained,
+        })
+        .collect();
+    let gather = accounting::gather(&workers, options.multicast);
+    Ok(Report {
+        workers: options.workers,
+        steps: options.steps,
+        seed: options.seed,
+        parameters: replicas[0].len(),
+        shards: options.shards,
+        hadamard: !options.no_hadamard,
+        multicast: options.multicast,
+        impairments: options.impairments(),
+        lost_workers: collected.lost(),
+        accuracy: worst.overall(),
+        accuracy_by_class: worst.by_class(),
+        baseline_accuracy: baseline.accuracy.overall(),
+        baseline_accuracy_by_class: baseline.accuracy.by_class(),
+        replica_spread: replica_spread(&replicas),
+        update_error: collected.update_error.mean(),
+        allreduce_ms: Percentiles::of(collected.durations.clone()),
+        deadline_ms: bounds.t_b.as_secs_f64() * 1e3,
+        closed_by: collected.closed_by,
+        scatter: accounting::scatter(&workers),
+        unicast_equivalent: options
+            .multicast
+            .unicast_equivalent(gather.sent, options.workers),
+        gather,
+        wall_s: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// The host of the fabric that the worker with this rank plays.
+fn host(rank: usize) -> String {
+    format!("h{}", rank + 1)
+}
+
+/// For each worker a pair of connected sockets: its port at the switch, and its own end.
+fn port_pairs(workers: u16) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+    (0..workers)
+        .map(|_| {
+            socketpair(
+                AddressFamily::Unix,
+                SockType::SeqPacket,
+                None,
+                SockFlag::SOCK_CLOEXEC,
+            )
+        })
+        .collect::<Result<_, _>>()
+        .context("cannot make a pair of sockets for a switch port")
+}
+
+async fn start_switch(options: &Options, ends: Vec<OwnedFd>) -> Result<Server> {
+    let mut arguments: Vec<OsString> = vec!["switch".into()];
+    let mut option = |name: &str, value: String| {
+        arguments.extend([OsString::from(name), OsString::from(value)]);
+    };
+    option("--grpc", options.grpc.to_string());
+    option("--seed", options.seed.to_string());
+    option("--stats-key", accounting::stats_key());
+    for (name, value) in options.wire_arguments() {
+        option(name, value);
+    }
+    let mut descriptors = Descriptors::new();
+    for (index, end) in (0..).zip(ends) {
+        option("-i", format!("{}@fd:{}", index + 1, SWITCH_FD + index));
+        descriptors.push((SWITCH_FD + index, end));
+    }
+    if let Some(directory) = &options.pcap {
+        arguments.extend(["--pcap".into(), directory.into()]);
+    }
+    Server::start("switch", arguments, descriptors, "").await
+}
+
+async fn start_controller(options: &Options, switch: &str) -> Result<Server> {
+    let mut arguments: Vec<OsString> = [
+        "controller",
+        "serve",
+        "--fabric",
+        "-",
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    .map(Into::into)
+    .into();
+    if let (Some(program), Some(p4info)) = (&options.program, &options.p4info) {
+        arguments.extend([
+            "--program".into(),
+            program.into(),
+            "--p4info".into(),
+            p4info.into(),
+        ]);
+    }
+    Server::start(
+        "controller",
+        arguments,
+        Descriptors::new(),
+        &fabric(options.workers, switch),
+    )
+    .await
+}
+
+/// One switch, and each worker as a host on a port of its own.
+fn fabric(workers: u16, switch: &str) -> String {
+    let mut yaml = format!(
+        "switches:\n  - {{ name: {SWITCH}, target: v1model, grpc: \"{switch}\", device_id: 1 }}\nhosts:\n"
+    );
+    for rank in 0..usize::from(workers) {
+        let (name, low) = (host(rank), rank + 1);
+        yaml += &format!(
+            "  - {{ name: {name}, mac: \"02:00:00:00:00:{low:02x}\", ip: 10.0.0.{low} }}\n"
+        );
+    }
+    yaml += "links:\n";
+    for rank in 0..usize::from(workers) {
+        yaml += &format!("  - {{ ends: [{}, {SWITCH}/{}] }}\n", host(rank), rank + 1);
+    }
+    yaml
+}
+
+fn start_worker(config: &WorkerConfig, port: OwnedFd) -> Result<(Child, UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let arguments = vec![
+        "demo-worker".into(),
+        "--config".into(),
+        serde_json::to_string(config)?.into(),
+    ];
+    let descriptors = vec![(PORT_FD, port), (REPORT_FD, theirs.into())];
+    let child = process::spawn("worker", arguments, descriptors)?;
+    Ok((child, UnixStream::from_std(ours)?))
+}
+
+/// Forwards what a worker says to the inbox, its end included; returns the way back to it.
+fn listen(rank: usize, stream: UnixStream, inbox: Inbox) -> OwnedWriteHalf {
+    let (read, write) = stream.into_split();
+    tokio::spawn(async move {
+        let mut read = BufReader::with_capacity(1 << 20, read);
+        loop {
+            // A worker that is killed in the middle of a message has ended like any other.
+            let message = link::receive(&mut read).await.unwrap_or_default();
+            let ended = message.is_none();
+            if inbox.send((rank, message)).await.is_err() || ended {
+                return;
+            }
+        }
+    });
+    write
+}
+
+type Inbox = mpsc::Sender<(usize, Option<(Message, Vec<Vec<f32>>)>)>;
+
+/// The switch's ports once they hold nothing any more.
+async fn drained_ports(switch: &str) -> Result<Vec<Port>> {
+    let mut client = PortStatisticsClient::connect(format!("http://{switch}"))
+        .await
+        .context("the switch's port statistics")?;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    let mut before = None;
+    loop {
+        let ports = client
+            .get(GetRequest { device_id: 0 })
+            .await?
+            .into_inner()
+            .ports;
+        let held = |count: &Option<_>| {
+            count
+                .as_ref()
+                .map_or(0, |c: &ultima_switch::proto::Count| c.packets)
+        };
+        let empty = ports
+            .iter()
+            .all(|port| held(&port.queued) + held(&port.in_flight) == 0);
+        let entered: u64 = ports.iter().map(|port| held(&port.entered)).sum();
+        // Twice the same: nothing came in between either.
+        if empty && before == Some(entered) {
+            return Ok(ports);
+        }
+        if Instant::now() > deadline {
+            bail!("the switch still holds packets {DRAIN_TIMEOUT:?} after the last step");
+        }
+        before = Some(entered);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn progress_bar(options: &Options) -> ProgressBar {
+    let style = ProgressStyle::with_template("training {bar:40} {pos}/{len} steps, {elapsed}")
+        .expect("a valid template");
+    ProgressBar::new(options.steps.into()).with_style(style)
+}

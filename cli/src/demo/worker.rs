@@ -1,0 +1,198 @@
+//! A worker: a process of its own that trains on its share of the data.
+
+use std::fs::File;
+use std::io::{BufWriter, Read};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+use ultima_controller::MacAddr;
+use ultima_controller::api::{self, JoinResponse};
+use ultima_controller::client::Client;
+use ultima_host::{
+    Coding, Collective, Config, Gather, OperationId, Pacing, PortAddress, PortConfig,
+};
+use ultima_wire::{UDP_PORT, group_address};
+
+use super::deadline::{Bounds, SLOT_BYTES};
+use super::link::{self, Message, Step};
+use super::options::Straggler;
+use super::random::{self, Purpose};
+use super::training::{Plan, Trainer};
+use crate::process;
+
+/// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
+const PACING_BURST: u32 = 10 * 1500;
+/// How long a worker waits until all the others have joined.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// `ultima demo-worker`, which only the demo starts.
+#[derive(clap::Args)]
+pub struct WorkerArguments {
+    /// What the main process decided, as JSON
+    #[arg(long)]
+    config: String,
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+}
+
+/// The descriptor under which a worker finds its switch port, a connected `SOCK_SEQPACKET` socket.
+pub const PORT_FD: RawFd = 3;
+/// The descriptor under which it finds the stream to the main process.
+pub const REPORT_FD: RawFd = 4;
+
+/// What the main process tells a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WorkerConfig {
+    /// Where the controller listens.
+    pub controller: String,
+    /// The job to join.
+    pub job: String,
+    /// The host of the fabric that this worker plays.
+    pub host: String,
+    /// What is trained.
+    pub plan: Plan,
+    /// For how many steps.
+    pub steps: u32,
+    /// Sleeps before steps.
+    pub straggler: Straggler,
+    /// t_S and t_B.
+    pub bounds: Bounds,
+    /// Whether gradients are Hadamard-coded.
+    pub hadamard: bool,
+    /// The wires' rate in bits per second, to pace to.
+    pub link_rate: Option<u64>,
+}
+
+/// Joins the job, trains, reports, and stays until the main process has seen the network empty.
+pub fn work(arguments: WorkerArguments) -> Result<()> {
+    if arguments.die_with_parent {
+        process::die_with_parent()?;
+    }
+    let config: WorkerConfig = serde_json::from_str(&arguments.config).context("--config")?;
+    // SAFETY: the main process passes these two descriptors, and nothing else in this process owns them.
+    let (port, report) = unsafe {
+        (
+            OwnedFd::from_raw_fd(PORT_FD),
+            OwnedFd::from_raw_fd(REPORT_FD),
+        )
+    };
+    let mut main_process = File::from(report);
+    let mut report = BufWriter::with_capacity(1 << 20, main_process.try_clone()?);
+
+    let membership = join(&config)?;
+    let rank = u16::try_from(membership.rank).context("the rank from the controller")?;
+    let mut collective = collective(&config, &membership, port)?;
+    link::send(&mut report, Message::Joined, &[])?;
+
+    let mut trainer = Trainer::new(config.plan, rank)?;
+    let mut sleeps = random::stream(config.plan.seed, Purpose::Stragglers, rank.into());
+    let mut gradient = vec![0.0; trainer.parameters().len()];
+    let mut update = gradient.clone();
+    for step in 0..config.steps {
+        if sleeps.random_bool(config.straggler.probability) {
+            thread::sleep(Duration::from_secs_f64(config.straggler.sleep_ms * 1e-3));
+        }
+        trainer.gradient(&mut gradient);
+        update.copy_from_slice(&gradient);
+        let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut update)?;
+        trainer.apply(&update);
+
+        let message = Message::Step(Step {
+            step,
+            took_ns: u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX),
+            closed_by: outcome.closed_by,
+            totals: collective.report()?.totals,
+        });
+        link::send(&mut report, message, &[&gradient, &update])?;
+    }
+    let trained = Message::Trained {
+        accuracy: trainer.accuracy(),
+    };
+    link::send(&mut report, trained, &[trainer.parameters()])?;
+
+    // The main process writes one byte when nothing is on its way to us any more.
+    main_process.read_exact(&mut [0])?;
+    let totals = collective.finish(Duration::ZERO)?.totals;
+    link::send(&mut report, Message::Drained { totals }, &[])?;
+    Ok(())
+}
+
+/// Takes this worker's rank and waits until all others have theirs.
+fn join(config: &WorkerConfig) -> Result<JoinResponse> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let controller = Client::connect(&config.controller).await?;
+            Ok(controller
+                .join(&config.job, &config.host, JOIN_TIMEOUT)
+                .await?)
+        })
+}
+
+fn collective(
+    config: &WorkerConfig,
+    membership: &JoinResponse,
+    port: OwnedFd,
+) -> Result<Collective> {
+    let peers = membership
+        .members
+        .iter()
+        .map(address)
+        .collect::<Result<Vec<_>>>()?;
+    let rank = u16::try_from(membership.rank)?;
+    let job = u16::try_from(membership.job_id)?;
+    let gather = match membership.gather() {
+        api::Gather::Unicast => Gather::Unicast,
+        api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
+    };
+    let host = Config {
+        slot_bytes: SLOT_BYTES,
+        coding: if config.hadamard {
+            Coding::default()
+        } else {
+            Coding::Identity
+        },
+        gather,
+        t_s: config.bounds.t_s,
+        pacing: config.link_rate.map(|bits_per_second| Pacing {
+            bits_per_second,
+            burst: PACING_BURST,
+        }),
+        ..Config::new(
+            job,
+            u16::try_from(membership.epoch)?,
+            rank,
+            u16::try_from(peers.len())?,
+            membership.seed,
+            config.bounds.t_b,
+        )
+    };
+    let local = *peers
+        .get(usize::from(rank))
+        .context("the controller gave a rank without a member")?;
+    let group = SocketAddrV4::new(group_address(job), UDP_PORT);
+    Ok(Collective::over_port(
+        host,
+        PortConfig {
+            fd: port,
+            local,
+            peers,
+            group,
+        },
+    )?)
+}
+
+fn address(member: &api::Member) -> Result<PortAddress> {
+    let mac: MacAddr = member.mac.parse()?;
+    let ip: Ipv4Addr = member.ip.parse()?;
+    Ok(PortAddress {
+        mac: mac.0,
+        socket: SocketAddrV4::new(ip, u16::try_from(member.udp_port)?),
+    })
+}

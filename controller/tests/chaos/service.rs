@@ -1,0 +1,268 @@
+//! The service: as the specification says, but for the faults.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming};
+use ultima_p4runtime::v1::*;
+use ultima_p4runtime::{batch, rpc};
+
+use super::wire::Wire;
+use super::{Fault, State};
+
+pub struct Service {
+    pub state: Arc<Mutex<State>>,
+    pub wire: Arc<Wire>,
+}
+
+/// What an entity is found by.
+fn key(entity: &Entity) -> Vec<u8> {
+    let mut key = entity.clone();
+    match &mut key.entity {
+        Some(entity::Entity::TableEntry(entry)) => entry.action = None,
+        Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
+            if let Some(packet_replication_engine_entry::Type::MulticastGroupEntry(group)) =
+                &mut entry.r#type
+            {
+                group.replicas.clear();
+            }
+        }
+        other => panic!("the controller writes no {other:?}"),
+    }
+    key.encode_to_vec()
+}
+
+impl State {
+    fn primary(&self) -> Option<u128> {
+        self.elections.values().max().copied()
+    }
+
+    fn apply(&mut self, update: Update) -> Error {
+        let entity = update.entity.clone().unwrap();
+        if let Some(entity::Entity::CounterEntry(cell)) = &entity.entity {
+            let index = cell.index.unwrap().index;
+            self.cells.insert((cell.counter_id, index), entity);
+            return batch::success();
+        }
+        let key = key(&entity);
+        match update.r#type() {
+            update::Type::Insert if self.held.contains_key(&key) => {
+                batch::failure(Code::AlreadyExists, "it is there already")
+            }
+            update::Type::Insert => {
+                self.held.insert(key, entity);
+                batch::success()
+            }
+            update::Type::Delete => match self.held.remove(&key) {
+                Some(_) => batch::success(),
+                None => batch::failure(Code::NotFound, "it is not there"),
+            },
+            other => batch::failure(Code::InvalidArgument, format!("{other:?}")),
+        }
+    }
+}
+
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl p4_runtime_server::P4Runtime for Service {
+    type ReadStream = Responses<ReadResponse>;
+    type StreamChannelStream = Responses<StreamMessageResponse>;
+
+    async fn write(
+        &self,
+        request: Request<WriteRequest>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        let request = request.into_inner();
+        let election_id = request.election_id.as_ref().map(u128::from);
+        if election_id != self.state.lock().unwrap().primary() {
+            return Err(Status::permission_denied("not primary"));
+        }
+        let mut outcomes = Vec::new();
+        for update in request.updates {
+            let fault = {
+                let mut state = self.state.lock().unwrap();
+                let number = state.updates;
+                state.updates += 1;
+                match state.fault.take_if(|(at, _)| *at == number) {
+                    Some((_, fault @ Fault::DoAndDisconnect)) => {
+                        outcomes.push(state.apply(update));
+                        Some(fault)
+                    }
+                    Some((_, fault)) => Some(fault),
+                    None => {
+                        outcomes.push(state.apply(update));
+                        None
+                    }
+                }
+            };
+            match fault {
+                None => {}
+                Some(Fault::Refuse) => {
+                    outcomes.push(batch::failure(Code::ResourceExhausted, "on purpose"));
+                }
+                Some(Fault::DoAndDisconnect | Fault::Disconnect) => {
+                    self.wire.cut();
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+        match outcomes
+            .iter()
+            .all(|outcome| outcome.canonical_code == Code::Ok as i32)
+        {
+            true => Ok(Response::new(WriteResponse {})),
+            false => Err(batch::status(&outcomes)),
+        }
+    }
+
+    async fn read(
+        &self,
+        request: Request<ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
+        let state = self.state.lock().unwrap();
+        if state.pipeline.is_none() {
+            return Err(Status::failed_precondition("no program yet"));
+        }
+        let mut entities = Vec::new();
+        for wanted in request.into_inner().entities {
+            match &wanted.entity {
+                Some(entity::Entity::CounterEntry(cell)) => {
+                    let index = cell.index.unwrap().index;
+                    entities.extend(state.cells.get(&(cell.counter_id, index)).cloned());
+                }
+                Some(entity::Entity::PacketReplicationEngineEntry(_)) => {
+                    let is_group = |entity: &&Entity| {
+                        matches!(
+                            entity.entity,
+                            Some(entity::Entity::PacketReplicationEngineEntry(_))
+                        )
+                    };
+                    entities.extend(state.held.values().filter(is_group).cloned());
+                }
+                other => return Err(Status::unimplemented(format!("{other:?}"))),
+            }
+        }
+        let response = Ok(ReadResponse { entities });
+        Ok(Response::new(Box::pin(tokio_stream::once(response))))
+    }
+
+    async fn set_forwarding_pipeline_config(
+        &self,
+        request: Request<SetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
+        let request = request.into_inner();
+        let mut state = self.state.lock().unwrap();
+        if request.election_id.as_ref().map(u128::from) != state.primary() {
+            return Err(Status::permission_denied("not primary"));
+        }
+        state.pipeline = request.config;
+        // As BMv2: tables are emptied, groups stay.
+        state
+            .held
+            .retain(|_, entity| !matches!(entity.entity, Some(entity::Entity::TableEntry(_))));
+        Ok(Response::new(SetForwardingPipelineConfigResponse {}))
+    }
+
+    async fn get_forwarding_pipeline_config(
+        &self,
+        _: Request<GetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
+        match &self.state.lock().unwrap().pipeline {
+            None => Err(Status::failed_precondition("no program yet")),
+            Some(config) => {
+                let cookie = config.cookie;
+                let config = ForwardingPipelineConfig {
+                    cookie,
+                    ..Default::default()
+                };
+                let config = Some(config);
+                Ok(Response::new(GetForwardingPipelineConfigResponse {
+                    config,
+                }))
+            }
+        }
+    }
+
+    async fn stream_channel(
+        &self,
+        request: Request<Streaming<StreamMessageRequest>>,
+    ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        let mut requests = request.into_inner();
+        let (responses, outgoing) = mpsc::channel(4);
+        let state = Arc::clone(&self.state);
+        tokio::spawn(async move {
+            let stream = {
+                let mut state = state.lock().unwrap();
+                state.streams += 1;
+                state.streams
+            };
+            while let Ok(Some(message)) = requests.message().await {
+                let answer = arbitrate(&mut state.lock().unwrap(), stream, message);
+                let refused = answer.is_err();
+                if responses.send(answer).await.is_err() || refused {
+                    break;
+                }
+            }
+            state.lock().unwrap().elections.remove(&stream);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
+    }
+
+    async fn capabilities(
+        &self,
+        _: Request<CapabilitiesRequest>,
+    ) -> Result<Response<CapabilitiesResponse>, Status> {
+        Ok(Response::new(CapabilitiesResponse::default()))
+    }
+}
+
+fn arbitrate(
+    state: &mut State,
+    stream: u64,
+    message: StreamMessageRequest,
+) -> Result<StreamMessageResponse, Status> {
+    let Some(stream_message_request::Update::Arbitration(asked)) = message.update else {
+        return Err(Status::invalid_argument("arbitration comes first"));
+    };
+    if asked.device_id != 1 {
+        return Err(Status::not_found(format!(
+            "there is no device {}",
+            asked.device_id
+        )));
+    }
+    let election_id = asked.election_id.as_ref().map_or(0, u128::from);
+    if state
+        .elections
+        .iter()
+        .any(|(other, id)| *other != stream && *id == election_id)
+    {
+        return Err(Status::invalid_argument("the election id is in use"));
+    }
+    state.elections.insert(stream, election_id);
+    let is_primary = state.primary() == Some(election_id);
+    let status = rpc::Status {
+        code: if is_primary {
+            Code::Ok
+        } else {
+            Code::AlreadyExists
+        } as i32,
+        message: if is_primary {
+            "you are primary"
+        } else {
+            "another client is"
+        }
+        .into(),
+        ..Default::default()
+    };
+    let answer = MasterArbitrationUpdate {
+        status: Some(status),
+        ..asked
+    };
+    let update = Some(stream_message_response::Update::Arbitration(answer));
+    Ok(StreamMessageResponse { update })
+}

@@ -1,0 +1,382 @@
+//! The control API as its clients see it.
+
+mod chaos;
+
+use std::time::Duration;
+
+use chaos::ChaosSwitch;
+use tonic::Code;
+use ultima_controller::api::{self, MemberState};
+use ultima_controller::client::{Client, ClientError};
+use ultima_controller::fabric;
+use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::server::{self, Config, Handle};
+
+/// Longer than any test waits on purpose.
+const LONG: Duration = Duration::from_secs(60);
+
+/// One switch with three hosts, of which h1 has room for two ranks.
+async fn start() -> (ChaosSwitch, Handle, Client) {
+    let switch = ChaosSwitch::start().await;
+    let text = include_str!("../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string())
+        .replace("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }");
+    let fabric = fabric::parse(&text, "star.yaml").unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let handle = server::serve(Config {
+        listen,
+        ..Config::new(fabric).unwrap()
+    })
+    .await
+    .unwrap();
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    (switch, handle, client)
+}
+
+fn spec(name: &str, members: &[&str]) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: members.iter().map(|name| name.to_string()).collect(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
+    match answer.unwrap_err() {
+        ClientError::Refused { code, message } => (code, message),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_created_listed_shown_and_deleted() {
+    let (_switch, _handle, client) = start().await;
+    assert_eq!(client.jobs().await.unwrap(), []);
+    let one = client
+        .create_job(&spec("one", &["h1", "h2", "h1"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        (one.id, one.epoch, one.seed, one.counter_index, one.group_id),
+        (1, 1, 7, 1, 1)
+    );
+    assert_eq!(one.group_address, "239.85.0.1");
+    assert_eq!(one.gather(), api::Gather::Multicast);
+    assert_eq!(one.switches, ["s1"]);
+    let last = api::Member {
+        rank: 2,
+        host: "h1".into(),
+        mac: "02:00:00:00:00:01".into(),
+        ip: "10.0.0.1".into(),
+        udp_port: u32::from(ultima_wire::UDP_PORT) + 1,
+        switch: "s1".into(),
+        switch_port: 1,
+        state: MemberState::Free.into(),
+    };
+    assert_eq!(one.members[2], last);
+
+    let unicast = JobSpec {
+        gather: Gather::Unicast,
+        seed: None,
+        ..spec("two", &["h2", "h3"])
+    };
+    let two = client.create_job(&unicast).await.unwrap();
+    assert_eq!((two.id, two.counter_index, two.group_id), (2, 2, 0));
+    assert_eq!(
+        (two.gather(), two.group_address.as_str()),
+        (api::Gather::Unicast, "")
+    );
+
+    assert_eq!(client.jobs().await.unwrap(), [one.clone(), two.clone()]);
+    assert_eq!(client.job("two").await.unwrap(), two);
+    let [switch] = client.switches().await.unwrap().try_into().unwrap();
+    assert_eq!(
+        (switch.name.as_str(), switch.connected, switch.jobs),
+        ("s1", true, vec!["one".into(), "two".into()])
+    );
+
+    assert_eq!(
+        client.delete_job("one").await.unwrap(),
+        Vec::<String>::new()
+    );
+    assert_eq!(client.jobs().await.unwrap(), [two]);
+    // Ids are not used again soon, places in tables are.
+    let three = client
+        .create_job(&spec("three", &["h1", "h4"]))
+        .await
+        .unwrap();
+    assert_eq!((three.id, three.counter_index, three.group_id), (3, 1, 1));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_with_its_reason() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("one", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let create = |spec: JobSpec| {
+        let client = client.clone();
+        async move { refusal(client.create_job(&spec).await) }
+    };
+    assert_eq!(
+        create(spec("one", &["h1", "h2"])).await,
+        (
+            Code::AlreadyExists,
+            "job one exists already; delete it first, or choose another name".into()
+        )
+    );
+    assert_eq!(
+        create(spec("x", &["h1", "h7"])).await,
+        (
+            Code::InvalidArgument,
+            "job x: members[1]: the fabric has no host \"h7\"; it has h1, h2, h3, h4".into()
+        )
+    );
+    assert_eq!(
+        create(spec("a b", &["h1", "h2"])).await.0,
+        Code::InvalidArgument
+    );
+    assert_eq!(create(spec("x", &["h1"])).await.0, Code::InvalidArgument);
+    assert_eq!(
+        refusal(client.job("two").await),
+        (
+            Code::NotFound,
+            "there is no job \"two\"; there is one".into()
+        )
+    );
+    assert_eq!(refusal(client.delete_job("two").await).0, Code::NotFound);
+    assert_eq!(refusal(client.counters("two").await).0, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_group_over_the_limit_is_refused_before_anything_is_written() {
+    let switch = ChaosSwitch::start().await;
+    let text = include_str!("../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string())
+        .replace(
+            "device_id: 1 }",
+            "device_id: 1, limits: { group_replicas: 3 } }",
+        );
+    let fabric = fabric::parse(&text, "star.yaml").unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let handle = server::serve(Config {
+        listen,
+        ..Config::new(fabric).unwrap()
+    })
+    .await
+    .unwrap();
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    let updates = switch.updates();
+    assert_eq!(
+        refusal(client.create_job(&spec("big", &["h1", "h2", "h3", "h4"])).await),
+        (Code::ResourceExhausted, "job big: switch s1: the group would have 4 replicas, and its limit is 3 (group_replicas); use fewer members there, or `gather: unicast`".into())
+    );
+    assert_eq!(switch.updates(), updates);
+}
+
+#[tokio::test]
+async fn members_learn_their_rank_when_all_have_come() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("train", &["h1", "h2", "h1"]))
+        .await
+        .unwrap();
+    let join = |host: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", host, LONG).await.unwrap() })
+    };
+    let joined = [join("h1"), join("h1"), join("h2")];
+    let mut ranks = Vec::new();
+    for answer in joined {
+        let answer = answer.await.unwrap();
+        assert_eq!((answer.job_id, answer.epoch, answer.seed), (1, 1, 7));
+        assert_eq!(
+            (answer.group_address.as_str(), answer.group_mac.as_str()),
+            ("239.85.0.1", "01:00:5e:55:00:01")
+        );
+        let hosts: Vec<&str> = answer
+            .members
+            .iter()
+            .map(|member| member.host.as_str())
+            .collect();
+        assert_eq!(hosts, ["h1", "h2", "h1"]);
+        assert!(
+            answer
+                .members
+                .iter()
+                .all(|member| member.state() == MemberState::Joined)
+        );
+        ranks.push(answer.rank);
+    }
+    assert_eq!(ranks[2], 1);
+    ranks.sort_unstable();
+    assert_eq!(ranks, [0, 1, 2]);
+
+    assert_eq!(
+        refusal(client.join("train", "h2", LONG).await),
+        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 have joined; ranks are handed out once, so delete the job and create it again to start over".into())
+    );
+    // Who leaves a job that has begun leaves a hole.
+    client.leave("train", 1, 1).await.unwrap();
+    assert_eq!(
+        client.job("train").await.unwrap().members[1].state(),
+        MemberState::Left
+    );
+    assert_eq!(
+        refusal(client.join("train", "h2", LONG).await).0,
+        Code::FailedPrecondition
+    );
+    assert_eq!(
+        refusal(client.leave("train", 1, 1).await),
+        (
+            Code::FailedPrecondition,
+            "rank 1 of job train has not joined in epoch 1".into()
+        )
+    );
+}
+
+#[tokio::test]
+async fn who_stops_waiting_has_not_joined() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("train", &["h1", "h2", "h3"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        refusal(client.join("train", "h1", Duration::from_millis(20)).await),
+        (
+            Code::DeadlineExceeded,
+            "job train: after 0.02 s 2 of 3 members had not joined: rank 1 on h2, rank 2 on h3"
+                .into()
+        )
+    );
+    // One whose call is dropped, as when its process dies.
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", "h2", LONG).await })
+    };
+    let state = |rank: usize| {
+        let client = client.clone();
+        async move { client.job("train").await.unwrap().members[rank].state() }
+    };
+    while state(1).await != MemberState::Joined {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    waiting.abort();
+    while state(1).await != MemberState::Free {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // One that does not wait has joined at once, and may leave again.
+    let answer = client.join("train", "h3", Duration::ZERO).await.unwrap();
+    assert_eq!((answer.rank, state(2).await), (2, MemberState::Joined));
+    client
+        .leave("train", answer.epoch, answer.rank)
+        .await
+        .unwrap();
+    assert_eq!(state(2).await, MemberState::Free);
+}
+
+#[tokio::test]
+async fn those_who_wait_for_a_deleted_job_are_told() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", "h1", LONG).await })
+    };
+    while client.job("train").await.unwrap().members[0].state() != MemberState::Joined {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    client.delete_job("train").await.unwrap();
+    assert_eq!(
+        refusal(waiting.await.unwrap()),
+        (
+            Code::Aborted,
+            "job train was deleted while its members were joining".into()
+        )
+    );
+}
+
+#[tokio::test]
+async fn who_does_not_belong_is_told_so() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        refusal(client.join("train", "h3", LONG).await),
+        (
+            Code::NotFound,
+            "job train has no member on host h3; its members sit on h1, h2".into()
+        )
+    );
+    assert_eq!(
+        refusal(client.join("train", "h9", LONG).await),
+        (
+            Code::NotFound,
+            "the fabric has no host \"h9\"; say the name that the fabric file gives this host"
+                .into()
+        )
+    );
+    assert_eq!(
+        refusal(client.join("tram", "h1", LONG).await).0,
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn counters_start_at_zero() {
+    let (_switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let zero = Some(api::Count::default());
+    let expected = api::SwitchCounters {
+        switch: "s1".into(),
+        received: zero,
+        rejected: zero,
+        replicated: zero,
+        unicast: zero,
+        delivered: zero,
+        own_copy: zero,
+    };
+    assert_eq!(client.counters("train").await.unwrap(), [expected]);
+}
+
+#[tokio::test]
+async fn a_controller_that_is_not_there_is_named() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = Client::connect(&silent.to_string())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        format!(
+            "the controller at {silent} doesn't answer: Connection refused (os error 111); start it with `ultima controller serve`, or correct the address"
+        )
+    );
+
+    let (_switch, handle, client) = start().await;
+    let address = handle.address();
+    handle.stop().await;
+    let error = client.jobs().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        "{error}"
+    );
+}

@@ -1,0 +1,381 @@
+//! All or nothing, against switches that refuse and disconnect.
+
+mod chaos;
+
+use std::time::Duration;
+
+use chaos::{ChaosSwitch, Fault};
+use ultima_controller::fabric::{self, Fabric};
+use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::server::{self, Config, Handle};
+
+/// Two switches with a trunk, two hosts at each.
+fn fabric_on(switches: &[ChaosSwitch; 2]) -> Fabric {
+    let [s1, s2] = [&switches[0], &switches[1]].map(ChaosSwitch::address);
+    let text = include_str!("../../topologies/two-switches.yaml")
+        .replace("127.0.0.1:9559", &s1.to_string())
+        .replace("127.0.0.1:9560", &s2.to_string())
+        .replace("device_id: 2", "device_id: 1");
+    fabric::parse(&text, "two.yaml").unwrap()
+}
+
+async fn serve(switches: &[ChaosSwitch; 2]) -> Handle {
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Config::new(fabric_on(switches)).unwrap()
+    };
+    server::serve(config).await.unwrap()
+}
+
+async fn start() -> ([ChaosSwitch; 2], Handle) {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let handle = serve(&switches).await;
+    (switches, handle)
+}
+
+fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: ["h1", "h3", "h2", "h1", "h4"].map(String::from).to_vec(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+    }
+}
+
+/// Returns when the controller is connected to all switches; what was left on them is gone then.
+async fn connected(handle: &Handle) {
+    while handle
+        .controller()
+        .switches()
+        .iter()
+        .any(|(_, problem, _)| problem.is_some())
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_comes_and_goes_whole() {
+    let (switches, handle) = start().await;
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    assert_eq!(
+        base.each_ref().map(|held| held.len()),
+        [8, 8],
+        "a route and a neighbor per host"
+    );
+
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    // s1: 3 ranks here, 5 in all: group, 3 replicas, 5 destinations, job, 5 sources.
+    // s2: 2 ranks here.
+    assert_eq!(
+        switches.each_ref().map(|switch| switch.held().len()),
+        [8 + 15, 8 + 14]
+    );
+
+    assert_eq!(handle.controller().delete_job("train").await.unwrap(), []);
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+}
+
+#[tokio::test]
+async fn whichever_update_is_refused_nothing_stays() {
+    let (switches, handle) = start().await;
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    let before = switches[1].updates();
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let updates = switches[1].updates() - before;
+    handle.controller().delete_job("train").await.unwrap();
+    assert!(updates > 14, "{updates} updates");
+
+    for nth in 0..updates {
+        switches[1].fail_at(nth, Fault::Refuse);
+        let error = handle
+            .controller()
+            .create_job(&spec("train"))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("job train: switch s2 refused Ultima")
+                || error
+                    .starts_with("job train: switch s2 refused multicast group 1 with 3 replicas"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            "{error}"
+        );
+        assert_eq!(
+            switches.each_ref().map(ChaosSwitch::held),
+            base,
+            "after update {nth} was refused"
+        );
+        assert!(handle.controller().jobs().is_empty());
+    }
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn whenever_the_connection_breaks_nothing_stays() {
+    let (switches, handle) = start().await;
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    let before = switches[0].updates();
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let updates = switches[0].updates() - before;
+    handle.controller().delete_job("train").await.unwrap();
+
+    for nth in 0..updates {
+        for fault in [Fault::Disconnect, Fault::DoAndDisconnect] {
+            switches[0].fail_at(nth, fault);
+            let error = handle
+                .controller()
+                .create_job(&spec("train"))
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with("job train: switch s1 failed while "),
+                "{error}"
+            );
+            connected(&handle).await;
+            assert_eq!(
+                switches.each_ref().map(ChaosSwitch::held),
+                base,
+                "{fault:?} at update {nth}"
+            );
+        }
+    }
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_is_there_already_is_refused_and_left_alone() {
+    let (switches, handle) = start().await;
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let admitted = switches[1].held();
+    handle.controller().delete_job("train").await.unwrap();
+    let base = switches.each_ref().map(ChaosSwitch::held);
+
+    // Somebody else has put an entry there that the next job needs: its ids follow, its group and
+    // index are the same again.
+    let theirs = admitted
+        .into_iter()
+        .find(|(key, entity)| {
+            !base[1].contains_key(key)
+                && matches!(
+                    &entity.entity,
+                    Some(ultima_p4runtime::v1::entity::Entity::PacketReplicationEngineEntry(_))
+                )
+        })
+        .unwrap();
+    switches[1].state().held.insert(theirs.0.clone(), theirs.1);
+    let with_theirs = switches.each_ref().map(ChaosSwitch::held);
+    let error = handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; what had been written was undone"
+    );
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
+}
+
+#[tokio::test]
+async fn a_switch_that_was_restarted_gets_everything_back() {
+    let (switches, handle) = start().await;
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
+    switches[1].reboot();
+    while switches[1].held() != whole[1] {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    connected(&handle).await;
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), whole);
+    handle.controller().delete_job("train").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_switch_that_only_lost_the_connection_is_not_written_anew() {
+    let (switches, handle) = start().await;
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let updates = switches[0].updates();
+    switches[0].cut();
+    while switches[0].streams() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    connected(&handle).await;
+    assert_eq!(switches[0].updates(), updates);
+}
+
+#[tokio::test]
+async fn groups_of_an_earlier_controller_go_before_the_program_comes() {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let handle = serve(&switches).await;
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    handle.stop().await;
+
+    let handle = serve(&switches).await;
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_second_controller_is_turned_away() {
+    let (switches, handle) = start().await;
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Config::new(fabric_on(&switches)).unwrap()
+    };
+    let error = server::serve(config)
+        .await
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    let s1 = switches[0].address();
+    assert_eq!(
+        error,
+        format!(
+            "switch s1 at {s1} has another primary: the election id is in use; stop the other controller first"
+        )
+    );
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_client_with_a_higher_election_id_is_noticed() {
+    let (switches, handle) = start().await;
+    let device = ultima_controller::p4rt::Device {
+        name: "s1".into(),
+        grpc: switches[0].address().to_string(),
+        device_id: 1,
+    };
+    let other =
+        ultima_controller::p4rt::SwitchClient::connect(device, u128::MAX, Duration::from_secs(5))
+            .await
+            .unwrap();
+    let error = handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 14 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
+    );
+    drop(other);
+}
+
+#[tokio::test]
+async fn switches_that_cannot_be_used_are_one_line_each() {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let good = fabric_on(&switches);
+    let s1 = switches[0].address().to_string();
+    let text = format!(
+        "switches: [{{ name: s1, target: v1model, grpc: \"{s1}\", device_id: 9 }}]\nhosts: []\nlinks: []"
+    );
+    let config = |fabric| Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        patience: Duration::from_millis(300),
+        ..Config::new(fabric).unwrap()
+    };
+    let line = |config| async {
+        server::serve(config)
+            .await
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+
+    assert_eq!(
+        line(config(fabric::parse(&text, "f").unwrap())).await,
+        format!(
+            "{s1} has no device 9: there is no device 9; correct `device_id` of switch s1 in the fabric"
+        )
+    );
+
+    // A port that nobody listens on.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let text = text.replace(&s1, &silent);
+    assert_eq!(
+        line(config(fabric::parse(&text, "f").unwrap())).await,
+        format!(
+            "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` in the fabric"
+        )
+    );
+
+    // Somebody who takes connections and says nothing.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let text = text.replace(&silent, &address);
+    assert_eq!(
+        line(config(fabric::parse(&text, "f").unwrap())).await,
+        format!(
+            "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` in the fabric"
+        )
+    );
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    assert_eq!(
+        line(Config {
+            listen,
+            ..config(good)
+        })
+        .await,
+        format!(
+            "cannot listen on {listen}: Address already in use (os error 98); choose another address with --listen"
+        )
+    );
+}

@@ -5,23 +5,56 @@
 //! and hands each to [`Engine::egress`] when it leaves. What the control plane reads and writes is
 //! reached by P4Info id. Semantics are those of BMv2's simple_switch.
 
+mod action;
 mod bits;
+mod checksum;
+mod compile;
 mod counter;
+mod deparser;
 mod error;
+mod expression;
+mod hash;
+mod inspect;
+mod json;
+mod key;
+mod layout;
+mod load;
 mod meter;
+mod parser;
+mod pass;
+mod phv;
+mod pipeline;
 mod pre;
+mod primitive;
 mod register;
+mod schema;
+mod standard;
 mod table;
 mod value;
 
 pub use counter::{Counter, CounterCell};
 pub use error::{ControlError, ErrorKind, LoadError};
+pub use inspect::{Parsed, ParsedHeader};
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use pre::{CloneSession, Pre, Replica};
 pub use register::Register;
 pub use table::{ActionCall, EntryView, FieldMatch, Match, Table, TableEntry};
 
-use ultima_p4runtime::config::v1::P4Info;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use action::{Action, State, Verdict};
+use bits::Slot;
+use checksum::{Calculation, Checksum};
+use deparser::Deparser;
+use layout::Layout;
+use parser::Parser;
+use phv::Phv;
+use pipeline::Flow;
+use standard::Standard;
 
 /// What a program and its packets may use at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +103,10 @@ pub struct Copy {
     pub priority: u8,
     /// Length in bytes, as the queue counts it: on arrival, plus headers added, minus removed.
     pub len: u32,
+    phv: Phv,
+    verdict: Verdict,
+    frame: Arc<[u8]>,
+    payload_at: usize,
 }
 
 /// What the queue that a copy leaves knows of it.
@@ -122,104 +159,155 @@ pub enum EgressOutcome {
     Dropped(DropCause),
 }
 
+/// What a program is, once loaded: nothing here changes.
+struct Program {
+    layout: Layout,
+    standard: Standard,
+    calculations: Vec<Calculation>,
+    checksums: Vec<Checksum>,
+    field_lists: Vec<Vec<Slot>>,
+    parser: Parser,
+    deparser: Deparser,
+    flow: Flow,
+    actions: Vec<Action>,
+    errors: Vec<(String, u32)>,
+}
+
 /// A loaded program with all its run-time state.
 pub struct Engine {
+    program: Program,
+    tables: Vec<Table>,
+    state: State,
     pre: Pre,
+    limits: Limits,
+    pool: Vec<Phv>,
+    clones_refused: u64,
+    /// Positions by P4Info id.
+    table_ids: BTreeMap<u32, usize>,
+    counter_ids: BTreeMap<u32, usize>,
+    meter_ids: BTreeMap<u32, usize>,
+    register_ids: BTreeMap<u32, usize>,
 }
 
 impl Engine {
-    /// Loads a program: `json` is p4c's BMv2 JSON, `p4info` its P4Info.
-    ///
-    /// # Errors
-    /// Anything the format has and this interpreter does not implement is refused by name, and so
-    /// is a program whose objects are not those of the P4Info.
-    pub fn load(_json: &[u8], _p4info: &P4Info, _limits: Limits) -> Result<Engine, LoadError> {
-        unimplemented!()
+    fn assemble(
+        program: Program,
+        tables: Vec<Table>,
+        state: State,
+        pre: Pre,
+        limits: Limits,
+    ) -> Engine {
+        Engine {
+            program,
+            table_ids: ids(tables.iter().map(Table::id)),
+            counter_ids: ids(state.counters.iter().map(Counter::id)),
+            meter_ids: ids(state.meters.iter().map(Meter::id)),
+            register_ids: ids(state.registers.iter().map(Register::id)),
+            tables,
+            state,
+            pre,
+            limits,
+            pool: Vec::new(),
+            clones_refused: 0,
+        }
     }
 
-    /// A frame enters at `port`, `now_us` microseconds after the switch started. Copies ordered
-    /// are appended to `copies`.
-    pub fn ingress(
-        &mut self,
-        _port: u16,
-        _frame: &[u8],
-        _now_us: u64,
-        _copies: &mut Vec<Copy>,
-    ) -> IngressOutcome {
-        unimplemented!()
+    /// Makes `random` repeat: engines with one seed and the same packets draw the same numbers.
+    pub fn seed(&mut self, seed: u64) {
+        self.state.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     }
 
-    /// A copy leaves the queue of its port: egress pipeline, deparser. `out` is cleared first;
-    /// copies ordered by clones and recirculation are appended to `clones`.
-    pub fn egress(
-        &mut self,
-        _copy: Copy,
-        _queue: QueueInfo,
-        _now_us: u64,
-        _out: &mut Vec<u8>,
-        _clones: &mut Vec<Copy>,
-    ) -> EgressOutcome {
-        unimplemented!()
+    /// Copies that clones from egress asked for and [`Limits::passes`] did not allow.
+    pub fn clones_refused(&self) -> u64 {
+        self.clones_refused
     }
 
     /// All tables of the P4Info, in order of ids.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        std::iter::empty()
+        self.table_ids.values().map(|at| &self.tables[*at])
     }
 
     /// A table by P4Info id.
-    pub fn table(&self, _id: u32) -> Result<&Table, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table(&self, id: u32) -> Result<&Table, ControlError> {
+        Ok(&self.tables[find("table", &self.table_ids, id)?])
     }
 
     /// A table by P4Info id, to write to.
-    pub fn table_mut(&mut self, _id: u32) -> Result<&mut Table, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table_mut(&mut self, id: u32) -> Result<&mut Table, ControlError> {
+        Ok(&mut self.tables[find("table", &self.table_ids, id)?])
     }
 
     /// All indirect counters, in order of ids.
     pub fn counters(&self) -> impl Iterator<Item = &Counter> {
-        std::iter::empty()
+        self.counter_ids
+            .values()
+            .map(|at| &self.state.counters[*at])
     }
 
     /// An indirect counter by P4Info id.
-    pub fn counter(&self, _id: u32) -> Result<&Counter, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such counter.
+    pub fn counter(&self, id: u32) -> Result<&Counter, ControlError> {
+        Ok(&self.state.counters[find("counter", &self.counter_ids, id)?])
     }
 
     /// An indirect counter by P4Info id, to write to.
-    pub fn counter_mut(&mut self, _id: u32) -> Result<&mut Counter, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such counter.
+    pub fn counter_mut(&mut self, id: u32) -> Result<&mut Counter, ControlError> {
+        Ok(&mut self.state.counters[find("counter", &self.counter_ids, id)?])
     }
 
     /// All indirect meters, in order of ids.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        std::iter::empty()
+        self.meter_ids.values().map(|at| &self.state.meters[*at])
     }
 
     /// An indirect meter by P4Info id.
-    pub fn meter(&self, _id: u32) -> Result<&Meter, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such meter.
+    pub fn meter(&self, id: u32) -> Result<&Meter, ControlError> {
+        Ok(&self.state.meters[find("meter", &self.meter_ids, id)?])
     }
 
     /// An indirect meter by P4Info id, to write to.
-    pub fn meter_mut(&mut self, _id: u32) -> Result<&mut Meter, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such meter.
+    pub fn meter_mut(&mut self, id: u32) -> Result<&mut Meter, ControlError> {
+        Ok(&mut self.state.meters[find("meter", &self.meter_ids, id)?])
     }
 
     /// All registers, in order of ids.
     pub fn registers(&self) -> impl Iterator<Item = &Register> {
-        std::iter::empty()
+        self.register_ids
+            .values()
+            .map(|at| &self.state.registers[*at])
     }
 
     /// A register by P4Info id.
-    pub fn register(&self, _id: u32) -> Result<&Register, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such register.
+    pub fn register(&self, id: u32) -> Result<&Register, ControlError> {
+        Ok(&self.state.registers[find("register", &self.register_ids, id)?])
     }
 
     /// A register by P4Info id, to write to.
-    pub fn register_mut(&mut self, _id: u32) -> Result<&mut Register, ControlError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The P4Info has no such register.
+    pub fn register_mut(&mut self, id: u32) -> Result<&mut Register, ControlError> {
+        Ok(&mut self.state.registers[find("register", &self.register_ids, id)?])
     }
 
     /// The packet replication engine.
@@ -231,4 +319,27 @@ impl Engine {
     pub fn pre_mut(&mut self) -> &mut Pre {
         &mut self.pre
     }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.tables().map(Table::name).collect();
+        f.debug_struct("Engine")
+            .field("tables", &tables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Positions by P4Info id. Objects that P4Info does not have are left out.
+fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
+    ids.enumerate()
+        .filter(|(_, id)| *id != 0)
+        .map(|(at, id)| (id, at))
+        .collect()
+}
+
+fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
+    ids.get(&id)
+        .copied()
+        .ok_or(ControlError::UnknownId { kind, id })
 }

@@ -1,0 +1,274 @@
+//! Calculations over fields, headers and payload, and the checksums that use them.
+
+use num_bigint::BigInt;
+use serde_json::Value as Json;
+
+use super::bits::{SLACK, Slot, low_bits};
+use super::compile::Scope;
+use super::error::LoadError;
+use super::expression::{Env, Test};
+use super::hash::Algorithm;
+use super::json::{self, Term};
+use super::layout::Layout;
+use super::phv::Phv;
+
+/// A named calculation: an algorithm and what goes into it.
+#[derive(Debug)]
+pub(super) struct Calculation {
+    pub name: String,
+    algorithm: Algorithm,
+    input: Vec<Input>,
+    payload: bool,
+}
+
+/// A piece of input. What belongs to an invalid header is left out.
+#[derive(Debug)]
+enum Input {
+    Field {
+        header: usize,
+        slot: Slot,
+    },
+    /// The variable-length field of a header.
+    Varbit {
+        header: usize,
+    },
+    Header(usize),
+    Constant {
+        bytes: Vec<u8>,
+        slot: Slot,
+    },
+}
+
+impl Calculation {
+    pub fn new(calculation: &json::Calculation, layout: &Layout) -> Result<Calculation, LoadError> {
+        let at = format!("calculation {}", calculation.name);
+        let algorithm = Algorithm::named(&calculation.algo, &at)?;
+        let (mut input, mut payload) = (Vec::new(), false);
+        for part in &calculation.input {
+            if payload {
+                return Err(LoadError::unsupported("input behind the payload", at));
+            }
+            match Input::new(part, layout, &at)? {
+                Some(part) => input.push(part),
+                None => payload = true,
+            }
+        }
+        Ok(Calculation {
+            name: calculation.name.clone(),
+            algorithm,
+            input,
+            payload,
+        })
+    }
+
+    /// The result for a packet. `scratch` is working memory.
+    pub fn compute(
+        &self,
+        phv: &Phv,
+        layout: &Layout,
+        payload: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> u64 {
+        scratch.clear();
+        let mut bits = 0;
+        for part in &self.input {
+            match part {
+                Input::Field { header, .. } if !phv.is_valid(*header) => {}
+                Input::Field { slot, .. } => push_bits(scratch, &mut bits, *slot, &phv.bytes),
+                Input::Constant { bytes, slot } => push_bits(scratch, &mut bits, *slot, bytes),
+                Input::Varbit { header } | Input::Header(header) if !phv.is_valid(*header) => {}
+                Input::Varbit { header } => {
+                    push_bytes(scratch, &mut bits, phv.varbit(layout, *header));
+                }
+                Input::Header(header) if bits % 8 == 0 => {
+                    phv.emit(layout, *header, scratch);
+                    bits = scratch.len() * 8;
+                }
+                Input::Header(header) => {
+                    let mut wire = Vec::new();
+                    phv.emit(layout, *header, &mut wire);
+                    push_bytes(scratch, &mut bits, &wire);
+                }
+            }
+        }
+        if self.payload {
+            scratch.extend_from_slice(payload);
+        }
+        self.algorithm.hash(scratch)
+    }
+}
+
+impl Input {
+    /// `None` for the payload.
+    fn new(part: &Json, layout: &Layout, at: &str) -> Result<Option<Input>, LoadError> {
+        Ok(Some(match Term::parse(part, at)? {
+            Term::Field(header, field) => {
+                let instance = layout.find(&header, at)?;
+                let slot = layout.field(&header, &field, at)?;
+                match layout.shape(instance).varbit {
+                    Some(varbit) if layout.slot(instance, varbit.field) == slot => {
+                        Input::Varbit { header: instance }
+                    }
+                    _ => Input::Field {
+                        header: instance,
+                        slot,
+                    },
+                }
+            }
+            Term::Header(header) => Input::Header(layout.find(&header, at)?),
+            Term::Hex(value) => {
+                let width = json::bitwidth(part)
+                    .ok_or_else(|| LoadError::malformed("a constant without a bitwidth", at))?;
+                let slot = Slot::new(0, width, false);
+                let mut bytes = vec![0; slot.bytes() + SLACK];
+                slot.store_big(&mut bytes, &BigInt::from(low_bits(&value, width)));
+                Input::Constant { bytes, slot }
+            }
+            Term::Payload => return Ok(None),
+            other => return Err(LoadError::unsupported(format!("input {other:?}"), at)),
+        }))
+    }
+}
+
+/// Appends a field behind `bits` bits. The last byte is padded with zeros.
+fn push_bits(out: &mut Vec<u8>, bits: &mut usize, slot: Slot, from: &[u8]) {
+    let mut left = slot.width;
+    while left > 0 {
+        // To the next byte boundary first, then in words.
+        let room = 8 - (*bits % 8) as u32;
+        let piece = left.min(if room == 8 { 64 } else { room });
+        let value = slot.part(left - piece, piece).load(from) as u64;
+        if room == 8 {
+            let bytes = (value << (64 - piece)).to_be_bytes();
+            out.extend_from_slice(&bytes[..piece.div_ceil(8) as usize]);
+        } else if let Some(last) = out.last_mut() {
+            *last |= (value << (room - piece)) as u8;
+        }
+        left -= piece;
+        *bits += piece as usize;
+    }
+}
+
+fn push_bytes(out: &mut Vec<u8>, bits: &mut usize, bytes: &[u8]) {
+    if bits.is_multiple_of(8) {
+        out.extend_from_slice(bytes);
+        *bits += bytes.len() * 8;
+        return;
+    }
+    let mut padded = bytes.to_vec();
+    padded.extend([0; SLACK]);
+    push_bits(
+        out,
+        bits,
+        Slot::new(0, bytes.len() as u32 * 8, false),
+        &padded,
+    );
+}
+
+/// A checksum field and the calculation that it should agree with.
+#[derive(Debug)]
+pub(super) struct Checksum {
+    header: usize,
+    target: Slot,
+    calculation: usize,
+    condition: Option<Test>,
+    pub update: bool,
+    pub verify: bool,
+}
+
+impl Checksum {
+    pub fn new(
+        checksum: &json::Checksum,
+        scope: Scope,
+        calculations: &[Calculation],
+    ) -> Result<Checksum, LoadError> {
+        if checksum.kind != "generic" {
+            return Err(LoadError::unsupported(
+                format!("type {}", checksum.kind),
+                scope.at,
+            ));
+        }
+        let (header, field) = &checksum.target;
+        let target = scope.layout.field(header, field, scope.at)?;
+        if !target.is_narrow() {
+            let what = format!("a target of {} bits", target.width);
+            return Err(LoadError::unsupported(what, scope.at));
+        }
+        let name = &checksum.calculation;
+        let found = calculations
+            .iter()
+            .position(|calculation| calculation.name == *name);
+        let condition = match &checksum.if_cond {
+            Some(json) => Some(scope.test(&Term::parse(json, scope.at)?)?),
+            None => None,
+        };
+        Ok(Checksum {
+            header: scope.layout.find(header, scope.at)?,
+            target,
+            calculation: found.ok_or_else(|| {
+                LoadError::malformed(format!("there is no calculation {name}"), scope.at)
+            })?,
+            condition,
+            update: checksum.update,
+            verify: checksum.verify,
+        })
+    }
+
+    /// Whether the field agrees; it does if its header is invalid or its condition does not hold.
+    pub fn verify(
+        &self,
+        env: Env,
+        calculations: &[Calculation],
+        payload: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> bool {
+        if !env.phv.is_valid(self.header) || !self.applies(env) {
+            return true;
+        }
+        let result = calculations[self.calculation].compute(env.phv, env.layout, payload, scratch);
+        self.target.load(&env.phv.bytes) == u128::from(result)
+    }
+
+    /// What to write to the field, if its condition holds.
+    pub fn compute(
+        &self,
+        env: Env,
+        calculations: &[Calculation],
+        payload: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Option<(Slot, u64)> {
+        let calculation = &calculations[self.calculation];
+        let compute = || calculation.compute(env.phv, env.layout, payload, scratch);
+        self.applies(env)
+            .then(compute)
+            .map(|result| (self.target, result))
+    }
+
+    fn applies(&self, env: Env) -> bool {
+        self.condition
+            .as_ref()
+            .is_none_or(|condition| condition.eval(env))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_follow_each_other_bit_by_bit() {
+        let mut from = vec![0x45, 0xab, 0xcd, 0xef, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc];
+        from.extend([0; SLACK]);
+        let (mut out, mut bits) = (Vec::new(), 0);
+        push_bits(&mut out, &mut bits, Slot::new(0, 4, false), &from);
+        push_bits(&mut out, &mut bits, Slot::new(8, 72, false), &from);
+        push_bits(&mut out, &mut bits, Slot::new(4, 3, false), &from);
+        assert_eq!(bits, 79);
+        assert_eq!(
+            out,
+            [0x4a, 0xbc, 0xde, 0xf1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xc4]
+        );
+        push_bytes(&mut out, &mut bits, &[0xff, 0x00]);
+        assert_eq!(out[9..], [0xc5, 0xfe, 0x00]);
+    }
+}

@@ -1,0 +1,62 @@
+//! The deparser: checksums to update, then the valid headers in order.
+
+use super::DropCause;
+use super::action::{Instruction, Machine};
+use super::checksum::Checksum;
+use super::error::LoadError;
+use super::json;
+use super::primitive::Names;
+
+#[derive(Debug)]
+pub(super) struct Deparser {
+    order: Vec<usize>,
+    code: Vec<Instruction>,
+}
+
+impl Deparser {
+    pub fn new(deparser: &json::Deparser, names: &Names) -> Result<Deparser, LoadError> {
+        let at = format!("deparser {}", deparser.name);
+        let order = deparser
+            .order
+            .iter()
+            .map(|header| names.layout.find(header, &at));
+        let order = order.collect::<Result<_, _>>()?;
+        Ok(Deparser {
+            order,
+            code: names.code(&deparser.primitives, &[], &at)?,
+        })
+    }
+
+    /// Writes the packet to `out`, which is empty.
+    pub fn run(
+        &self,
+        machine: &mut Machine,
+        checksums: &[Checksum],
+        out: &mut Vec<u8>,
+    ) -> Result<(), DropCause> {
+        let mut scratch = std::mem::take(&mut machine.state.scratch);
+        let shortest = machine
+            .verdict
+            .truncate
+            .map_or(usize::MAX, |bytes| bytes as usize);
+        // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
+        let covered = &machine.payload[..machine.payload.len().min(shortest)];
+        for checksum in checksums.iter().filter(|checksum| checksum.update) {
+            let env = machine.env(&[]);
+            let result = checksum.compute(env, machine.calculations, covered, &mut scratch);
+            if let Some((target, value)) = result {
+                target.store(&mut machine.phv.bytes, u128::from(value));
+            }
+        }
+        machine.state.scratch = scratch;
+        machine.execute(&self.code, &[])?;
+        for header in &self.order {
+            if machine.phv.is_valid(*header) {
+                machine.phv.emit(machine.layout, *header, out);
+            }
+        }
+        out.extend_from_slice(machine.payload);
+        out.truncate(shortest);
+        Ok(())
+    }
+}

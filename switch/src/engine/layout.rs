@@ -1,0 +1,436 @@
+//! Where the headers and metadata of a program stand in the packet header vector.
+//!
+//! The vector is one byte buffer: a validity byte per header instance, the fill of each header
+//! stack, the length of each variable-length field, then all metadata and all headers as they are
+//! on the wire. Copying a packet's state is one copy, resetting it another.
+
+use std::collections::HashMap;
+
+use super::bits::{SLACK, Slot};
+use super::error::LoadError;
+use super::json;
+
+/// The fields of a header type, positions relative to the start of an instance.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub name: String,
+    pub fields: Vec<FieldShape>,
+    /// Bytes on the wire, the variable-length field empty.
+    pub fixed_bytes: usize,
+    pub varbit: Option<Varbit>,
+    /// Bytes in the vector, the variable-length field at its longest.
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct FieldShape {
+    pub name: String,
+    /// For the variable-length field: all the room it has.
+    pub slot: Slot,
+}
+
+/// The variable-length field of a header type. In the vector it has room for its longest value,
+/// which starts at its first byte; the fields behind it follow that room.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Varbit {
+    pub field: usize,
+    /// Bytes before it.
+    pub start: usize,
+    pub max_bytes: usize,
+}
+
+/// A header or metadata instance.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub name: String,
+    pub shape: usize,
+    pub metadata: bool,
+    /// Its first byte in the vector.
+    pub base: usize,
+    /// Where the length of its variable-length field stands in the vector: bytes, 16 bits.
+    pub varbit_length: usize,
+    /// The other members of its header union: at most one of them is valid.
+    pub siblings: Vec<usize>,
+}
+
+/// A header stack or a stack of header unions. Each element is the list of its headers: one, or
+/// the members of the union.
+#[derive(Debug)]
+pub(super) struct Stack {
+    pub name: String,
+    pub elements: Vec<Vec<usize>>,
+    /// Where the index of the next free element stands in the vector: 16 bits.
+    pub next: usize,
+    /// Member names of the union; empty for a header stack.
+    pub members: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub shapes: Vec<Shape>,
+    pub instances: Vec<Instance>,
+    pub stacks: Vec<Stack>,
+    /// Members of each header union, by the union's name.
+    pub unions: HashMap<String, Vec<usize>>,
+    /// The vector of a packet before its parser runs.
+    pub initial: Vec<u8>,
+    /// The bytes that hold metadata.
+    pub metadata: std::ops::Range<usize>,
+    by_name: HashMap<String, usize>,
+    stack_by_name: HashMap<String, usize>,
+}
+
+impl Layout {
+    pub fn new(program: &json::Program) -> Result<Layout, LoadError> {
+        let shapes = shapes(program)?;
+        let shape_by_name: HashMap<_, _> = shapes
+            .iter()
+            .enumerate()
+            .map(|(i, shape)| (shape.name.clone(), i))
+            .collect();
+
+        let mut instances = Vec::new();
+        let mut by_id = HashMap::new();
+        for header in &program.headers {
+            let at = format!("header {}", header.name);
+            let shape = *shape_by_name.get(&header.header_type).ok_or_else(|| {
+                LoadError::malformed(format!("there is no type {}", header.header_type), &at)
+            })?;
+            if by_id.insert(header.id, instances.len()).is_some() {
+                return Err(LoadError::malformed(
+                    format!("id {} is taken", header.id),
+                    at,
+                ));
+            }
+            instances.push(Instance {
+                name: header.name.clone(),
+                shape,
+                metadata: header.metadata,
+                base: 0,
+                varbit_length: 0,
+                siblings: Vec::new(),
+            });
+        }
+        let (unions, union_by_id) = unions(program, &mut instances, &by_id)?;
+        let mut stacks = stacks(program, &by_id, &union_by_id)?;
+        check_alike(&instances, &shapes, &stacks)?;
+
+        let mut end = instances.len();
+        let mut place = |bytes: usize| {
+            end += bytes;
+            end - bytes
+        };
+        for stack in &mut stacks {
+            stack.next = place(2);
+        }
+        for instance in instances
+            .iter_mut()
+            .filter(|i| shapes[i.shape].varbit.is_some())
+        {
+            instance.varbit_length = place(2);
+        }
+        let start = place(0);
+        for instance in instances.iter_mut().filter(|i| i.metadata) {
+            instance.base = place(shapes[instance.shape].bytes);
+        }
+        let metadata = start..place(0);
+        for instance in instances.iter_mut().filter(|i| !i.metadata) {
+            instance.base = place(shapes[instance.shape].bytes);
+        }
+        let mut initial = vec![0; place(0) + SLACK];
+        for (valid, instance) in initial.iter_mut().zip(&instances) {
+            *valid = u8::from(instance.metadata);
+        }
+
+        let by_name = instances
+            .iter()
+            .enumerate()
+            .map(|(i, x)| (x.name.clone(), i))
+            .collect();
+        let stack_by_name = stacks
+            .iter()
+            .enumerate()
+            .map(|(i, x)| (x.name.clone(), i))
+            .collect();
+        Ok(Layout {
+            shapes,
+            instances,
+            stacks,
+            unions,
+            initial,
+            metadata,
+            by_name,
+            stack_by_name,
+        })
+    }
+
+    pub fn shape(&self, instance: usize) -> &Shape {
+        &self.shapes[self.instances[instance].shape]
+    }
+
+    pub fn find(&self, name: &str, at: &str) -> Result<usize, LoadError> {
+        let found = self.by_name.get(name).copied();
+        found.ok_or_else(|| LoadError::malformed(format!("there is no header {name}"), at))
+    }
+
+    pub fn find_stack(&self, name: &str, at: &str) -> Result<usize, LoadError> {
+        let found = self.stack_by_name.get(name).copied();
+        found.ok_or_else(|| LoadError::malformed(format!("there is no header stack {name}"), at))
+    }
+
+    pub fn find_union(&self, name: &str, at: &str) -> Result<&[usize], LoadError> {
+        let found = self.unions.get(name).map(Vec::as_slice);
+        found.ok_or_else(|| LoadError::malformed(format!("there is no header union {name}"), at))
+    }
+
+    /// The slot of a field, `$valid$` included.
+    pub fn field(&self, header: &str, field: &str, at: &str) -> Result<Slot, LoadError> {
+        let instance = self.find(header, at)?;
+        if field == "$valid$" {
+            return Ok(self.validity(instance));
+        }
+        let shape = self.shape(instance);
+        let index = shape.find(field, at)?;
+        Ok(shape.fields[index].slot.at(self.instances[instance].base))
+    }
+
+    /// The slot of a field, if the program has it.
+    pub fn field_if_any(&self, header: &str, field: &str) -> Option<Slot> {
+        self.field(header, field, "").ok()
+    }
+
+    /// The one-bit field that tells whether an instance is valid.
+    pub fn validity(&self, instance: usize) -> Slot {
+        Slot::new(instance * 8 + 7, 1, false)
+    }
+
+    /// A field of an instance, by its position in the type.
+    pub fn slot(&self, instance: usize, field: usize) -> Slot {
+        self.shape(instance).fields[field]
+            .slot
+            .at(self.instances[instance].base)
+    }
+}
+
+impl Shape {
+    pub fn find(&self, field: &str, at: &str) -> Result<usize, LoadError> {
+        self.fields
+            .iter()
+            .position(|f| f.name == field)
+            .ok_or_else(|| {
+                LoadError::malformed(format!("type {} has no field {field}", self.name), at)
+            })
+    }
+}
+
+fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
+    let metadata_types: Vec<_> = program
+        .headers
+        .iter()
+        .filter(|h| h.metadata)
+        .map(|h| &h.header_type)
+        .collect();
+    let mut ids = Vec::new();
+    let mut shapes: Vec<Shape> = Vec::new();
+    for header_type in &program.header_types {
+        let at = format!("header type {}", header_type.name);
+        if header_type.length_exp.is_some() {
+            return Err(LoadError::unsupported("length_exp", at));
+        }
+        if ids.contains(&header_type.id) || shapes.iter().any(|s| s.name == header_type.name) {
+            return Err(LoadError::malformed("its name or id is taken", at));
+        }
+        ids.push(header_type.id);
+        let fixed_bits: u64 = header_type
+            .fields
+            .iter()
+            .filter_map(|f| f.width)
+            .map(u64::from)
+            .sum();
+        if fixed_bits > MAX_BITS {
+            let (what, limit) = ("width in bits", MAX_BITS);
+            return Err(LoadError::Limit {
+                what,
+                at,
+                found: fixed_bits,
+                limit,
+            });
+        }
+        if !fixed_bits.is_multiple_of(8) && !metadata_types.contains(&&header_type.name) {
+            return Err(LoadError::unsupported(
+                format!("a header of {fixed_bits} bits"),
+                at,
+            ));
+        }
+        let fixed_bytes = fixed_bits.div_ceil(8) as usize;
+        let mut varbit = None;
+        let mut bit = 0;
+        let mut fields = Vec::new();
+        for (index, field) in header_type.fields.iter().enumerate() {
+            let width = match field.width {
+                Some(width) => width,
+                None => {
+                    let max = header_type.max_length.map_or(0, |max| max as usize);
+                    if max as u64 * 8 > MAX_BITS {
+                        let (found, limit) = (max as u64 * 8, MAX_BITS);
+                        return Err(LoadError::Limit {
+                            what: "width in bits",
+                            at,
+                            found,
+                            limit,
+                        });
+                    }
+                    let room = max.checked_sub(fixed_bytes).ok_or_else(|| {
+                        LoadError::malformed(format!("max_length {max} is too short"), &at)
+                    })?;
+                    if varbit.is_some() || bit % 8 != 0 {
+                        let what = "a second variable-length field, or one within a byte,";
+                        return Err(LoadError::unsupported(what, at));
+                    }
+                    varbit = Some(Varbit {
+                        field: index,
+                        start: bit / 8,
+                        max_bytes: room,
+                    });
+                    (room * 8) as u32
+                }
+            };
+            let slot = Slot::new(bit, width, field.signed);
+            fields.push(FieldShape {
+                name: field.name.clone(),
+                slot,
+            });
+            bit += width as usize;
+        }
+        let (name, bytes) = (header_type.name.clone(), bit.div_ceil(8));
+        shapes.push(Shape {
+            name,
+            fields,
+            fixed_bytes,
+            varbit,
+            bytes,
+        });
+    }
+    Ok(shapes)
+}
+
+/// No frame is longer, so no header need be.
+const MAX_BITS: u64 = 65_535 * 8;
+
+type Unions = (
+    HashMap<String, Vec<usize>>,
+    HashMap<u32, (Vec<usize>, Vec<String>)>,
+);
+
+fn unions(
+    program: &json::Program,
+    instances: &mut [Instance],
+    by_id: &HashMap<u32, usize>,
+) -> Result<Unions, LoadError> {
+    let (mut unions, mut union_by_id) = (HashMap::new(), HashMap::new());
+    for union in &program.header_unions {
+        let at = format!("header union {}", union.name);
+        let members = resolve(&union.header_ids, by_id, &at)?;
+        for member in &members {
+            instances[*member].siblings = members
+                .iter()
+                .copied()
+                .filter(|other| other != member)
+                .collect();
+        }
+        let union_type = program
+            .header_union_types
+            .iter()
+            .find(|t| t.name == union.union_type);
+        let union_type = union_type.ok_or_else(|| {
+            LoadError::malformed(format!("there is no union type {}", union.union_type), &at)
+        })?;
+        let names: Vec<_> = union_type
+            .headers
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        if names.len() != members.len() {
+            return Err(LoadError::malformed(
+                "it has not as many headers as its type",
+                at,
+            ));
+        }
+        unions.insert(union.name.clone(), members.clone());
+        union_by_id.insert(union.id, (members, names));
+    }
+    Ok((unions, union_by_id))
+}
+
+fn stacks(
+    program: &json::Program,
+    by_id: &HashMap<u32, usize>,
+    union_by_id: &HashMap<u32, (Vec<usize>, Vec<String>)>,
+) -> Result<Vec<Stack>, LoadError> {
+    let mut stacks = Vec::new();
+    for stack in &program.header_stacks {
+        let at = format!("header stack {} of {}", stack.name, stack.header_type);
+        let headers = resolve(&stack.header_ids, by_id, &at)?;
+        let elements = headers.into_iter().map(|header| vec![header]).collect();
+        stacks.push(Stack {
+            name: stack.name.clone(),
+            elements,
+            next: 0,
+            members: Vec::new(),
+        });
+    }
+    for stack in &program.header_union_stacks {
+        let at = format!("header union stack {} of {}", stack.name, stack.union_type);
+        let (mut elements, mut members) = (Vec::new(), Vec::new());
+        for id in &stack.header_union_ids {
+            let (headers, names) = union_by_id
+                .get(id)
+                .ok_or_else(|| LoadError::malformed(format!("there is no union {id}"), &at))?;
+            elements.push(headers.clone());
+            members.clone_from(names);
+        }
+        stacks.push(Stack {
+            name: stack.name.clone(),
+            elements,
+            next: 0,
+            members,
+        });
+    }
+    Ok(stacks)
+}
+
+/// Elements of a stack are moved and indexed as if they were one type, so they must be.
+fn check_alike(
+    instances: &[Instance],
+    shapes: &[Shape],
+    stacks: &[Stack],
+) -> Result<(), LoadError> {
+    for stack in stacks {
+        let types = |element: &Vec<usize>| -> Vec<_> {
+            element
+                .iter()
+                .map(|header| &shapes[instances[*header].shape].name)
+                .collect()
+        };
+        let alike = stack
+            .elements
+            .windows(2)
+            .all(|pair| types(&pair[0]) == types(&pair[1]));
+        if !alike || stack.elements.is_empty() || stack.elements.len() > usize::from(u16::MAX) {
+            let at = format!("header stack {}", stack.name);
+            return Err(LoadError::malformed(
+                "its elements are none, too many or differ",
+                at,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn resolve(ids: &[u32], by_id: &HashMap<u32, usize>, at: &str) -> Result<Vec<usize>, LoadError> {
+    let find = |id| {
+        let found = by_id.get(id).copied();
+        found.ok_or_else(|| LoadError::malformed(format!("there is no header {id}"), at))
+    };
+    ids.iter().map(find).collect()
+}

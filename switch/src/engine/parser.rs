@@ -1,0 +1,623 @@
+//! The parser: states, what they do to the packet, and where they go.
+
+use std::collections::HashMap;
+
+use super::DropCause;
+use super::action::{Instruction, Machine};
+use super::bits::{SLACK, Slot, big_mask, low_bits};
+use super::compile::Place;
+use super::error::LoadError;
+use super::expression::{FieldRef, Num, Test};
+use super::json::{self, Term};
+use super::key::{push_words, word_count, words_of};
+use super::primitive::Names;
+
+#[derive(Debug)]
+pub(super) struct Parser {
+    states: Vec<State>,
+    start: Option<usize>,
+    errors: Errors,
+}
+
+#[derive(Debug)]
+struct State {
+    ops: Vec<Op>,
+    key: Vec<KeyPart>,
+    transitions: Vec<Transition>,
+    default: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Op {
+    Extract(usize),
+    ExtractVarbit {
+        header: usize,
+        bits: Num,
+    },
+    /// To the next element of a stack.
+    ExtractNext {
+        stack: usize,
+        member: usize,
+        bits: Option<Num>,
+    },
+    Lookahead {
+        to: Slot,
+        offset: u32,
+        width: u32,
+    },
+    Verify {
+        test: Test,
+        error: Num,
+    },
+    Advance(Num),
+    Primitive(Vec<Instruction>),
+}
+
+#[derive(Debug)]
+enum KeyPart {
+    Field(Slot),
+    Late(FieldRef),
+    Lookahead { offset: u32, width: u32 },
+}
+
+/// Taken if the key equals `value` where `mask` has ones.
+#[derive(Debug)]
+struct Transition {
+    value: Vec<u64>,
+    mask: Vec<u64>,
+    next: Option<usize>,
+}
+
+/// The numbers that the program gives to the errors of the core library.
+#[derive(Debug, Clone, Copy)]
+struct Errors {
+    no_error: u32,
+    packet_too_short: u32,
+    stack_out_of_bounds: u32,
+    header_too_short: u32,
+    parser_invalid_argument: u32,
+}
+
+/// How far a parser came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// Bytes extracted or skipped.
+    pub bytes: usize,
+    /// The program's number for the error that ended it, or for `NoError`.
+    pub error: u32,
+}
+
+/// Why a parser stops before its end: an error of the program's, or of the switch's.
+enum Stop {
+    Error(u32),
+    Drop(DropCause),
+}
+
+impl From<DropCause> for Stop {
+    fn from(cause: DropCause) -> Stop {
+        Stop::Drop(cause)
+    }
+}
+
+impl Parser {
+    pub fn new(
+        parser: &json::Parser,
+        errors: &[(String, u32)],
+        names: &Names,
+    ) -> Result<Parser, LoadError> {
+        let at = format!("parser {}", parser.name);
+        let by_name = parser
+            .parse_states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (s.name.as_str(), i))
+            .collect();
+        let mut states = Vec::new();
+        for state in &parser.parse_states {
+            let at = format!("{at}, state {}", state.name);
+            states.push(State::new(state, &by_name, names, &at)?);
+        }
+        let start = find(&parser.init_state, &by_name, &at)?;
+        Ok(Parser {
+            states,
+            start,
+            errors: Errors::new(errors),
+        })
+    }
+
+    /// Parses a frame into the machine's header vector.
+    ///
+    /// # Errors
+    /// The packet visited more than `max_states` states, or an action of the parser ended it.
+    /// Errors of the program's own (`PacketTooShort`, `verify`) are part of the result.
+    pub fn run(
+        &self,
+        machine: &mut Machine,
+        frame: &[u8],
+        max_states: u32,
+    ) -> Result<Parsed, DropCause> {
+        let mut parsed = Parsed {
+            bytes: 0,
+            error: self.errors.no_error,
+        };
+        let mut state = self.start;
+        let mut visited = 0;
+        while let Some(current) = state {
+            visited += 1;
+            if visited > max_states {
+                return Err(DropCause::ParserLimit);
+            }
+            match self.visit(&self.states[current], machine, frame, &mut parsed.bytes) {
+                Ok(next) => state = next,
+                Err(Stop::Drop(cause)) => return Err(cause),
+                Err(Stop::Error(error)) => {
+                    parsed.error = error;
+                    break;
+                }
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn visit(
+        &self,
+        state: &State,
+        machine: &mut Machine,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<usize>, Stop> {
+        for op in &state.ops {
+            self.perform(op, machine, frame, at)?;
+        }
+        if state.transitions.is_empty() {
+            return Ok(state.default);
+        }
+        let mut key = std::mem::take(&mut machine.state.key);
+        key.clear();
+        let built = self.build_key(&state.key, machine, &frame[*at..], &mut key);
+        let taken = state
+            .transitions
+            .iter()
+            .find(|transition| transition.matches(&key));
+        let next = taken.map_or(state.default, |transition| transition.next);
+        machine.state.key = key;
+        built.map(|()| next)
+    }
+
+    fn build_key(
+        &self,
+        parts: &[KeyPart],
+        machine: &mut Machine,
+        ahead: &[u8],
+        key: &mut Vec<u64>,
+    ) -> Result<(), Stop> {
+        for part in parts {
+            match part {
+                KeyPart::Field(slot) => push_words(*slot, &machine.phv.bytes, key),
+                KeyPart::Late(field) => match field.resolve(machine.env(&[])) {
+                    Some(slot) => push_words(slot, &machine.phv.bytes, key),
+                    None => return Err(Stop::Error(self.errors.stack_out_of_bounds)),
+                },
+                KeyPart::Lookahead { offset, width } => {
+                    let slot = self.peek(machine, ahead, *offset, *width)?;
+                    push_words(slot, &machine.state.scratch, key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings bits ahead into the scratch buffer.
+    fn peek(
+        &self,
+        machine: &mut Machine,
+        ahead: &[u8],
+        offset: u32,
+        width: u32,
+    ) -> Result<Slot, Stop> {
+        let end = (offset as usize + width as usize).div_ceil(8);
+        if end > ahead.len() {
+            return Err(Stop::Error(self.errors.packet_too_short));
+        }
+        let start = offset as usize / 8;
+        let scratch = &mut machine.state.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(&ahead[start..end]);
+        scratch.extend([0; SLACK]);
+        Ok(Slot::new(offset as usize % 8, width, false))
+    }
+
+    fn perform(
+        &self,
+        op: &Op,
+        machine: &mut Machine,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<(), Stop> {
+        match op {
+            Op::Extract(header) => self.extract(machine, *header, None, frame, at),
+            Op::ExtractVarbit { header, bits } => {
+                self.extract(machine, *header, Some(bits), frame, at)
+            }
+            Op::ExtractNext {
+                stack,
+                member,
+                bits,
+            } => {
+                let stack = &machine.layout.stacks[*stack];
+                let next = machine.phv.next(stack);
+                let Some(element) = stack.elements.get(next) else {
+                    return Err(Stop::Error(self.errors.stack_out_of_bounds));
+                };
+                self.extract(machine, element[*member], bits.as_ref(), frame, at)?;
+                machine.phv.set_next(stack, next + 1);
+                Ok(())
+            }
+            Op::Lookahead { to, offset, width } => {
+                let slot = self.peek(machine, &frame[*at..], *offset, *width)?;
+                let scratch = &machine.state.scratch;
+                if slot.width == to.width {
+                    slot.copy_to(scratch, *to, &mut machine.phv.bytes);
+                } else {
+                    to.store_big(&mut machine.phv.bytes, &slot.load_big(scratch));
+                }
+                Ok(())
+            }
+            Op::Verify { test, error } => {
+                let env = machine.env(&[]);
+                if test.eval(env) {
+                    return Ok(());
+                }
+                Err(Stop::Error(error.eval(env) as u32))
+            }
+            Op::Advance(bits) => {
+                let bytes = self.whole_bytes(bits.eval(machine.env(&[])))?;
+                if bytes > (frame.len() - *at) as u128 {
+                    return Err(Stop::Error(self.errors.packet_too_short));
+                }
+                *at += bytes as usize;
+                Ok(())
+            }
+            Op::Primitive(code) => Ok(machine.execute(code, &[])?),
+        }
+    }
+
+    fn extract(
+        &self,
+        machine: &mut Machine,
+        header: usize,
+        bits: Option<&Num>,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<(), Stop> {
+        let shape = machine.layout.shape(header);
+        let varbit = match bits {
+            Some(bits) => self.whole_bytes(bits.eval(machine.env(&[])))?,
+            None => 0,
+        };
+        let left = frame.len() - *at;
+        if varbit.saturating_add(shape.fixed_bytes as u128) > left as u128 {
+            return Err(Stop::Error(self.errors.packet_too_short));
+        }
+        let varbit = varbit as usize;
+        if varbit > shape.varbit.map_or(0, |field| field.max_bytes) {
+            return Err(Stop::Error(self.errors.header_too_short));
+        }
+        let end = *at + shape.fixed_bytes + varbit;
+        machine
+            .phv
+            .extract(machine.layout, header, &frame[*at..end], varbit);
+        *at = end;
+        Ok(())
+    }
+
+    /// BMv2 moves by whole bytes only, and so do we.
+    fn whole_bytes(&self, bits: i128) -> Result<u128, Stop> {
+        match u128::try_from(bits) {
+            Ok(bits) if bits % 8 == 0 => Ok(bits / 8),
+            _ => Err(Stop::Error(self.errors.parser_invalid_argument)),
+        }
+    }
+}
+
+impl Transition {
+    fn matches(&self, key: &[u64]) -> bool {
+        let words = self.value.iter().zip(&self.mask).zip(key);
+        self.value.len() <= key.len() && words.into_iter().all(|((v, m), k)| k & m == *v)
+    }
+}
+
+impl Errors {
+    /// An error that the program does not number gets a number that it does not use.
+    fn new(errors: &[(String, u32)]) -> Errors {
+        let mut free = errors.iter().map(|(_, number)| *number).max().unwrap_or(0);
+        let mut find = |name: &str| match errors.iter().find(|(known, _)| known == name) {
+            Some((_, number)) => *number,
+            None => {
+                free = free.saturating_add(1);
+                free
+            }
+        };
+        Errors {
+            no_error: find("NoError"),
+            packet_too_short: find("PacketTooShort"),
+            stack_out_of_bounds: find("StackOutOfBounds"),
+            header_too_short: find("HeaderTooShort"),
+            parser_invalid_argument: find("ParserInvalidArgument"),
+        }
+    }
+}
+
+impl State {
+    fn new(
+        state: &json::ParseState,
+        by_name: &HashMap<&str, usize>,
+        names: &Names,
+        at: &str,
+    ) -> Result<State, LoadError> {
+        let ops = state.parser_ops.iter().map(|op| Op::new(op, names, at));
+        let ops = ops.collect::<Result<_, _>>()?;
+        let mut key = Vec::new();
+        let mut widths = Vec::new();
+        for part in &state.transition_key {
+            let part = KeyPart::new(part, names, at)?;
+            widths.push(part.width());
+            key.push(part);
+        }
+        let (mut transitions, mut default) = (Vec::new(), None);
+        for transition in &state.transitions {
+            let next = find(&transition.next_state, by_name, at)?;
+            match transition.kind.as_str() {
+                // The first that matches is taken, and this one always does.
+                "default" => {
+                    default = next;
+                    break;
+                }
+                "hexstr" => transitions.push(Transition::new(transition, &widths, next, at)?),
+                "parse_vset" => return Err(LoadError::unsupported("a parser value set", at)),
+                other => {
+                    return Err(LoadError::unsupported(
+                        format!("a transition by {other}"),
+                        at,
+                    ));
+                }
+            }
+        }
+        Ok(State {
+            ops,
+            key,
+            transitions,
+            default,
+        })
+    }
+}
+
+/// The position of a state; `None` ends the parser.
+fn find(
+    name: &Option<String>,
+    by_name: &HashMap<&str, usize>,
+    at: &str,
+) -> Result<Option<usize>, LoadError> {
+    let Some(name) = name else { return Ok(None) };
+    let found = by_name.get(name.as_str()).copied();
+    found
+        .map(Some)
+        .ok_or_else(|| LoadError::malformed(format!("there is no state {name}"), at))
+}
+
+impl Op {
+    fn new(op: &json::ParserOp, names: &Names, at: &str) -> Result<Op, LoadError> {
+        let at = &format!("{at}, {}", op.op);
+        let scope = names.scope(&[], at);
+        let term = |index: usize| match op.parameters.get(index) {
+            Some(json) => Term::parse(json, at),
+            None => Err(LoadError::malformed(
+                format!("parameter {index} is missing"),
+                at,
+            )),
+        };
+        let count = |expected: usize| match op.parameters.len() == expected {
+            true => Ok(()),
+            false => Err(LoadError::malformed(
+                format!("it takes {expected} parameters"),
+                at,
+            )),
+        };
+        Ok(match op.op.as_str() {
+            "extract" => {
+                count(1)?;
+                match Target::new(&op.parameters[0], names, at)? {
+                    Target::Header(header) => Op::Extract(header),
+                    Target::Next { stack, member } => Op::ExtractNext {
+                        stack,
+                        member,
+                        bits: None,
+                    },
+                }
+            }
+            "extract_VL" => {
+                count(2)?;
+                let bits = scope.number(&term(1)?)?;
+                match Target::new(&op.parameters[0], names, at)? {
+                    Target::Header(header) => Op::ExtractVarbit { header, bits },
+                    Target::Next { stack, member } => Op::ExtractNext {
+                        stack,
+                        member,
+                        bits: Some(bits),
+                    },
+                }
+            }
+            "set" => {
+                count(2)?;
+                match (scope.field(&term(0)?)?, term(1)?) {
+                    (Place::Fixed(to), Term::Lookahead(offset, width)) => {
+                        Op::Lookahead { to, offset, width }
+                    }
+                    (_, Term::Lookahead(..)) => {
+                        return Err(LoadError::unsupported("a lookahead into a stack", at));
+                    }
+                    _ => {
+                        let set = json::Primitive::new("set", op.parameters.clone());
+                        Op::Primitive(names.code(&[set], &[], at)?)
+                    }
+                }
+            }
+            "verify" => {
+                count(2)?;
+                let (test, error) = (scope.test(&term(0)?)?, scope.number(&term(1)?)?);
+                Op::Verify { test, error }
+            }
+            "advance" => {
+                count(1)?;
+                Op::Advance(scope.number(&term(0)?)?)
+            }
+            "primitive" => {
+                count(1)?;
+                let primitive = serde_json::from_value(op.parameters[0].clone());
+                let primitive: json::Primitive =
+                    primitive.map_err(|error| LoadError::malformed(error, at))?;
+                Op::Primitive(names.code(&[primitive], &[], at)?)
+            }
+            other => {
+                return Err(LoadError::unsupported(
+                    format!("parser operation {other}"),
+                    at,
+                ));
+            }
+        })
+    }
+}
+
+/// What an extraction fills.
+enum Target {
+    Header(usize),
+    Next { stack: usize, member: usize },
+}
+
+impl Target {
+    fn new(json: &serde_json::Value, names: &Names, at: &str) -> Result<Target, LoadError> {
+        let layout = names.layout;
+        if json.get("type").and_then(|kind| kind.as_str()) == Some("union_stack") {
+            let parts = json.get("value").and_then(|value| value.as_array());
+            let parts: Vec<_> = parts
+                .into_iter()
+                .flatten()
+                .filter_map(|v| v.as_str())
+                .collect();
+            let [stack, member] = parts[..] else {
+                return Err(LoadError::malformed("a union stack is [stack, member]", at));
+            };
+            let stack = layout.find_stack(stack, at)?;
+            let found = layout.stacks[stack]
+                .members
+                .iter()
+                .position(|name| name == member);
+            let member = found.ok_or_else(|| {
+                LoadError::malformed(format!("the union has no member {member}"), at)
+            })?;
+            return Ok(Target::Next { stack, member });
+        }
+        match Term::parse(json, at)? {
+            Term::Header(name) => Ok(Target::Header(layout.find(&name, at)?)),
+            Term::HeaderStack(name) => Ok(Target::Next {
+                stack: layout.find_stack(&name, at)?,
+                member: 0,
+            }),
+            other => Err(LoadError::unsupported(
+                format!("extraction to {other:?}"),
+                at,
+            )),
+        }
+    }
+}
+
+impl KeyPart {
+    fn new(json: &serde_json::Value, names: &Names, at: &str) -> Result<KeyPart, LoadError> {
+        match Term::parse(json, at)? {
+            Term::Lookahead(offset, width) => Ok(KeyPart::Lookahead { offset, width }),
+            term => Ok(match names.scope(&[], at).field(&term)? {
+                Place::Fixed(slot) => KeyPart::Field(slot),
+                Place::Late(field) => KeyPart::Late(field),
+            }),
+        }
+    }
+
+    fn width(&self) -> u32 {
+        match self {
+            KeyPart::Field(slot) => slot.width,
+            KeyPart::Late(field) => field.slot.width,
+            KeyPart::Lookahead { width, .. } => *width,
+        }
+    }
+}
+
+impl Transition {
+    fn new(
+        transition: &json::Transition,
+        widths: &[u32],
+        next: Option<usize>,
+        at: &str,
+    ) -> Result<Transition, LoadError> {
+        let value = transition.value.as_deref();
+        let value =
+            value.ok_or_else(|| LoadError::malformed("a transition without a value", at))?;
+        let mask = match &transition.mask {
+            Some(mask) => split(mask, widths, at)?,
+            None => widths.iter().flat_map(|width| all_ones(*width)).collect(),
+        };
+        let mut value = split(value, widths, at)?;
+        value
+            .iter_mut()
+            .zip(&mask)
+            .for_each(|(value, mask)| *value &= mask);
+        Ok(Transition { value, mask, next })
+    }
+}
+
+fn all_ones(width: u32) -> Vec<u64> {
+    words_of(&big_mask(width), width)
+}
+
+/// Takes a concatenation of fields, each padded to whole bytes, apart into words.
+fn split(digits: &str, widths: &[u32], at: &str) -> Result<Vec<u64>, LoadError> {
+    let total: u32 = widths.iter().map(|width| width.div_ceil(8) * 8).sum();
+    let value = json::hex(digits, at)?;
+    if value.bits() > u64::from(total) {
+        return Err(LoadError::malformed(
+            format!("{digits} does not fit {total} bits"),
+            at,
+        ));
+    }
+    let mut rest = low_bits(&value, total);
+    let mut words = Vec::new();
+    for width in widths.iter().rev() {
+        let part = words_of(&(&rest & big_mask(*width)), *width);
+        debug_assert_eq!(part.len(), word_count(*width));
+        words.splice(0..0, part);
+        rest >>= width.div_ceil(8) * 8;
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_split_at_padded_fields() {
+        // The example of the format's description: 12 bits and 2 bits.
+        assert_eq!(split("0x0aba03", &[12, 2], "t").unwrap(), [0xaba, 3]);
+        assert_eq!(split("0x01", &[100], "t").unwrap(), [0, 1]);
+        assert!(split("0x100000000", &[12, 2], "t").is_err());
+    }
+
+    #[test]
+    fn errors_without_a_number_get_a_free_one() {
+        let errors = Errors::new(&[("NoError".into(), 0), ("PacketTooShort".into(), 9)]);
+        assert_eq!((errors.no_error, errors.packet_too_short), (0, 9));
+        assert_eq!(
+            (errors.stack_out_of_bounds, errors.header_too_short),
+            (10, 11)
+        );
+    }
+}

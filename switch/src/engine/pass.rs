@@ -1,0 +1,515 @@
+//! A packet's way through the switch: ingress, what it asks for at the end of ingress, egress.
+//!
+//! The order of decisions is simple_switch's: clone; then resubmit, or else multicast, or else
+//! drop, or else one copy to `egress_spec`; after egress clone, then drop, or else recirculate, or
+//! else send.
+
+use std::sync::Arc;
+
+use super::action::{Machine, Verdict};
+use super::parser::Parsed;
+use super::phv::Phv;
+use super::pre::Replica;
+use super::standard::{DROP_PORT, InstanceType};
+use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, QueueInfo};
+
+/// What a packet starts ingress with.
+struct Start<'a> {
+    frame: &'a [u8],
+    /// `None` where simple_switch leaves the metadata empty: after resubmit and recirculate.
+    port: Option<u16>,
+    kind: InstanceType,
+    /// A header vector whose fields of the given list are kept.
+    kept: Option<(Phv, usize)>,
+    passes: u32,
+}
+
+/// How one pass through ingress ends.
+enum End {
+    Done(IngressOutcome),
+    Resubmit { phv: Phv, fields: usize },
+}
+
+impl Engine {
+    /// A frame enters at `port`, `now_us` microseconds after the switch started. Copies ordered
+    /// are appended to `copies`.
+    pub fn ingress(
+        &mut self,
+        port: u16,
+        frame: &[u8],
+        now_us: u64,
+        copies: &mut Vec<Copy>,
+    ) -> IngressOutcome {
+        let kind = InstanceType::Normal;
+        let start = Start {
+            frame,
+            port: Some(port),
+            kind,
+            kept: None,
+            passes: 0,
+        };
+        self.enter(start, now_us, copies)
+    }
+
+    fn enter(&mut self, mut start: Start, now_us: u64, copies: &mut Vec<Copy>) -> IngressOutcome {
+        loop {
+            if start.passes > self.limits.passes {
+                if let Some((phv, _)) = start.kept {
+                    self.release(phv);
+                }
+                return IngressOutcome::Dropped(DropCause::PassLimit);
+            }
+            let (frame, passes) = (start.frame, start.passes);
+            match self.ingress_pass(start, now_us, copies) {
+                End::Done(outcome) => return outcome,
+                End::Resubmit { phv, fields } => {
+                    let (kind, kept) = (InstanceType::Resubmitted, Some((phv, fields)));
+                    start = Start {
+                        frame,
+                        port: None,
+                        kind,
+                        kept,
+                        passes: passes + 1,
+                    };
+                }
+            }
+        }
+    }
+
+    fn ingress_pass(&mut self, start: Start, now_us: u64, copies: &mut Vec<Copy>) -> End {
+        let frame = start.frame;
+        let length = frame.len() as u32;
+        let mut phv = self.acquire();
+        let standard = &self.program.standard;
+        if let Some((kept, fields)) = &start.kept {
+            keep(&self.program.field_lists[*fields], kept, &mut phv);
+        }
+        if let Some(port) = start.port {
+            standard
+                .ingress_port
+                .store(&mut phv.bytes, u128::from(port));
+            standard.ingress_global_timestamp.set(&mut phv, now_us);
+        }
+        standard
+            .instance_type
+            .store(&mut phv.bytes, start.kind as u128);
+        standard
+            .packet_length
+            .store(&mut phv.bytes, u128::from(length));
+        if let Some((kept, _)) = start.kept {
+            self.release(kept);
+        }
+
+        let mut verdict = Verdict {
+            ingress_length: length,
+            length,
+            passes: start.passes,
+            ..Verdict::default()
+        };
+        let parsed = match self.parse_into(&mut phv, &mut verdict, frame, now_us) {
+            Ok(parsed) => parsed,
+            Err(cause) => return self.end(phv, IngressOutcome::Dropped(cause)),
+        };
+        let payload = &frame[parsed.bytes..];
+        let start_node = self.program.flow.ingress;
+        let ran = self.run(start_node, &mut phv, &mut verdict, payload, now_us);
+        if let Err(cause) = ran {
+            return self.end(phv, IngressOutcome::Dropped(cause));
+        }
+        verdict.exit = false;
+        verdict.jumps = 0;
+
+        let mut shared = Shared { frame, arc: None };
+        if let Some((session, fields)) = verdict.clone.take() {
+            self.clone_ingress(session, fields, &phv, &verdict, &mut shared, now_us, copies);
+        }
+        if let Some(fields) = verdict.resubmit {
+            return End::Resubmit { phv, fields };
+        }
+        let standard = &self.program.standard;
+        let group = standard.mcast_grp.get(&phv) as u32;
+        if group != 0 {
+            let kind = InstanceType::Replica as u128;
+            standard.instance_type.store(&mut phv.bytes, kind);
+            // In v1model, truncation in ingress has no effect on replicas.
+            verdict.truncate = None;
+            let replicas = self.pre.group(group).unwrap_or_default().to_vec();
+            let rest = Rest {
+                verdict: &verdict,
+                frame: shared.get(),
+                payload_at: parsed.bytes,
+            };
+            self.replicate(&replicas, &phv, &rest, None, copies);
+            let outcome = match replicas.is_empty() {
+                true => IngressOutcome::Dropped(DropCause::EmptyGroup),
+                false => IngressOutcome::Forwarded,
+            };
+            return self.end(phv, outcome);
+        }
+        let port = standard.egress_spec.load(&phv.bytes) as u16;
+        if port == DROP_PORT {
+            return self.end(phv, IngressOutcome::Dropped(DropCause::Program));
+        }
+        let kind = InstanceType::Normal as u128;
+        standard.instance_type.store(&mut phv.bytes, kind);
+        let priority = standard.priority.get(&phv) as u8;
+        let (rid, len, frame) = (0, verdict.length, shared.get());
+        copies.push(Copy {
+            port,
+            rid,
+            priority,
+            len,
+            phv,
+            verdict,
+            frame,
+            payload_at: parsed.bytes,
+        });
+        End::Done(IngressOutcome::Forwarded)
+    }
+
+    fn end(&mut self, phv: Phv, outcome: IngressOutcome) -> End {
+        self.release(phv);
+        End::Done(outcome)
+    }
+
+    /// Parses the frame and verifies its checksums.
+    pub(super) fn parse_into(
+        &mut self,
+        phv: &mut Phv,
+        verdict: &mut Verdict,
+        frame: &[u8],
+        now_us: u64,
+    ) -> Result<Parsed, DropCause> {
+        let max_states = self.limits.parser_states;
+        let (program, mut machine) = self.machine(phv, verdict, frame, now_us);
+        let parsed = program.parser.run(&mut machine, frame, max_states)?;
+        let mut scratch = std::mem::take(&mut machine.state.scratch);
+        let payload = &frame[parsed.bytes..];
+        let correct = program
+            .checksums
+            .iter()
+            .filter(|checksum| checksum.verify)
+            .all(|checksum| {
+                checksum.verify(
+                    machine.env(&[]),
+                    &program.calculations,
+                    payload,
+                    &mut scratch,
+                )
+            });
+        machine.state.scratch = scratch;
+        program
+            .standard
+            .parser_error
+            .set(machine.phv, u64::from(parsed.error));
+        program
+            .standard
+            .checksum_error
+            .set(machine.phv, u64::from(!correct));
+        Ok(parsed)
+    }
+
+    fn run(
+        &mut self,
+        start: Option<usize>,
+        phv: &mut Phv,
+        verdict: &mut Verdict,
+        payload: &[u8],
+        now_us: u64,
+    ) -> Result<(), DropCause> {
+        let mut tables = std::mem::take(&mut self.tables);
+        let (program, mut machine) = self.machine(phv, verdict, payload, now_us);
+        let ran = program
+            .flow
+            .run(start, &mut tables, &program.actions, &mut machine);
+        self.tables = tables;
+        ran
+    }
+
+    fn machine<'a>(
+        &'a mut self,
+        phv: &'a mut Phv,
+        verdict: &'a mut Verdict,
+        payload: &'a [u8],
+        now_us: u64,
+    ) -> (&'a super::Program, Machine<'a>) {
+        let program = &self.program;
+        let machine = Machine {
+            layout: &program.layout,
+            standard: &program.standard,
+            calculations: &program.calculations,
+            phv,
+            state: &mut self.state,
+            verdict,
+            payload,
+            now_us,
+            max_jumps: self.limits.action_jumps,
+        };
+        (program, machine)
+    }
+
+    /// Clones from ingress are the packet as it arrived, parsed anew, with the kept fields as they
+    /// are at the end of ingress.
+    #[expect(clippy::too_many_arguments, reason = "the whole state of a packet")]
+    fn clone_ingress(
+        &mut self,
+        session: u32,
+        fields: usize,
+        phv: &Phv,
+        verdict: &Verdict,
+        shared: &mut Shared,
+        now_us: u64,
+        copies: &mut Vec<Copy>,
+    ) {
+        let Some(session) = self.pre.session(session).cloned() else {
+            return;
+        };
+        let mut copy = self.acquire();
+        let length = verdict.ingress_length;
+        let standard = &self.program.standard;
+        let port = standard.ingress_port.load(&phv.bytes);
+        standard.ingress_port.store(&mut copy.bytes, port);
+        let mut fresh = Verdict {
+            ingress_length: length,
+            length,
+            passes: verdict.passes,
+            truncate: cut(session.packet_length_bytes),
+            ..Verdict::default()
+        };
+        // The parser passed the same frame a moment ago: it can fail only for what it reads from
+        // metadata.
+        let parsed = self.parse_into(&mut copy, &mut fresh, shared.frame, now_us);
+        if let Ok(parsed) = parsed {
+            copy.reset_metadata(&self.program.layout);
+            keep(&self.program.field_lists[fields], phv, &mut copy);
+            let kind = InstanceType::IngressClone as u128;
+            self.program
+                .standard
+                .instance_type
+                .store(&mut copy.bytes, kind);
+            fresh.exit = false;
+            let rest = Rest {
+                verdict: &fresh,
+                frame: shared.get(),
+                payload_at: parsed.bytes,
+            };
+            let priority = Some(session.class_of_service);
+            self.replicate(&session.replicas, &copy, &rest, priority, copies);
+        }
+        self.release(copy);
+    }
+
+    /// Orders a copy for every replica. `priority` is the program's if it is not given.
+    fn replicate(
+        &mut self,
+        replicas: &[Replica],
+        phv: &Phv,
+        rest: &Rest,
+        priority: Option<u8>,
+        copies: &mut Vec<Copy>,
+    ) {
+        let standard = &self.program.standard;
+        let priority = priority.unwrap_or_else(|| standard.priority.get(phv) as u8);
+        let (rid_field, len) = (standard.egress_rid, rest.verdict.sent_length());
+        for replica in replicas {
+            let mut copy = self.duplicate(phv);
+            rid_field.set(&mut copy, u64::from(replica.rid));
+            copies.push(Copy {
+                port: replica.port,
+                rid: replica.rid,
+                priority,
+                len,
+                phv: copy,
+                verdict: rest.verdict.clone(),
+                frame: rest.frame.clone(),
+                payload_at: rest.payload_at,
+            });
+        }
+    }
+
+    /// A copy leaves the queue of its port: egress pipeline, deparser. `out` is cleared first;
+    /// copies ordered by clones and recirculation are appended to `clones`.
+    pub fn egress(
+        &mut self,
+        copy: Copy,
+        queue: QueueInfo,
+        now_us: u64,
+        out: &mut Vec<u8>,
+        clones: &mut Vec<Copy>,
+    ) -> EgressOutcome {
+        out.clear();
+        let Copy {
+            port,
+            priority,
+            mut phv,
+            mut verdict,
+            frame,
+            payload_at,
+            ..
+        } = copy;
+        let standard = &self.program.standard;
+        standard.egress_global_timestamp.set(&mut phv, now_us);
+        standard.enq_timestamp.set(&mut phv, queue.enq_timestamp_us);
+        standard
+            .enq_qdepth
+            .set(&mut phv, u64::from(queue.enq_qdepth));
+        standard
+            .deq_timedelta
+            .set(&mut phv, u64::from(queue.deq_timedelta_us));
+        standard
+            .deq_qdepth
+            .set(&mut phv, u64::from(queue.deq_qdepth));
+        standard.qid.set(&mut phv, u64::from(priority));
+        standard.egress_port.store(&mut phv.bytes, u128::from(port));
+        // Anything but the port that drops, as simple_switch has it.
+        standard
+            .egress_spec
+            .store(&mut phv.bytes, u128::from(DROP_PORT) + 1);
+        standard
+            .packet_length
+            .store(&mut phv.bytes, u128::from(verdict.length));
+
+        let payload = &frame[payload_at..];
+        let start = self.program.flow.egress;
+        if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
+            self.release(phv);
+            return EgressOutcome::Dropped(cause);
+        }
+        if let Some((session, fields)) = verdict.clone.take() {
+            let rest = Rest {
+                verdict: &verdict,
+                frame: frame.clone(),
+                payload_at,
+            };
+            self.clone_egress(session, fields, &phv, &rest, clones);
+        }
+        if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
+            self.release(phv);
+            return EgressOutcome::Dropped(DropCause::Program);
+        }
+        let (program, mut machine) = self.machine(&mut phv, &mut verdict, payload, now_us);
+        if let Err(cause) = program.deparser.run(&mut machine, &program.checksums, out) {
+            self.release(phv);
+            return EgressOutcome::Dropped(cause);
+        }
+        if let Some(fields) = verdict.recirculate {
+            let (kind, kept) = (InstanceType::Recirculated, Some((phv, fields)));
+            let passes = verdict.passes + 1;
+            let start = Start {
+                frame: out,
+                port: None,
+                kind,
+                kept,
+                passes,
+            };
+            return EgressOutcome::Recirculated(self.enter(start, now_us, clones));
+        }
+        self.release(phv);
+        EgressOutcome::Sent
+    }
+
+    /// Clones from egress are the packet as it is, with fresh metadata but for the kept fields.
+    fn clone_egress(
+        &mut self,
+        session: u32,
+        fields: usize,
+        phv: &Phv,
+        rest: &Rest,
+        clones: &mut Vec<Copy>,
+    ) {
+        let Some(session) = self.pre.session(session).cloned() else {
+            return;
+        };
+        let passes = rest.verdict.passes + 1;
+        if passes > self.limits.passes {
+            self.clones_refused += session.replicas.len() as u64;
+            return;
+        }
+        let mut copy = self.duplicate(phv);
+        copy.reset_metadata(&self.program.layout);
+        keep(&self.program.field_lists[fields], phv, &mut copy);
+        let kind = InstanceType::EgressClone as u128;
+        self.program
+            .standard
+            .instance_type
+            .store(&mut copy.bytes, kind);
+        let fresh = Verdict {
+            ingress_length: rest.verdict.ingress_length,
+            length: rest.verdict.length,
+            passes,
+            truncate: cut(session.packet_length_bytes),
+            ..Verdict::default()
+        };
+        let rest = Rest {
+            verdict: &fresh,
+            frame: rest.frame.clone(),
+            payload_at: rest.payload_at,
+        };
+        let priority = Some(session.class_of_service);
+        self.replicate(&session.replicas, &copy, &rest, priority, clones);
+        self.release(copy);
+    }
+
+    /// A header vector in its initial state.
+    pub(super) fn acquire(&mut self) -> Phv {
+        let mut phv = self.pool.pop().unwrap_or_default();
+        phv.reset(&self.program.layout);
+        phv
+    }
+
+    fn duplicate(&mut self, phv: &Phv) -> Phv {
+        let mut copy = self.pool.pop().unwrap_or_default();
+        copy.bytes.clone_from(&phv.bytes);
+        copy
+    }
+
+    pub(super) fn release(&mut self, phv: Phv) {
+        if self.pool.len() < MAX_POOL {
+            self.pool.push(phv);
+        }
+    }
+}
+
+/// Header vectors kept for the next packets.
+const MAX_POOL: usize = 4096;
+
+/// Copies fields from one header vector to another.
+fn keep(fields: &[super::bits::Slot], from: &Phv, to: &mut Phv) {
+    for slot in fields {
+        slot.copy_to(&from.bytes, *slot, &mut to.bytes);
+    }
+}
+
+/// A session's length limit; 0 stands for none.
+fn cut(bytes: u32) -> Option<u32> {
+    (bytes != 0).then_some(bytes)
+}
+
+impl Verdict {
+    /// Bytes that the queue counts: no more than what truncation leaves.
+    fn sent_length(&self) -> u32 {
+        self.truncate
+            .map_or(self.length, |longest| self.length.min(longest))
+    }
+}
+
+/// What copies of a packet have in common beside the header vector.
+struct Rest<'a> {
+    verdict: &'a Verdict,
+    frame: Arc<[u8]>,
+    payload_at: usize,
+}
+
+/// A frame that is copied once, when the first copy of the packet needs it.
+struct Shared<'a> {
+    frame: &'a [u8],
+    arc: Option<Arc<[u8]>>,
+}
+
+impl Shared<'_> {
+    fn get(&mut self) -> Arc<[u8]> {
+        self.arc
+            .get_or_insert_with(|| Arc::from(self.frame))
+            .clone()
+    }
+}

@@ -1,0 +1,230 @@
+//! The P4Info side of a program: ids, ids' names, and what the control plane may do.
+
+use std::collections::HashMap;
+
+use ultima_p4runtime::config::v1::{
+    ActionRef, MatchField, P4Info, Preamble, action_ref, match_field,
+};
+
+use super::error::LoadError;
+use super::table::{MatchKind, Scope};
+
+/// A P4Info by the names that the program uses.
+#[derive(Debug, Default)]
+pub(super) struct Schema {
+    pub tables: HashMap<String, TableSchema>,
+    /// Actions by id.
+    pub actions: HashMap<u32, ActionSchema>,
+    pub counters: HashMap<String, ArraySchema>,
+    pub meters: HashMap<String, ArraySchema>,
+    pub registers: HashMap<String, ArraySchema>,
+    /// Names of direct counters and meters, with the ids of their tables.
+    pub direct: HashMap<String, u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct TableSchema {
+    pub id: u32,
+    pub fields: Vec<FieldSchema>,
+    pub actions: Vec<(u32, Scope)>,
+    pub size: u64,
+    pub is_const: bool,
+    pub default_is_const: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct FieldSchema {
+    pub id: u32,
+    pub name: String,
+    pub kind: MatchKind,
+}
+
+#[derive(Debug)]
+pub(super) struct ActionSchema {
+    pub name: String,
+    /// Ids and names of the parameters.
+    pub params: Vec<(u32, String)>,
+}
+
+/// A counter, meter or register array.
+#[derive(Debug)]
+pub(super) struct ArraySchema {
+    pub id: u32,
+    pub size: u64,
+}
+
+impl Schema {
+    pub fn new(p4info: &P4Info) -> Result<Schema, LoadError> {
+        refuse(p4info)?;
+        let mut schema = Schema::default();
+        for action in &p4info.actions {
+            let (id, name) = name_of("an action", &action.preamble)?;
+            let params = action.params.iter().map(|param| {
+                if param.bitwidth <= 0 {
+                    let at = format!("action {name}, parameter {}", param.name);
+                    return Err(LoadError::unsupported("a translated type", at));
+                }
+                Ok((param.id, param.name.clone()))
+            });
+            let params = params.collect::<Result<_, _>>()?;
+            schema.actions.insert(id, ActionSchema { name, params });
+        }
+        for table in &p4info.tables {
+            let (id, name) = name_of("a table", &table.preamble)?;
+            if table.implementation_id != 0 {
+                return Err(LoadError::unsupported(
+                    "an action profile",
+                    format!("table {name}"),
+                ));
+            }
+            let fields = table
+                .match_fields
+                .iter()
+                .map(|field| FieldSchema::new(&name, field));
+            let actions = table
+                .action_refs
+                .iter()
+                .map(|action| scope_of(&name, action));
+            let described = TableSchema {
+                id,
+                fields: fields.collect::<Result<_, _>>()?,
+                actions: actions.collect::<Result<_, _>>()?,
+                size: u64::try_from(table.size).unwrap_or(0),
+                is_const: table.is_const_table,
+                default_is_const: table.const_default_action_id != 0,
+            };
+            schema.tables.insert(name, described);
+        }
+        schema.counters = arrays(p4info.counters.iter().map(|c| (&c.preamble, c.size)))?;
+        schema.meters = arrays(p4info.meters.iter().map(|m| (&m.preamble, m.size)))?;
+        let registers = p4info
+            .registers
+            .iter()
+            .map(|r| (&r.preamble, i64::from(r.size)));
+        schema.registers = arrays(registers)?;
+        let counters = p4info
+            .direct_counters
+            .iter()
+            .map(|c| (&c.preamble, c.direct_table_id));
+        let meters = p4info
+            .direct_meters
+            .iter()
+            .map(|m| (&m.preamble, m.direct_table_id));
+        for (preamble, table) in counters.chain(meters) {
+            let (_, name) = name_of("a direct resource", preamble)?;
+            schema.direct.insert(name, table);
+        }
+        Ok(schema)
+    }
+}
+
+/// Refuses what P4Info may list and this switch does not have.
+fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
+    let first = |preamble: Option<&Option<Preamble>>| {
+        preamble.map(|preamble| {
+            preamble
+                .as_ref()
+                .map_or_else(String::new, |p| p.name.clone())
+        })
+    };
+    let unknown = [
+        (
+            "an action profile",
+            first(p4info.action_profiles.first().map(|x| &x.preamble)),
+        ),
+        (
+            "a parser value set",
+            first(p4info.value_sets.first().map(|x| &x.preamble)),
+        ),
+        (
+            "a digest",
+            first(p4info.digests.first().map(|x| &x.preamble)),
+        ),
+    ];
+    for (what, name) in unknown {
+        if let Some(name) = name {
+            return Err(LoadError::unsupported(what, format!("P4Info, {name}")));
+        }
+    }
+    if let Some(other) = p4info.externs.first() {
+        let at = format!("P4Info, {}", other.extern_type_name);
+        return Err(LoadError::unsupported("an extern", at));
+    }
+    Ok(())
+}
+
+fn name_of(what: &str, preamble: &Option<Preamble>) -> Result<(u32, String), LoadError> {
+    match preamble {
+        Some(preamble) => Ok((preamble.id, preamble.name.clone())),
+        None => Err(LoadError::p4info(format!(
+            "{what} of the P4Info has no name"
+        ))),
+    }
+}
+
+fn arrays<'a>(
+    arrays: impl Iterator<Item = (&'a Option<Preamble>, i64)>,
+) -> Result<HashMap<String, ArraySchema>, LoadError> {
+    let named = arrays.map(|(preamble, size)| {
+        let (id, name) = name_of("an array", preamble)?;
+        Ok((
+            name,
+            ArraySchema {
+                id,
+                size: u64::try_from(size).unwrap_or(0),
+            },
+        ))
+    });
+    named.collect()
+}
+
+impl FieldSchema {
+    fn new(table: &str, field: &MatchField) -> Result<FieldSchema, LoadError> {
+        let at = || format!("table {table}, match field {}", field.name);
+        // A width of zero: the control plane sees a string, which someone would have to translate.
+        if field.bitwidth <= 0 {
+            return Err(LoadError::unsupported("a translated type", at()));
+        }
+        let kind = match &field.r#match {
+            Some(match_field::Match::MatchType(kind)) => match_field::MatchType::try_from(*kind),
+            other => {
+                return Err(LoadError::unsupported(
+                    format!("a match by {other:?}"),
+                    at(),
+                ));
+            }
+        };
+        let kind = match kind {
+            Ok(match_field::MatchType::Exact) => MatchKind::Exact,
+            Ok(match_field::MatchType::Lpm) => MatchKind::Lpm,
+            Ok(match_field::MatchType::Ternary) => MatchKind::Ternary,
+            Ok(match_field::MatchType::Range) => MatchKind::Range,
+            Ok(match_field::MatchType::Optional) => MatchKind::Optional,
+            other => {
+                return Err(LoadError::unsupported(
+                    format!("a match by {other:?}"),
+                    at(),
+                ));
+            }
+        };
+        Ok(FieldSchema {
+            id: field.id,
+            name: field.name.clone(),
+            kind,
+        })
+    }
+}
+
+fn scope_of(table: &str, action: &ActionRef) -> Result<(u32, Scope), LoadError> {
+    use action_ref::Scope as Wire;
+    let scope = match Wire::try_from(action.scope) {
+        Ok(Wire::TableAndDefault) => Scope::Everywhere,
+        Ok(Wire::TableOnly) => Scope::EntriesOnly,
+        Ok(Wire::DefaultOnly) => Scope::DefaultOnly,
+        other => {
+            let what = format!("action scope {other:?}");
+            return Err(LoadError::unsupported(what, format!("table {table}")));
+        }
+    };
+    Ok((action.id, scope))
+}

@@ -1,0 +1,391 @@
+//! The key of a table: which fields, how they match, and how entries are encoded.
+
+use super::super::bits::{Slot, big_mask};
+use super::super::error::ControlError;
+use super::super::key::{prefix_words, push_words, word_count, words_of, words_of_bytes};
+use super::super::phv::Phv;
+use super::super::value::{canonical, check_bytes};
+use super::entry::{FieldMatch, Match};
+use super::matcher::{EntryKey, Exact, Lpm, Matcher, Range, Ternary};
+
+/// How a field matches, as P4Info says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum MatchKind {
+    Exact,
+    Lpm,
+    Ternary,
+    Range,
+    Optional,
+}
+
+/// A field of a key.
+#[derive(Debug)]
+pub(in crate::engine) struct KeyField {
+    /// Its P4Info id.
+    pub id: u32,
+    /// Its P4Info name.
+    pub name: String,
+    pub kind: MatchKind,
+    pub slot: Slot,
+    /// The header whose invalidity makes the field zero in lookups; `None` for `$valid$`.
+    pub header: Option<usize>,
+    /// The program's own mask on the field.
+    pub mask: Option<Vec<u64>>,
+}
+
+/// The fields of a key, in order.
+#[derive(Debug)]
+pub(in crate::engine) struct Key {
+    pub fields: Vec<KeyField>,
+    words: usize,
+}
+
+impl Key {
+    pub fn new(fields: Vec<KeyField>) -> Key {
+        let words = fields
+            .iter()
+            .map(|field| word_count(field.slot.width))
+            .sum();
+        Key { fields, words }
+    }
+
+    /// Whether entries need a priority.
+    pub fn has_priority(&self) -> bool {
+        use MatchKind::*;
+        self.fields
+            .iter()
+            .any(|field| matches!(field.kind, Ternary | Range | Optional))
+    }
+
+    pub(super) fn matcher(&self) -> Matcher {
+        if self.fields.is_empty() {
+            Matcher::Keyless
+        } else if self.has_priority() {
+            Matcher::Ternary(Ternary::default())
+        } else if self.fields.iter().any(|field| field.kind == MatchKind::Lpm) {
+            Matcher::Lpm(Lpm::default())
+        } else {
+            Matcher::Exact(Exact::default())
+        }
+    }
+
+    /// The key of a packet.
+    #[inline]
+    pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
+        key.clear();
+        for field in &self.fields {
+            let start = key.len();
+            if field.header.is_some_and(|header| !phv.is_valid(header)) {
+                key.resize(start + word_count(field.slot.width), 0);
+                continue;
+            }
+            push_words(field.slot, &phv.bytes, key);
+            if let Some(mask) = &field.mask {
+                key[start..]
+                    .iter_mut()
+                    .zip(mask)
+                    .for_each(|(word, mask)| *word &= mask);
+            }
+        }
+    }
+
+    /// Encodes what the control plane writes, and gives it back in canonical form.
+    pub(super) fn encode(
+        &self,
+        table: &str,
+        matches: &[FieldMatch],
+        priority: i32,
+    ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
+        self.check_priority(table, priority)?;
+        for (index, given) in matches.iter().enumerate() {
+            let fault = if !self.fields.iter().any(|field| field.id == given.field) {
+                "the table has no such match field"
+            } else if matches[..index]
+                .iter()
+                .any(|other| other.field == given.field)
+            {
+                "it is given twice"
+            } else {
+                continue;
+            };
+            let (table, field, what) = (table.into(), given.field, fault.into());
+            return Err(ControlError::MatchField { table, field, what });
+        }
+        let mut key = EntryKey {
+            value: vec![0; self.words].into(),
+            mask: vec![0; self.words].into(),
+            ranges: Vec::new(),
+            prefix_len: 0,
+            priority,
+        };
+        let mut written = Vec::new();
+        let mut at = 0;
+        for field in &self.fields {
+            let words = at..at + word_count(field.slot.width);
+            at = words.end;
+            let given = matches.iter().find(|given| given.field == field.id);
+            let Some(given) = given else {
+                if field.kind == MatchKind::Exact {
+                    return Err(field.wrong(table, "an exact field must be given"));
+                }
+                continue;
+            };
+            let (value, mask) = match field.encode(table, &given.matches, at - words.len())? {
+                Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len,
+                } => {
+                    key.prefix_len += prefix_len;
+                    (value, mask)
+                }
+                Encoded::Range(range) => {
+                    key.ranges.push(range);
+                    written.push(field.canonical(&given.matches));
+                    continue;
+                }
+            };
+            key.value[words.clone()].copy_from_slice(&value);
+            key.mask[words].copy_from_slice(&mask);
+            written.push(field.canonical(&given.matches));
+        }
+        Ok((key, written))
+    }
+
+    fn check_priority(&self, table: &str, priority: i32) -> Result<(), ControlError> {
+        let what = match self.has_priority() {
+            true if priority <= 0 => "it must be 1 or more",
+            false if priority != 0 => "it must be 0: the key tells which entry wins",
+            _ => return Ok(()),
+        };
+        Err(ControlError::Priority {
+            table: table.into(),
+            priority,
+            what,
+        })
+    }
+}
+
+enum Encoded {
+    Bits {
+        value: Vec<u64>,
+        mask: Vec<u64>,
+        prefix_len: u32,
+    },
+    Range(Range),
+}
+
+impl KeyField {
+    /// Encodes one match. `at` is the field's first word in the key.
+    fn encode(&self, table: &str, given: &Match, at: usize) -> Result<Encoded, ControlError> {
+        let width = self.slot.width;
+        let words = |bytes: &[u8]| {
+            check_bytes(bytes, width, || {
+                format!("table {table}: match field {}", self.name)
+            })?;
+            Ok(words_of_bytes(bytes, width))
+        };
+        let all = || words_of(&big_mask(width), width);
+        match (self.kind, given) {
+            (MatchKind::Exact, Match::Exact(value))
+            | (MatchKind::Optional, Match::Optional(value)) => Ok(Encoded::Bits {
+                value: words(value)?,
+                mask: all(),
+                prefix_len: 0,
+            }),
+            (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
+                let value = words(value)?;
+                if *prefix_len == 0 {
+                    return Err(self.wrong(table, "a prefix of length 0 must be left out"));
+                }
+                if *prefix_len > width {
+                    let what = format!("a prefix has at most {width} bits, not {prefix_len}");
+                    return Err(self.wrong(table, what));
+                }
+                let mask = prefix_words(*prefix_len, width);
+                if exceeds(&value, &mask) {
+                    return Err(self.wrong(table, "bits behind the prefix must be zero"));
+                }
+                Ok(Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len: *prefix_len,
+                })
+            }
+            (MatchKind::Ternary, Match::Ternary { value, mask }) => {
+                let (value, mask) = (words(value)?, words(mask)?);
+                if mask.iter().all(|word| *word == 0) {
+                    return Err(self.wrong(table, "a mask of zeros must be left out"));
+                }
+                if exceeds(&value, &mask) {
+                    return Err(self.wrong(table, "bits that the mask ignores must be zero"));
+                }
+                Ok(Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len: 0,
+                })
+            }
+            (MatchKind::Range, Match::Range { low, high }) => {
+                let (low, high) = (words(low)?, words(high)?);
+                if low > high {
+                    return Err(self.wrong(table, "the low end is above the high end"));
+                }
+                if low.iter().all(|word| *word == 0) && high == all() {
+                    return Err(self.wrong(table, "a range of all values must be left out"));
+                }
+                Ok(Encoded::Range(Range {
+                    at,
+                    low: low.into(),
+                    high: high.into(),
+                }))
+            }
+            (kind, _) => Err(self.wrong(table, format!("it matches by {kind:?}").to_lowercase())),
+        }
+    }
+
+    fn canonical(&self, given: &Match) -> FieldMatch {
+        let matches = match given {
+            Match::Exact(value) => Match::Exact(canonical(value)),
+            Match::Optional(value) => Match::Optional(canonical(value)),
+            Match::Lpm { value, prefix_len } => Match::Lpm {
+                value: canonical(value),
+                prefix_len: *prefix_len,
+            },
+            Match::Ternary { value, mask } => Match::Ternary {
+                value: canonical(value),
+                mask: canonical(mask),
+            },
+            Match::Range { low, high } => Match::Range {
+                low: canonical(low),
+                high: canonical(high),
+            },
+        };
+        FieldMatch {
+            field: self.id,
+            matches,
+        }
+    }
+
+    fn wrong(&self, table: &str, what: impl Into<String>) -> ControlError {
+        let (table, what) = (table.into(), format!("{}: {}", self.name, what.into()));
+        ControlError::MatchField {
+            table,
+            field: self.id,
+            what,
+        }
+    }
+}
+
+fn exceeds(value: &[u64], mask: &[u64]) -> bool {
+    value
+        .iter()
+        .zip(mask)
+        .any(|(value, mask)| value & !mask != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::error::ErrorKind;
+    use super::*;
+
+    fn key(kinds: &[(MatchKind, u32)]) -> Key {
+        let mut bit = 0;
+        let fields = kinds.iter().enumerate().map(|(i, (kind, width))| {
+            let slot = Slot::new(bit, *width, false);
+            bit += *width as usize;
+            let (id, name) = (i as u32 + 1, format!("f{}", i + 1));
+            KeyField {
+                id,
+                name,
+                kind: *kind,
+                slot,
+                header: None,
+                mask: None,
+            }
+        });
+        Key::new(fields.collect())
+    }
+
+    fn field(field: u32, matches: Match) -> FieldMatch {
+        FieldMatch { field, matches }
+    }
+
+    fn refused(key: &Key, matches: &[FieldMatch], priority: i32) -> String {
+        let error = key.encode("t", matches, priority).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.to_string()
+    }
+
+    #[test]
+    fn exact_fields_must_all_be_there_once() {
+        let key = key(&[(MatchKind::Exact, 9), (MatchKind::Exact, 16)]);
+        let (one, two) = (
+            field(1, Match::Exact(vec![1])),
+            field(2, Match::Exact(vec![0, 2])),
+        );
+        let (encoded, written) = key.encode("t", &[two.clone(), one.clone()], 0).unwrap();
+        assert_eq!(*encoded.value, [1, 2]);
+        assert_eq!(written, [one.clone(), field(2, Match::Exact(vec![2]))]);
+        let text = refused(&key, std::slice::from_ref(&one), 0);
+        assert_eq!(
+            text,
+            "table t: match field 2: f2: an exact field must be given"
+        );
+        assert!(refused(&key, &[one.clone(), one.clone()], 0).ends_with("given twice"));
+        assert!(refused(&key, &[field(3, Match::Exact(vec![1]))], 0).contains("no such"));
+        assert!(refused(&key, &[one, two], 4).contains("priority 4: it must be 0"));
+        let wide = field(1, Match::Exact(vec![2, 0]));
+        assert_eq!(
+            refused(&key, &[wide], 0),
+            "table t: match field f1 is 9 bits wide: the value does not fit"
+        );
+        let other = field(1, Match::Optional(vec![1]));
+        assert!(refused(&key, &[other], 0).ends_with("it matches by exact"));
+    }
+
+    #[test]
+    fn masked_bits_must_be_zero() {
+        let key = key(&[(MatchKind::Ternary, 16), (MatchKind::Lpm, 32)]);
+        let ternary = |value, mask| field(1, Match::Ternary { value, mask });
+        let lpm = |value, prefix_len| field(2, Match::Lpm { value, prefix_len });
+        let both = [
+            ternary(vec![0x12, 0], vec![0xff, 0]),
+            lpm(vec![10, 0, 0, 0], 8),
+        ];
+        let (encoded, _) = key.encode("t", &both, 1).unwrap();
+        assert_eq!(*encoded.value, [0x1200, 0x0a00_0000]);
+        assert_eq!(*encoded.mask, [0xff00, 0xff00_0000]);
+        assert!(refused(&key, &[ternary(vec![0x12, 1], vec![0xff, 0])], 1).contains("ignores"));
+        assert!(refused(&key, &[ternary(vec![0], vec![0])], 1).contains("left out"));
+        assert!(refused(&key, &[lpm(vec![10, 0, 0, 1], 8)], 1).contains("behind the prefix"));
+        assert!(refused(&key, &[lpm(vec![0], 0)], 1).contains("left out"));
+        assert!(refused(&key, &[lpm(vec![0], 33)], 1).contains("at most 32 bits"));
+        assert!(refused(&key, &both, 0).contains("it must be 1 or more"));
+    }
+
+    #[test]
+    fn ranges_are_in_order_and_not_everything() {
+        let key = key(&[(MatchKind::Range, 8)]);
+        let range = |low, high| {
+            [field(
+                1,
+                Match::Range {
+                    low: vec![low],
+                    high: vec![high],
+                },
+            )]
+        };
+        let (encoded, _) = key.encode("t", &range(3, 9), 1).unwrap();
+        assert_eq!(
+            encoded.ranges[0],
+            Range {
+                at: 0,
+                low: [3].into(),
+                high: [9].into()
+            }
+        );
+        assert!(refused(&key, &range(9, 3), 1).contains("above"));
+        assert!(refused(&key, &range(0, 255), 1).contains("left out"));
+    }
+}

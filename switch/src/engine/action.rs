@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::meter::Meter;
 use super::phv::Phv;
 use super::register::Register;
-use super::standard::{DROP_PORT, Standard};
+use super::standard::DROP_PORT;
 
 /// An action of the program.
 #[derive(Debug)]
@@ -62,7 +62,10 @@ pub(super) enum Instruction {
         stack: usize,
         count: Num,
     },
-    MarkToDrop,
+    MarkToDrop {
+        egress_spec: Slot,
+        mcast_grp: Option<Slot>,
+    },
     Count {
         counter: usize,
         index: Num,
@@ -150,7 +153,6 @@ pub(super) struct Verdict {
 /// Everything that an action works on.
 pub(super) struct Machine<'a> {
     pub layout: &'a Layout,
-    pub standard: &'a Standard,
     pub calculations: &'a [Calculation],
     pub phv: &'a mut Phv,
     pub state: &'a mut State,
@@ -262,11 +264,14 @@ impl Machine<'_> {
                 let count = usize::try_from(number(count, self)).unwrap_or(usize::MAX);
                 self.phv.pop_front(layout, &layout.stacks[*stack], count);
             }
-            Instruction::MarkToDrop => {
-                self.standard
-                    .egress_spec
-                    .store(&mut self.phv.bytes, u128::from(DROP_PORT));
-                self.standard.mcast_grp.set(self.phv, 0);
+            Instruction::MarkToDrop {
+                egress_spec,
+                mcast_grp,
+            } => {
+                egress_spec.store(&mut self.phv.bytes, u128::from(DROP_PORT));
+                if let Some(mcast_grp) = mcast_grp {
+                    mcast_grp.store(&mut self.phv.bytes, 0);
+                }
             }
             Instruction::Count { counter, index } => {
                 let index = number(index, self);

@@ -236,7 +236,6 @@ impl Engine {
         let program = &self.program;
         let machine = Machine {
             layout: &program.layout,
-            standard: &program.standard,
             calculations: &program.calculations,
             phv,
             state: &mut self.state,

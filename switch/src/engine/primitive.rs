@@ -131,9 +131,11 @@ impl Names<'_> {
                 stack: scope.stack(stack)?,
                 count: scope.number(count)?,
             },
-            ("mark_to_drop", [Term::Header(header)]) if header == "standard_metadata" => {
-                Instruction::MarkToDrop
-            }
+            // Not always standard_metadata itself: p4c also passes a copy that it copies back.
+            ("mark_to_drop", [Term::Header(header)]) => Instruction::MarkToDrop {
+                egress_spec: scope.layout.field(header, "egress_spec", scope.at)?,
+                mcast_grp: scope.layout.field_if_any(header, "mcast_grp"),
+            },
             ("count", [Term::CounterArray(counter), index]) => {
                 let counter = find(&self.counters, counter, "counter array", scope)?;
                 Instruction::Count {

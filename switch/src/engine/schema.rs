@@ -181,8 +181,9 @@ fn arrays<'a>(
 impl FieldSchema {
     fn new(table: &str, field: &MatchField) -> Result<FieldSchema, LoadError> {
         let at = || format!("table {table}, match field {}", field.name);
-        // A width of zero: the control plane sees a string, which someone would have to translate.
-        if field.bitwidth <= 0 {
+        // The control plane sees a string, which someone would have to translate. A field without
+        // a width that has no named type is of type `error`: a number for all concerned.
+        if field.bitwidth <= 0 && field.type_name.is_some() {
             return Err(LoadError::unsupported("a translated type", at()));
         }
         let kind = match &field.r#match {

@@ -2,10 +2,13 @@
 //!
 //! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros), gives every
 //! entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and interleaves the
-//! blocks: coefficient *c* of block *b* stands at *c*·*B* + *b*. A run of *S* missing values, which is what a
-//! lost packet is, so takes ⌈*S*/*B*⌉ coefficients or one fewer out of every block and comes back as noise of zero mean on
-//! all of its entries; a tail that is never sent does the same. The energy is preserved (OptiReduce, NSDI 2025, §3.3,
-//! uses one transform over the bucket; blocks of 2^12 stay in cache and disperse a packet as widely).
+//! blocks: coefficient *c* of block *b* stands at *c*·*B* + *b*. A run of *S* missing values, which is what a lost
+//! packet is, takes ⌈*S*/*B*⌉ or ⌊*S*/*B*⌋ coefficients out of every block; a tail that is never sent does the same.
+//!
+//! If a share *p* of a block's coefficients is missing and zero is taken for them, whichever they are, each of its entries
+//! *x* comes back as (1−*p*)·*x* plus noise of zero mean over the signs and of variance *p*(1−*p*) times the block's mean square; the
+//! squared error is *p* times the block's energy. OptiReduce (NSDI 2025) transforms the bucket as a whole;
+//! blocks of 2^12 stay in cache and, interleaved, disperse a packet as widely.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

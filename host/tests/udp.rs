@@ -33,11 +33,14 @@ fn collective(config: Config, socket: UdpSocket, peers: &[SocketAddrV4]) -> Coll
     Collective::over_udp(config, udp).expect("starts")
 }
 
+/// What one rank saw: each step's outcome and mean, and its report.
+struct Rank {
+    steps: Vec<(Outcome, Vec<f32>)>,
+    report: Report,
+}
+
 /// Averages `steps` (buckets by step and rank) over loopback; returns each rank's outcomes, results and report.
-fn run(
-    config: &Config,
-    steps: &Arc<Vec<Vec<Vec<f32>>>>,
-) -> Vec<(Vec<(Outcome, Vec<f32>)>, Report)> {
+fn run(config: &Config, steps: &Arc<Vec<Vec<Vec<f32>>>>) -> Vec<Rank> {
     let (sockets, peers) = sockets(config.ranks);
     let ended = Arc::new(Barrier::new(usize::from(config.ranks)));
     let ranks: Vec<_> = (0u16..)
@@ -63,12 +66,13 @@ fn run(
                     })
                     .collect();
                 ended.wait();
-                (
-                    results,
-                    collective
-                        .finish(Duration::from_millis(100))
-                        .expect("finishes"),
-                )
+                let report = collective
+                    .finish(Duration::from_millis(100))
+                    .expect("finishes");
+                Rank {
+                    steps: results,
+                    report,
+                }
             })
         })
         .collect();
@@ -97,18 +101,18 @@ fn four_ranks_average_over_loopback() {
         let ranks = run(&config, &steps);
         for (step, buckets) in steps.iter().enumerate() {
             let exact = exact_mean(buckets);
-            for (rank, (results, _)) in ranks.iter().enumerate() {
-                let (outcome, bucket) = &results[step];
+            for (at, rank) in ranks.iter().enumerate() {
+                let (outcome, bucket) = &rank.steps[step];
                 assert_eq!(
                     outcome.closed_by,
                     ClosedBy::Complete,
-                    "rank {rank}, step {step}"
+                    "rank {at}, step {step}"
                 );
                 assert!(relative_error(bucket, &exact) < 1e-12);
-                assert_eq!(bucket, &ranks[0].0[step].1);
+                assert_eq!(bucket, &ranks[0].steps[step].1);
             }
         }
-        for (_, report) in &ranks {
+        for Rank { report, .. } in &ranks {
             let phases = report.totals.phases;
             assert_eq!(phases.scatter.slots, phases.scatter.sent);
             assert_eq!(phases.scatter.slots, phases.scatter.in_time);

@@ -1,7 +1,6 @@
 //! What this rank knows of the others, beyond one operation.
 
-/// Operations in a row without a packet after which a rank is suspected (OptiReduce's safeguards leave the number to the
-/// implementation).
+/// Operations in a row without a packet after which a rank is suspected.
 const SUSPECT_AFTER: u8 = 3;
 
 /// Who was heard, and of what.

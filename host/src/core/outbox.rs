@@ -111,7 +111,7 @@ impl Outbox {
             rotation: Rotation::new(config.seed, id, rank),
             tour: Tour::START,
             scatter,
-            gather: VecDeque::new(),
+            gather: VecDeque::with_capacity(own_slots as usize),
             gather_slots: own_slots,
             own_slots,
             gather_turn: Turn::default(),
@@ -275,7 +275,7 @@ impl Outbox {
     }
 }
 
-/// Whether `position` of `count` is in the last hundredth, which is marked LAST (OptiReduce §3.2.1, early timeout).
+/// Whether `position` of `count` is in the last hundredth, which is marked LAST: what OptiReduce's early timeout looks for.
 fn is_last(position: u32, count: u32) -> bool {
     position >= count - count.div_ceil(100)
 }

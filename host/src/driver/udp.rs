@@ -109,10 +109,14 @@ impl UdpLink {
 
     /// Collects the datagrams that one call can send together with the one at `first`: for the same receiver, each as long
     /// as the first but for the last. Returns how many.
+    ///
+    /// A run never passes a datagram that reaches the same receiver by another destination: what goes to a rank keeps its
+    /// order with what goes to the group, because receivers conclude from it what is lost.
     fn collect_run(&mut self, first: usize) -> usize {
         let Queued {
             destination, len, ..
         } = self.queued[first];
+        let group = self.destinations.len() - 1;
         let most = self
             .state
             .max_gso_segments()
@@ -120,8 +124,17 @@ impl UdpLink {
             .max(1);
         self.run.clear();
         let mut count = 0;
-        for (at, next) in self.queued.iter().enumerate().skip(first) {
-            if next.left || next.destination != destination {
+        for (at, next) in self
+            .queued
+            .iter()
+            .enumerate()
+            .skip(first)
+            .filter(|(_, q)| !q.left)
+        {
+            if next.destination != destination {
+                if next.destination == group || destination == group {
+                    break;
+                }
                 continue;
             }
             if next.len > len || count == most {
@@ -245,5 +258,64 @@ impl Link for UdpLink {
 
     fn counters(&self) -> LinkCounters {
         self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// Two "ranks" and a "group" that are all the same socket: what it receives shows the order.
+    #[test]
+    fn runs_keep_every_receivers_order() {
+        let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+        let address = |socket: &UdpSocket| match socket.local_addr() {
+            Ok(SocketAddr::V4(address)) => address,
+            other => panic!("an IPv4 socket: {other:?}"),
+        };
+        let (receiver, other) = (socket(), socket());
+        let peers = vec![address(&other), address(&receiver), address(&receiver)];
+        let group = address(&receiver);
+        let mut link = UdpLink::new(
+            UdpConfig {
+                socket: socket(),
+                peers,
+                group,
+            },
+            100,
+        )
+        .expect("sets up");
+        // Datagrams by destination (0 is elsewhere, 3 the group) and length; the first byte numbers them.
+        let (one, all) = (Destination::Rank(1), Destination::Group);
+        let queued = [
+            (one, 100),
+            (Destination::Rank(0), 100),
+            (one, 100),
+            (one, 60),
+            (one, 100),
+            (all, 100),
+            (one, 50),
+            (one, 80),
+            (all, 80),
+            (all, 80),
+            (one, 80),
+            (Destination::Rank(0), 9),
+        ];
+        for (number, (to, len)) in (0u8..).zip(queued) {
+            let slot = link.slot().expect("room in the batch");
+            slot[0] = number;
+            link.queue(Transmit { to, len });
+        }
+        assert!(link.flush().expect("sends"));
+        let mut buf = [0; 200];
+        for (number, (to, len)) in (0u8..).zip(queued) {
+            if to != Destination::Rank(0) {
+                assert_eq!(receiver.recv(&mut buf).expect("receives"), len);
+                assert_eq!(buf[0], number);
+            }
+        }
+        assert_eq!(link.counters(), LinkCounters::default());
     }
 }

@@ -1,0 +1,91 @@
+//! Packets cost no allocations: an operation of ten thousand packets makes as few as one of a dozen.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::config;
+use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above; `ptr` came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are kept for it.
+fn allocations(len: usize) -> usize {
+    let config = Config {
+        coding: Coding::Identity,
+        slot_bytes: 256,
+        ..config(3)
+    };
+    let mut cores: Vec<Core> = (0..3)
+        .map(|rank| {
+            Core::new(Config {
+                rank,
+                ..config.clone()
+            })
+            .expect("a good configuration")
+        })
+        .collect();
+    let mut buckets = vec![vec![1.0; len]; 3];
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let mut counted = 0;
+    for step in 0..3 {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for rank in [1, 2, 0] {
+            let id = OperationId { step, bucket: 0 };
+            let bucket = std::mem::take(&mut buckets[rank]);
+            cores[rank].start(Time::ZERO, id, bucket).expect("starts");
+            deliver(&mut cores, &mut buf);
+        }
+        for (core, bucket) in cores.iter_mut().zip(&mut buckets) {
+            let Some(Event::Done { result, .. }) = core.poll_event() else {
+                panic!("an operation without loss ends");
+            };
+            *bucket = result;
+        }
+        counted = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    }
+    counted
+}
+
+fn deliver(cores: &mut [Core], buf: &mut [u8]) {
+    let mut idle = false;
+    while !std::mem::replace(&mut idle, true) {
+        for from in 0..cores.len() {
+            while let Some(transmit) = cores[from].poll_transmit(Time::ZERO, buf) {
+                idle = false;
+                for (to, core) in cores.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+                    if [Destination::Group, Destination::Rank(to as u16)].contains(&transmit.to) {
+                        core.handle_datagram(Time::ZERO, &buf[..transmit.len]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_cost_no_allocations() {
+    let (few, many) = (allocations(3 * 64 * 2), allocations(3 * 64 * 1000));
+    assert_eq!(few, many);
+    println!("{few} allocations for one operation at three ranks");
+}

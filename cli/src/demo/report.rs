@@ -135,6 +135,10 @@ pub struct Report {
     pub baseline_accuracy_by_class: [f64; CLASSES],
     /// The largest ‖w_i − w_0‖/‖w_0‖ over the workers that finished.
     pub replica_spread: f64,
+    /// How far the first finished worker's replica is from the one with exact means: ‖w_0 − w‖/‖w‖.
+    pub baseline_distance: f64,
+    /// SHA-256 of the first finished worker's parameters as little-endian f32: equal for equal runs.
+    pub parameters_sha256: String,
     /// The mean ‖applied − exact‖²/‖exact‖² over steps and ranks.
     pub update_error: f64,
     /// How long an AllReduce took, over all workers and steps.
@@ -197,6 +201,8 @@ pub(super) mod tests {
             baseline_accuracy: 0.982,
             baseline_accuracy_by_class: [1.0; CLASSES],
             replica_spread: 0.0186,
+            baseline_distance: 0.02,
+            parameters_sha256: "00".into(),
             update_error: 0.0123,
             allreduce_ms: Percentiles {
                 p50: 4.25,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -231,6 +232,8 @@ fn report(
         baseline_accuracy: baseline.accuracy.overall(),
         baseline_accuracy_by_class: baseline.accuracy.by_class(),
         replica_spread: replica_spread(&replicas),
+        baseline_distance: replica_spread(&[&baseline.parameters, replicas[0]]),
+        parameters_sha256: sha256(replicas[0]),
         update_error: collected.update_error.mean(),
         allreduce_ms: Percentiles::of(collected.durations.clone()),
         deadline_ms: bounds.t_b.as_secs_f64() * 1e3,
@@ -242,6 +245,11 @@ fn report(
         gather,
         wall_s: started.elapsed().as_secs_f64(),
     })
+}
+
+fn sha256(parameters: &[f32]) -> String {
+    let digest = Sha256::digest(bytemuck::cast_slice::<f32, u8>(parameters));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The host of the fabric that the worker with this rank plays.

@@ -1,0 +1,125 @@
+//! Bad input: one line that says what, where, and what would be right; exit code 2.
+
+mod common;
+
+use std::fs;
+
+use common::output;
+
+/// Runs the command, which must refuse; returns its one line.
+fn refused(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1, "{arguments:?}: {text}");
+    assert!(lines[0].starts_with("error: "), "{text}");
+    lines[0].to_owned()
+}
+
+fn assert_says(arguments: &[&str], parts: &[&str]) {
+    let line = refused(arguments);
+    for part in parts {
+        assert!(line.contains(part), "{arguments:?} says {line:?}, which lacks {part:?}");
+    }
+}
+
+#[test]
+fn options_out_of_range() {
+    assert_says(&["demo", "--workers", "1"], &["--workers", "2..=32"]);
+    assert_says(&["demo", "--workers", "33"], &["--workers", "2..=32"]);
+    assert_says(&["demo", "--loss", "2"], &["--loss", "at most 1"]);
+    assert_says(&["demo", "--burst-loss", "0.1"], &["--burst-loss", "P:LEN"]);
+    assert_says(&["demo", "--straggler", "2:5"], &["--straggler", "P:MS"]);
+    assert_says(&["demo", "--drop-slots", "9..3"], &["--drop-slots", "A < B"]);
+    assert_says(&["demo", "--link-delay", "5"], &["--link-delay", "unit"]);
+    assert_says(&["demo", "--link-rate", "0"], &["--link-rate", "bits per second"]);
+    assert_says(&["demo", "--deadline", "0ms"], &["--deadline"]);
+    assert_says(&["demo", "--steps", "0"], &["--steps"]);
+    assert_says(&["demo", "--shards", "odd"], &["--shards", "by-class"]);
+    assert_says(&["demo", "--programm", "x"], &["--programm"]);
+    assert_says(&["demo", "--program", "x"], &["--p4info"]);
+    assert_says(&["switch", "-i", "1veth"], &["PORT@INTERFACE"]);
+    assert_says(&["switch", "-i", "600@veth"], &["600"]);
+    assert_says(&["frobnicate"], &["frobnicate"]);
+}
+
+#[test]
+fn programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let ours = ultima_p4::v1model();
+    let json = file("ultima.json", ours.device_config);
+    let p4info = file("ultima.p4info.txtpb", ours.p4info.as_bytes());
+
+    assert_says(
+        &["demo", "--program", "missing.json", "--p4info", &p4info],
+        &["missing.json", "No such file"],
+    );
+    assert_says(&["demo", "--program", &json, "--p4info", "missing.txtpb"], &["missing.txtpb"]);
+    let renamed = ours.p4info.replace("UltimaIngress.jobs.job", "UltimaIngress.jobs.jobs");
+    let renamed = file("renamed.p4info.txtpb", renamed.as_bytes());
+    assert_says(&["demo", "--program", &json, "--p4info", &renamed], &["UltimaIngress.jobs.job"]);
+    let cut = file("cut.json", &ours.device_config[..1000]);
+    assert_says(&["demo", "--program", &cut, "--p4info", &p4info], &["line"]);
+    assert_says(&["switch", "--program", &cut, "--p4info", &p4info], &["line"]);
+    assert_says(&["switch", "--program", &json, "--p4info", &json], &["P4Info"]);
+    assert_says(
+        &["switch", "--grpc", "127.0.0.1:0", "-i", "1@fd:3", "-i", "1@fd:4"],
+        &["port 1", "twice"],
+    );
+    assert_says(
+        &["switch", "--grpc", "127.0.0.1:0", "-i", "1@no-such-if0"],
+        &["port 1", "no-such-if0"],
+    );
+}
+
+#[test]
+fn fabrics() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = |yaml: &str, parts: &[&str]| {
+        let path = dir.path().join("fabric.yaml");
+        fs::write(&path, yaml).unwrap();
+        let path = path.to_str().unwrap();
+        assert_says(
+            &["controller", "serve", "--listen", "127.0.0.1:0", "--patience", "300ms", "--fabric", path],
+            parts,
+        );
+    };
+    let good = "\
+switches:
+  - { name: s1, target: v1model, grpc: \"127.0.0.1:1\", device_id: 1 }
+hosts:
+  - { name: h1, mac: \"02:00:00:00:00:01\", ip: 10.0.0.1 }
+  - { name: h2, mac: \"02:00:00:00:00:02\", ip: 10.0.0.2 }
+links:
+  - { ends: [h1, s1/1] }
+  - { ends: [h2, s1/2] }
+";
+    // Nobody listens at port 1.
+    serve(good, &["s1", "127.0.0.1:1", "doesn't answer"]);
+    serve(&good.replace("device_id: 1", "device_id: 1, colour: red"), &["fabric.yaml", "colour", "2"]);
+    serve(&good.replace("s1/2", "s1/1"), &["s1/1"]);
+    serve(&good.replace("  - { ends: [h2, s1/2] }\n", ""), &["h2"]);
+    serve(&good.replace("s1/2", "s2/2"), &["s2"]);
+    serve(&good.replace("s1/2", "s1/600"), &["600"]);
+    serve(&good.replace("10.0.0.2", "10.0.0.1"), &["10.0.0.1"]);
+    serve("", &["fabric.yaml"]);
+    assert_says(&["controller", "serve", "--fabric", "missing.yaml"], &["missing.yaml", "No such file"]);
+}
+
+#[test]
+fn jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.yaml");
+    fs::write(&path, "name: train\nmembers: [h1]\nranks: 3\n").unwrap();
+    let path = path.to_str().unwrap();
+    assert_says(&["job", "create", "-f", path], &["job.yaml", "ranks", "3"]);
+    assert_says(&["job", "create", "-f", "missing.yaml"], &["missing.yaml", "No such file"]);
+    assert_says(&["job", "list", "--controller", "127.0.0.1:1"], &["127.0.0.1:1", "doesn't answer"]);
+}

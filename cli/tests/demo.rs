@@ -1,0 +1,182 @@
+//! The demo: real processes, a real switch, and every packet accounted for.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use common::{children, demo, ultima, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Nothing is done to the run, and the bound is so wide that a slow machine does not reach it.
+const QUIET: [&str; 6] = ["--loss", "0", "--straggler", "0:0", "--deadline", "20s"];
+
+fn count(phase: &Value, key: &str) -> u64 {
+    phase[key].as_u64().unwrap_or_else(|| panic!("{key} in {phase}"))
+}
+
+fn dropped(phase: &Value) -> u64 {
+    phase["dropped"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
+}
+
+/// What must hold of every run in which no worker was lost.
+fn check_accounts(report: &Value) {
+    let operations = report["steps"].as_u64().unwrap() * report["workers"].as_u64().unwrap();
+    let closed_by = report["closed_by"].as_object().unwrap();
+    assert_eq!(closed_by.values().map(|n| n.as_u64().unwrap()).sum::<u64>(), operations);
+    for phase in ["scatter", "gather"].map(|name| &report[name]) {
+        let delivered = count(phase, "delivered_in_time") + count(phase, "delivered_late");
+        assert_eq!(count(phase, "copies"), delivered + dropped(phase), "{phase}");
+        assert_eq!(count(phase, "slots"), count(phase, "sent") + count(phase, "never_sent"), "{phase}");
+        for cause in ["before_switch", "receiver", "not_copied", "no_peer"] {
+            assert!(phase["dropped"].get(cause).is_none(), "{cause} in {phase}");
+        }
+    }
+}
+
+#[test]
+fn without_impairments_replicas_are_identical_and_runs_repeat() {
+    let options = [&QUIET[..], &["--workers", "3", "--steps", "20", "--seed", "7"]].concat();
+    let (first, second) = (demo(&options), demo(&options));
+    for report in [&first, &second] {
+        check_accounts(report);
+        assert_eq!(report["replica_spread"], 0.0);
+        assert!(report["update_error"].as_f64().unwrap() < 1e-11, "{report}");
+        assert_eq!(report["closed_by"]["complete"], 60);
+        let (scatter, gather) = (&report["scatter"], &report["gather"]);
+        assert_eq!(count(scatter, "sent"), count(scatter, "delivered_in_time"));
+        assert_eq!(count(gather, "copies"), 2 * count(gather, "sent"));
+        assert_eq!(count(gather, "copies"), count(gather, "delivered_in_time"));
+        assert_eq!(report["unicast_equivalent"], gather["copies"]);
+    }
+    assert_eq!(first["parameters_sha256"], second["parameters_sha256"]);
+    let other = demo(&[&QUIET[..], &["--workers", "3", "--steps", "20", "--seed", "8"]].concat());
+    assert_ne!(first["parameters_sha256"], other["parameters_sha256"]);
+}
+
+#[test]
+fn every_copy_is_accounted_for_under_impairments() {
+    let runs: [&[&str]; 6] = [
+        &["--loss", "0.1", "--workers", "5"],
+        &["--burst-loss", "0.05:6", "--shards", "by-class"],
+        &["--straggler", "0.1:60", "--deadline", "40ms", "--loss", "0.02"],
+        &["--multicast", "unicast", "--loss", "0.02"],
+        &["--link-rate", "50M", "--link-delay", "1ms", "--queue", "16k"],
+        &["--workers", "2", "--no-hadamard"],
+    ];
+    for run in runs {
+        let report = demo(&[run, &["--steps", "12"]].concat());
+        check_accounts(&report);
+        if run.contains(&"--loss") || run.contains(&"--burst-loss") {
+            assert!(count(&report["scatter"]["dropped"], "wire") > 0, "{run:?}: {report}");
+        }
+        if run.contains(&"unicast") {
+            assert_eq!(report["gather"]["copies"], report["gather"]["sent"]);
+        }
+    }
+}
+
+#[test]
+fn fixed_slots_are_lost_and_hurt_less_with_the_transform() {
+    let options = ["--drop-slots", "3..9", "--steps", "15", "--straggler", "0:0"];
+    let coded = demo(&options);
+    let plain = demo(&[&options[..], &["--no-hadamard"]].concat());
+    for report in [&coded, &plain] {
+        check_accounts(report);
+        // 6 slots of each of 4 shards, in 15 steps: from 3 sources, and to 3 receivers.
+        assert_eq!(report["scatter"]["dropped"]["wire"], 6 * 4 * 3 * 15);
+        assert_eq!(report["gather"]["dropped"]["wire"], 6 * 4 * 3 * 15);
+    }
+    // The same parameters are never updated without the transform: replicas part for good.
+    let spread = |report: &Value| report["replica_spread"].as_f64().unwrap();
+    assert!(spread(&plain) > spread(&coded), "{} and {}", spread(&plain), spread(&coded));
+}
+
+/// `programs/drop_gather_slot.p4` is ours with one more condition: GATHER of slot 5 is dropped in ingress.
+#[test]
+fn another_program_changes_the_counts_by_what_it_drops() {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let file = |name: &str| programs.join(name).to_str().unwrap().to_owned();
+    let (program, p4info) =
+        (file("drop_gather_slot.json"), file("drop_gather_slot.p4info.txtpb"));
+    let own = ["--program", &program, "--p4info", &p4info, "--steps", "10", "--workers", "4"];
+    let report = demo(&[&QUIET[..4], &own].concat());
+    check_accounts(&report);
+    let gather = &report["gather"];
+    assert_eq!(gather["dropped"]["ingress_program"], 10 * 4 * 3);
+    assert_eq!(dropped(gather), 10 * 4 * 3);
+    assert_eq!(dropped(&report["scatter"]), 0);
+}
+
+fn start(options: &[&str]) -> Child {
+    ultima(&[&["demo", "--json"], options].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until switch, controller and `workers` workers run and the workers train.
+fn trains(parent: &Child, workers: usize) -> Vec<(i32, String)> {
+    let started = || {
+        let all = children(parent.id());
+        let workers_up = all.iter().filter(|(_, line)| line.contains("demo-worker")).count();
+        (workers_up == workers).then_some(all)
+    };
+    wait_until("all workers run", || started().is_some());
+    let all = started().unwrap();
+    // A worker computes only once all have joined.
+    let (worker, _) = all.iter().find(|(_, line)| line.contains("demo-worker")).unwrap();
+    wait_until("they train", || {
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        let user_ticks = after_name.split_whitespace().nth(11).and_then(|t| t.parse::<u64>().ok());
+        user_ticks.is_some_and(|ticks| ticks > 10)
+    });
+    all
+}
+
+#[test]
+fn a_killed_worker_does_not_stop_the_others() {
+    let demo = start(&["--loss", "0", "--straggler", "0:0", "--deadline", "100ms", "--steps", "200"]);
+    let all = trains(&demo, 4);
+    let workers: Vec<_> = all.iter().filter(|(_, line)| line.contains("demo-worker")).collect();
+    kill(Pid::from_raw(workers[2].0), Signal::SIGKILL).unwrap();
+    let output = demo.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["lost_workers"].as_array().unwrap().len(), 1, "{report}");
+    for phase in ["scatter", "gather"].map(|name| &report[name]) {
+        let delivered = count(phase, "delivered_in_time") + count(phase, "delivered_late");
+        assert_eq!(count(phase, "copies"), delivered + dropped(phase), "{phase}");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_no_process() {
+    let mut demo = start(&["--steps", "100000"]);
+    let all = trains(&demo, 4);
+    assert_eq!(all.len(), 6, "{all:?}");
+    kill(Pid::from_raw(demo.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    for (pid, line) in all {
+        let gone = !Path::new(&format!("/proc/{pid}/cmdline")).exists();
+        assert!(gone, "{line} still runs");
+    }
+}
+
+#[test]
+fn a_killed_main_process_takes_the_others_along() {
+    let mut demo = start(&["--steps", "100000"]);
+    let all = trains(&demo, 4);
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    wait_until("all are gone", || {
+        // A zombie that nobody has reaped yet has an empty command line.
+        all.iter().all(|(pid, _)| {
+            std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().is_empty()
+        })
+    });
+}

@@ -68,7 +68,7 @@ pub struct Pacing {
 pub struct EarlyBounds {
     /// Operations of which anything is kept.
     pub operations: usize,
-    /// Bytes of datagrams kept in all; one operation brings about twice its bucket's.
+    /// Bytes kept in all, 12 more than its own for each datagram; one operation brings about twice its bucket's.
     pub bytes: usize,
 }
 

@@ -392,8 +392,8 @@ fn what_is_kept_before_the_start_is_bounded() {
     let done = network.run(ID, powers(3, 3 * 100 * SLOT), &starts);
     network.settle();
     let refused = network.cores[1].totals().phases.scatter.refused;
-    // 20,000 bytes are 64 packets of 312; rank 1 was sent 200 before it started.
-    assert_eq!(refused, 200 - 64);
+    // 20,000 bytes are 62 packets of 308 with 12 bytes of notes each; rank 1 was sent 200 before it started.
+    assert_eq!(refused, 200 - 62);
     let outcome = &done[1].as_ref().expect("started").outcome;
     assert_eq!(outcome.shard_closed_by, ClosedBy::KnownLoss);
     network.check_accounts();
@@ -412,4 +412,37 @@ fn two_ranks_need_no_group() {
         (results, network.cores[0].totals())
     };
     assert_eq!(run(Gather::Multicast), run(Gather::Unicast));
+}
+
+/// The budget that a packet carries is the longest wait among its receivers: what they told, or the sender's own.
+#[test]
+fn budgets_are_the_receivers_waits() {
+    let mut network = Network::new(&small_slots(3));
+    let budgets = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let seen = budgets.clone();
+    network.faults = Box::new(move |header, to| {
+        seen.borrow_mut()
+            .push((header.kind, header.source, to, header.budget.as_ns()));
+        vec![Duration::ZERO]
+    });
+    let mut starts = at_once(3);
+    starts[1] = Some(Duration::from_millis(8));
+    network.run(ID, powers(3, 3 * 10 * SLOT), &starts);
+    let sent_in = |kind, source| {
+        let budgets = budgets.borrow();
+        let of = budgets.iter().filter(move |b| (b.0, b.1) == (kind, source));
+        of.map(|b| b.3).collect::<Vec<_>>()
+    };
+    let close = |ns: u64, ms: u64| ns.abs_diff(ms * 1_000_000) < 300_000;
+    // Nobody told rank 0 anything when it sent its contributions; it sent them at once.
+    assert!(sent_in(Kind::Scatter, 0).iter().all(|ns| close(*ns, 20)));
+    // Rank 1 had been told by the others that they had waited 8 ms already.
+    assert!(sent_in(Kind::Scatter, 1).iter().all(|ns| close(*ns, 12)));
+    // Rank 1 waits longest for the aggregates, once it told; before that nobody waits longer than the sender knows.
+    assert!(
+        sent_in(Kind::Gather, 0)
+            .iter()
+            .all(|ns| close(*ns, 20) || close(*ns, 12))
+    );
+    assert!(sent_in(Kind::Gather, 1).iter().all(|ns| close(*ns, 12)));
 }

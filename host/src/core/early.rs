@@ -4,7 +4,11 @@ use ultima_wire::Kind;
 
 use crate::config::EarlyBounds;
 use crate::operation::OperationId;
-use crate::stats::Phases;
+use crate::stats::{PhaseCounters, Phases};
+use crate::time::Time;
+
+/// Bytes kept with each datagram.
+const PREFIX: usize = 4 + 8;
 
 /// Datagrams by operation, whole, in the order of their arrival; bounded in operations and bytes.
 pub(super) struct Early {
@@ -16,7 +20,7 @@ pub(super) struct Early {
 
 struct Kept {
     id: OperationId,
-    /// Each datagram after its length, as four bytes.
+    /// Each datagram after its length and its arrival, as four and eight bytes.
     datagrams: Vec<u8>,
     scatter: u64,
     gather: u64,
@@ -36,12 +40,13 @@ impl Early {
     /// ahead are the ones a lost or forged rank could fill this with.
     pub(super) fn keep(
         &mut self,
+        now: Time,
         id: OperationId,
         kind: Kind,
         datagram: &[u8],
         counters: &mut Phases,
     ) {
-        let size = datagram.len() + 4;
+        let size = PREFIX + datagram.len();
         let room = self.bytes + size <= self.bounds.bytes;
         let Some(at) = room.then(|| self.place(id, counters)).flatten() else {
             count(kind, counters, 1, |phase, n| phase.refused += n);
@@ -50,6 +55,8 @@ impl Early {
         let kept = &mut self.kept[at];
         kept.datagrams
             .extend_from_slice(&(datagram.len() as u32).to_le_bytes());
+        kept.datagrams
+            .extend_from_slice(&now.as_nanos().to_le_bytes());
         kept.datagrams.extend_from_slice(datagram);
         match kind {
             Kind::Scatter => kept.scatter += 1,
@@ -124,7 +131,7 @@ pub(super) fn count(
     kind: Kind,
     counters: &mut Phases,
     n: u64,
-    add: impl Fn(&mut crate::stats::PhaseCounters, u64),
+    add: impl Fn(&mut PhaseCounters, u64),
 ) {
     match kind {
         Kind::Scatter => add(&mut counters.scatter, n),
@@ -133,13 +140,14 @@ pub(super) fn count(
     }
 }
 
-/// The datagrams in what [`Early::take`] returned, in the order of their arrival.
-pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The datagrams in what [`Early::take`] returned, in the order of their arrival and with its time.
+pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, &[u8])> {
     std::iter::from_fn(move || {
         let (len, rest) = kept.split_first_chunk::<4>()?;
+        let (arrival, rest) = rest.split_first_chunk::<8>()?;
         let (datagram, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         kept = rest;
-        Some(datagram)
+        Some((Time::from_nanos(u64::from_le_bytes(*arrival)), datagram))
     })
 }
 
@@ -158,24 +166,26 @@ mod tests {
     #[test]
     fn datagrams_come_back_in_order() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
-        early.keep(id(1), Kind::Scatter, b"one", &mut counters);
-        early.keep(id(2), Kind::Scatter, b"other", &mut counters);
-        early.keep(id(1), Kind::Gather, b"", &mut counters);
+        let at = Time::from_nanos;
+        early.keep(at(7), id(1), Kind::Scatter, b"one", &mut counters);
+        early.keep(at(8), id(2), Kind::Scatter, b"other", &mut counters);
+        early.keep(at(9), id(1), Kind::Gather, b"", &mut counters);
         let kept = early.take(id(1)).unwrap();
-        assert_eq!(datagrams(&kept).collect::<Vec<_>>(), [&b"one"[..], b""]);
+        let datagrams: Vec<_> = datagrams(&kept).collect();
+        assert_eq!(datagrams, [(at(7), &b"one"[..]), (at(9), b"")]);
         assert!(early.take(id(1)).is_none());
         assert_eq!(counters, Phases::default());
     }
 
     #[test]
     fn bytes_are_bounded() {
-        let (mut early, mut counters) = (early(2, 20), Phases::default());
+        let (mut early, mut counters) = (early(2, 40), Phases::default());
         for _ in 0..3 {
-            early.keep(id(1), Kind::Scatter, b"12345", &mut counters);
+            early.keep(Time::ZERO, id(1), Kind::Scatter, b"12345", &mut counters);
         }
         assert_eq!(counters.scatter.refused, 1);
         early.take(id(1)).unwrap();
-        early.keep(id(2), Kind::Scatter, b"12345", &mut counters);
+        early.keep(Time::ZERO, id(2), Kind::Scatter, b"12345", &mut counters);
         assert_eq!(counters.scatter.refused, 1);
     }
 
@@ -183,7 +193,7 @@ mod tests {
     fn the_nearest_operations_are_kept() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
         for step in [5, 9, 7, 8] {
-            early.keep(id(step), Kind::Gather, b"x", &mut counters);
+            early.keep(Time::ZERO, id(step), Kind::Gather, b"x", &mut counters);
         }
         assert_eq!(counters.gather.refused, 2);
         assert!(early.take(id(9)).is_none());

@@ -12,6 +12,7 @@
 //! | `collect.rs` | the others' shards: aggregates that came |
 //! | `outbox.rs` | what is to be sent, in which order |
 //! | `early.rs` | packets that came before the operation started here |
+//! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `members.rs` | who was heard, who is suspected |
 //!
 //! # When something is known to be gone
@@ -31,6 +32,7 @@ mod members;
 mod operation;
 mod outbox;
 mod reduce;
+mod waits;
 
 use std::collections::VecDeque;
 
@@ -47,7 +49,7 @@ use crate::time::Time;
 
 use early::Early;
 use members::Members;
-use operation::{Buffers, Operation};
+use operation::{Buffers, Operation, Outgoing};
 use outbox::Packet;
 
 /// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
@@ -198,8 +200,10 @@ impl Core {
         }
         self.operations.push_back(operation);
         if let Some(kept) = self.early.take(id) {
-            for (header, payload) in early::datagrams(&kept).filter_map(|d| Header::parse(d).ok()) {
-                self.deliver(&header, payload);
+            for (arrival, datagram) in early::datagrams(&kept) {
+                if let Ok((header, payload)) = Header::parse(datagram) {
+                    self.deliver(arrival, &header, payload);
+                }
             }
             self.early.recycle(kept);
         }
@@ -262,9 +266,9 @@ impl Core {
         };
         if may_start {
             self.early
-                .keep(id, header.kind, datagram, &mut self.totals.phases);
+                .keep(now, id, header.kind, datagram, &mut self.totals.phases);
         } else {
-            self.deliver(&header, payload);
+            self.deliver(now, &header, payload);
         }
         self.settle(now);
     }
@@ -307,7 +311,7 @@ impl Core {
     }
 
     /// Gives a packet to its operation, which was started.
-    fn deliver(&mut self, header: &Header, payload: &[u8]) {
+    fn deliver(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         let id = operation_of(header);
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
@@ -318,7 +322,7 @@ impl Core {
             });
             return;
         };
-        if let Err(reason) = operation.receive(&self.config, header, payload) {
+        if let Err(reason) = operation.receive(arrival, &self.config, header, payload) {
             self.totals.rejected.count(reason);
         }
     }
@@ -338,46 +342,12 @@ impl Core {
             return None;
         }
         for operation in &mut self.operations {
-            let (id, deadline) = (operation.id, operation.deadline);
-            let layout = operation.layout;
-            let Some((packet, values)) = operation.transmit(now) else {
+            let id = operation.id;
+            let Some(outgoing) = operation.transmit(now) else {
                 continue;
             };
-            let remaining = Ticks::from(deadline.since(now));
-            let header = Header {
-                budget: remaining,
-                packet_number: self.packet_number,
-                step: id.step,
-                bucket: id.bucket,
-                host_flags: HostFlags {
-                    last: packet.last,
-                    hadamard: !values.is_empty() && self.config.coding != Coding::Identity,
-                },
-                dtype: if values.is_empty() {
-                    Dtype::None
-                } else {
-                    Dtype::F32
-                },
-                slot: packet.slot,
-                slots: layout.slots(packet.owner),
-                contributions: packet.contributions,
-                sent_at: Ticks::from_clock_ns(now.as_nanos()),
-                ..Header::new(
-                    packet.kind,
-                    self.config.job,
-                    self.config.epoch,
-                    self.config.rank,
-                    packet.owner,
-                )
-            };
-            let start = header.emit(buf);
-            let len = start
-                + if packet.kind == Kind::Feedback {
-                    buf[start..start + FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
-                    FEEDBACK_LEN
-                } else {
-                    write_values(values, &mut buf[start..])
-                };
+            let len = write_datagram(&self.config, self.packet_number, now, id, &outgoing, buf);
+            let packet = outgoing.packet;
             return Some(self.sent(now, &packet, len));
         }
         self.retire(now);
@@ -502,6 +472,49 @@ fn operation_of(header: &Header) -> OperationId {
         step: header.step,
         bucket: header.bucket,
     }
+}
+
+/// Writes an operation's packet to the front of `buf`; returns its length.
+fn write_datagram(
+    config: &Config,
+    packet_number: u32,
+    now: Time,
+    id: OperationId,
+    outgoing: &Outgoing<'_>,
+    buf: &mut [u8],
+) -> usize {
+    let Outgoing { packet, values, .. } = outgoing;
+    let has_values = packet.kind != Kind::Feedback;
+    let header = Header {
+        budget: outgoing.budget.into(),
+        packet_number,
+        step: id.step,
+        bucket: id.bucket,
+        host_flags: HostFlags {
+            last: packet.last,
+            hadamard: has_values && config.coding != Coding::Identity,
+        },
+        dtype: if has_values { Dtype::F32 } else { Dtype::None },
+        slot: packet.slot,
+        slots: outgoing.slots,
+        contributions: packet.contributions,
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        ..Header::new(
+            packet.kind,
+            config.job,
+            config.epoch,
+            config.rank,
+            packet.owner,
+        )
+    };
+    let start = header.emit(buf);
+    let payload = &mut buf[start..];
+    if has_values {
+        return start + write_values(values, payload);
+    }
+    let remaining = Ticks::from(outgoing.remaining);
+    payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
+    start + FEEDBACK_LEN
 }
 
 /// Writes values as the wire has them, little-endian; returns the bytes written.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Header, Kind};
+use ultima_wire::{Dtype, Header, Kind, Ticks};
 
 use crate::codec::Coding;
 use crate::config::Config;
@@ -17,6 +17,7 @@ use super::collect::Collect;
 use super::early::count;
 use super::outbox::{Outbox, Packet};
 use super::reduce::{Reduce, Verdict};
+use super::waits::Waits;
 
 /// An operation that was started and has not sent its last packet.
 pub(super) struct Operation {
@@ -29,8 +30,21 @@ pub(super) struct Operation {
     /// What this rank sends: its contributions, and in its own shard, slot by slot as they close, the aggregates.
     own: Vec<f32>,
     outbox: Outbox,
+    waits: Waits,
     /// None once the operation ended; what it still sends is in `own`.
     waiting: Option<Waiting>,
+}
+
+/// A packet with what goes into it.
+pub(super) struct Outgoing<'a> {
+    pub(super) packet: Packet,
+    pub(super) values: &'a [f32],
+    /// Slots of the owner's shard.
+    pub(super) slots: u32,
+    /// How long its receivers will still wait for it.
+    pub(super) budget: Duration,
+    /// How long this rank will still wait.
+    pub(super) remaining: Duration,
 }
 
 /// What an operation needs until it ends.
@@ -71,6 +85,7 @@ impl Operation {
             flushed: false,
             deadline: now + config.t_b,
             outbox: Outbox::new(config, &layout, id, now),
+            waits: Waits::new(config.ranks, now + config.t_b),
             own,
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
@@ -89,13 +104,22 @@ impl Operation {
         self.outbox.counters()
     }
 
-    /// Checks a packet against the bucket's cut and gives it to its phase. Nothing changes where it is refused.
+    /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its phase. Nothing changes where it
+    /// is refused.
     pub(super) fn receive(
         &mut self,
+        arrival: Time,
         config: &Config,
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Rejection> {
+        if header.kind == Kind::Feedback
+            && let Some(remaining) = payload.first_chunk()
+        {
+            let remaining = Ticks(u32::from_be_bytes(*remaining));
+            self.waits
+                .advertised(header.source, arrival + remaining.into());
+        }
         let Some(waiting) = &mut self.waiting else {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                 phase.late += n
@@ -242,14 +266,20 @@ impl Operation {
         &mut self.outbox
     }
 
-    /// The next packet and its values.
-    pub(super) fn transmit(&mut self, now: Time) -> Option<(Packet, &[f32])> {
+    /// The next packet to send.
+    pub(super) fn transmit(&mut self, now: Time) -> Option<Outgoing<'_>> {
         let packet = self.outbox.next(&self.layout, now)?;
         let values = match packet.kind {
             Kind::Feedback => &[],
             _ => &self.own[self.layout.slot(packet.owner, packet.slot)],
         };
-        Some((packet, values))
+        Some(Outgoing {
+            values,
+            slots: self.layout.slots(packet.owner),
+            budget: self.waits.until(packet.to).since(now),
+            remaining: self.deadline.since(now),
+            packet,
+        })
     }
 
     /// Whether there is nothing left to wait for and to send.

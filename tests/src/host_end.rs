@@ -81,16 +81,25 @@ struct Socket(OwnedFd);
 /// # Errors
 /// If there are no descriptors left.
 pub(crate) fn socket_pair() -> io::Result<(Box<dyn HostEnd>, OwnedFd)> {
-    let (host, switch) = socketpair(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )?;
+    let (host, switch) = sockets()?;
     let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
     setsockopt(&host, sockopt::ReceiveTimeout, &patience)?;
     setsockopt(&host, sockopt::SendTimeout, &patience)?;
     Ok((Box::new(Socket(host)), switch))
+}
+
+/// A pair of connected sockets, for a link between two switches.
+///
+/// # Errors
+/// If there are no descriptors left.
+pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    Ok(socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        flags,
+    )?)
 }
 
 impl HostEnd for Socket {

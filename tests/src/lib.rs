@@ -7,13 +7,19 @@
 //!   counted.
 //! - [`needs`] says what is missing on this machine.
 
+pub mod admission;
 pub mod bmv2;
+pub mod controller;
 pub mod counters;
+mod embedded;
 pub mod fabric;
+pub mod fuzz;
 pub mod generator;
 mod host_end;
 pub mod job;
 pub mod needs;
 pub mod netns;
 pub mod scenario;
+pub mod stage;
 pub mod testbed;
+pub mod third_party;

@@ -1,18 +1,19 @@
-//! What a test needs of its machine. Where it is missing the test says so and ends.
+//! What a test needs of its machine. Where it is missing the test says so, and ends.
 
 use std::env;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use nix::unistd::Uid;
 
 /// BMv2's switch with P4Runtime.
-pub const BMV2: &str = "simple_switch_grpc";
+const BMV2: &str = "simple_switch_grpc";
 
 /// Whether this process may make network namespaces and interfaces; says so if not.
 pub fn root() -> bool {
     let root = Uid::effective().is_root();
     if !root {
-        println!("skipped: needs root");
+        skipped("needs root");
     }
     root
 }
@@ -21,12 +22,38 @@ pub fn root() -> bool {
 pub fn bmv2() -> Option<PathBuf> {
     let found = on_path(BMV2);
     if found.is_none() {
-        println!("skipped: {BMV2} is not on the PATH");
+        skipped(&format!("{BMV2} is not on the PATH"));
     }
     found
 }
 
-/// The first executable called `name` on the PATH.
+/// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.
+pub(crate) fn python() -> String {
+    env::var("ULTIMA_PYTHON").unwrap_or_else(|_| "python3".into())
+}
+
+/// Says that Python or a package is missing.
+///
+/// # Panics
+/// If `ULTIMA_REQUIRE_PYTHON=1`.
+pub(crate) fn python_missing(missing: &str) {
+    let required = env::var("ULTIMA_REQUIRE_PYTHON").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
+    );
+    skipped(&format!(
+        "{missing}; pip install p4runtime grpcio, or set ULTIMA_PYTHON"
+    ));
+}
+
+/// Says why a test ends early. Written past `println!`, whose output the test harness hides when a test passes.
+fn skipped(reason: &str) {
+    // There is nobody to tell if standard error is closed.
+    let _ = writeln!(io::stderr(), "skipped: {reason}");
+}
+
+/// The first file called `name` in the folders of the PATH.
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?)
         .map(|folder| folder.join(name))

@@ -11,7 +11,7 @@ mod run;
 mod truncated;
 mod trunk;
 
-pub use run::{Outcome, run};
+pub use run::{Outcome, in_any_order, run, shown};
 
 use ultima_p4::names::counter;
 

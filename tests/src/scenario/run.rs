@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{Scenario, Step};
-use crate::counters::{CounterReader, Counts};
-use crate::testbed::{Arrivals, Testbed};
+use crate::counters::Counts;
+use crate::fabric::Fabric;
+use crate::stage::Stage;
+use crate::testbed::Arrivals;
 
 /// What a target made of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +21,8 @@ pub struct Outcome {
 ///
 /// # Panics
 /// Where what arrives or what is counted is not what the scenario says; the message shows both.
-pub fn run(testbed: &mut Testbed, counters: &mut CounterReader, scenario: &Scenario) -> Outcome {
-    let before = read(testbed, counters);
+pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
+    let before = stage.counts();
     let mut arrivals = Vec::new();
     for (
         number,
@@ -31,20 +33,21 @@ pub fn run(testbed: &mut Testbed, counters: &mut CounterReader, scenario: &Scena
         },
     ) in scenario.steps.iter().enumerate()
     {
-        let arrived = in_any_order(testbed.exchange(*from, std::slice::from_ref(frame)));
+        let arrived = in_any_order(stage.testbed.exchange(*from, std::slice::from_ref(frame)));
         let expected = &in_any_order(expected.clone());
+        let fabric = &stage.testbed.fabric;
         assert!(
             arrived == *expected,
             "{}, frame {number}:\nsent from {} {}\nexpected:\n{}arrived:\n{}",
             scenario.name,
-            testbed.fabric.host(*from).name,
+            fabric.host(*from).name,
             hex(frame),
-            shown(testbed, expected),
-            shown(testbed, &arrived),
+            shown(fabric, expected),
+            shown(fabric, &arrived),
         );
         arrivals.push(arrived);
     }
-    let counts = read(testbed, counters).since(&before);
+    let counts = stage.counts().since(&before);
     if let Some(expected) = &scenario.counts {
         assert!(
             counts == *expected,
@@ -64,25 +67,13 @@ pub fn in_any_order(mut arrivals: Arrivals) -> Arrivals {
     arrivals
 }
 
-fn read(testbed: &Testbed, counters: &mut CounterReader) -> Counts {
-    testbed
-        .runtime
-        .block_on(counters.read())
-        .expect("switches let everybody read")
-}
-
 /// Frames by host, for those who look for a difference.
-pub fn shown(testbed: &Testbed, arrivals: &Arrivals) -> String {
+pub fn shown(fabric: &Fabric, arrivals: &Arrivals) -> String {
     let mut text = String::new();
     for (host, frames) in arrivals {
         for frame in frames {
-            writeln!(
-                text,
-                "  at {} {}",
-                testbed.fabric.host(*host).name,
-                hex(frame)
-            )
-            .expect("a String takes all");
+            writeln!(text, "  at {} {}", fabric.host(*host).name, hex(frame))
+                .expect("a String takes all");
         }
     }
     if text.is_empty() {

@@ -1,5 +1,7 @@
 //! Switches with hosts' ends of links, and what comes out of them.
 
+mod build;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 
@@ -38,22 +40,6 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Switches that run and the hosts' ends of their links.
-    pub(crate) fn new(
-        fabric: Fabric,
-        ends: Vec<Box<dyn HostEnd>>,
-        switches: Vec<Box<dyn RunningSwitch>>,
-        runtime: Runtime,
-    ) -> Self {
-        Self {
-            fabric,
-            ends,
-            switches,
-            sentinels: 0,
-            runtime,
-        }
-    }
-
     /// Where the switches' P4Runtime servers listen.
     pub fn grpc(&self) -> Vec<SocketAddr> {
         self.switches.iter().map(|switch| switch.grpc()).collect()

@@ -1,0 +1,48 @@
+//! Our own switch, in this process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::runtime::Runtime;
+use ultima_switch::engine::Limits;
+use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
+
+use crate::fabric::device_id;
+use crate::testbed::RunningSwitch;
+
+/// A running embedded switch. It ends when this is dropped.
+pub struct Embedded(Switch);
+
+impl Embedded {
+    /// Starts one of a fabric's switches on `runtime`, without a program: a controller gives it one.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(runtime: &Runtime, switch: usize, ports: Vec<(u16, Attach)>) -> Self {
+        let ports = ports.into_iter().map(|(number, attach)| PortConfig {
+            number,
+            attach,
+            wire: WireConfig::default(),
+        });
+        let config = SwitchConfig {
+            device_id: device_id(switch),
+            grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            program: None,
+            ports: ports.collect(),
+            seed: 0,
+            stats_key: None,
+            pcap_dir: None,
+            limits: Limits::default(),
+        };
+        Self(
+            runtime
+                .block_on(Switch::start(config))
+                .unwrap_or_else(|error| panic!("{error}")),
+        )
+    }
+}
+
+impl RunningSwitch for Embedded {
+    fn grpc(&self) -> SocketAddr {
+        self.0.grpc_addr()
+    }
+}

@@ -1,0 +1,109 @@
+//! What tests start from: a testbed of one target, with our controller at work and its jobs installed.
+
+use std::path::PathBuf;
+
+use crate::controller::{ACROSS, Controller, LEFT, RIGHT};
+use crate::counters::{CounterReader, Counts};
+use crate::fabric::{Fabric, device_id};
+use crate::job::Job;
+use crate::netns;
+use crate::scenario::Scene;
+use crate::testbed::Testbed;
+
+/// A kind of switch, and how its links are made.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The embedded switch, with Unix sockets.
+    Sockets,
+    /// The embedded switch, with interfaces; needs root.
+    Interfaces,
+    /// BMv2, started from this file; needs root.
+    Bmv2(PathBuf),
+}
+
+/// A testbed at work.
+pub struct Stage {
+    /// The jobs, in the order in which they were created.
+    pub jobs: Vec<Job>,
+    /// What was counted.
+    pub counters: CounterReader,
+    /// Our controller.
+    pub controller: Controller,
+    /// Switches and links, which everything else needs: it goes last.
+    pub testbed: Testbed,
+}
+
+impl Target {
+    /// Runs `test` with one switch, four hosts and two jobs, see [`Scene`].
+    pub fn star<T: Send>(&self, test: impl FnOnce(Stage) -> T + Send) -> T {
+        self.run(Fabric::star(), &[LEFT, RIGHT], test)
+    }
+
+    /// Runs `test` with two switches and a job across them.
+    pub fn pair<T: Send>(&self, test: impl FnOnce(Stage) -> T + Send) -> T {
+        self.run(Fabric::pair(), &[ACROSS], test)
+    }
+
+    fn run<T: Send>(
+        &self,
+        fabric: Fabric,
+        jobs: &[&str],
+        test: impl FnOnce(Stage) -> T + Send,
+    ) -> T {
+        match self {
+            Target::Sockets => test(Stage::new(Testbed::of_embedded_on_sockets(fabric), jobs)),
+            Target::Interfaces => {
+                netns::within(|| test(Stage::new(Testbed::of_embedded_on_interfaces(fabric), jobs)))
+            }
+            Target::Bmv2(program) => {
+                netns::within(|| test(Stage::new(Testbed::of_bmv2(fabric, program), jobs)))
+            }
+        }
+    }
+}
+
+impl Stage {
+    fn new(testbed: Testbed, jobs: &[&str]) -> Self {
+        let controller = Controller::start(&testbed);
+        let jobs = jobs
+            .iter()
+            .map(|yaml| controller.create(&testbed, yaml))
+            .collect();
+        let servers = testbed.grpc();
+        let switches = servers
+            .into_iter()
+            .enumerate()
+            .map(|(at, grpc)| (grpc, device_id(at)));
+        let counters = testbed.runtime.block_on(CounterReader::connect(switches));
+        Self {
+            jobs,
+            counters: counters.expect("the switches serve P4Runtime"),
+            controller,
+            testbed,
+        }
+    }
+
+    /// All counters of all switches.
+    ///
+    /// # Panics
+    /// If a switch does not answer.
+    pub fn counts(&mut self) -> Counts {
+        let read = self.testbed.runtime.block_on(self.counters.read());
+        read.expect("switches let everybody read")
+    }
+
+    /// The fabric with one switch and the two jobs on it.
+    ///
+    /// # Panics
+    /// On another fabric.
+    pub fn scene(&self) -> Scene<'_> {
+        let [left, right] = &self.jobs[..] else {
+            panic!("a fabric with two jobs")
+        };
+        Scene {
+            fabric: &self.testbed.fabric,
+            left,
+            right,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Building testbeds, of BMv2s and of embedded switches.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use tokio::runtime::{Builder, Runtime};
+
+use ultima_switch::Attach;
+
+use super::{RunningSwitch, Testbed};
+use crate::bmv2::Bmv2;
+use crate::embedded::Embedded;
+use crate::fabric::Fabric;
+use crate::host_end::{self, HostEnd};
+use crate::netns;
+
+impl Testbed {
+    /// BMv2s, started from `program`, with interfaces in this network namespace.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_bmv2(fabric: Fabric, program: &Path) -> Self {
+        let links = Links::of_interfaces(&fabric);
+        Self::build(fabric, links, |_, switch, ports| {
+            Bmv2::start(program, switch, &ports)
+        })
+    }
+
+    /// Embedded switches with interfaces in this network namespace.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_embedded_on_interfaces(fabric: Fabric) -> Self {
+        let links = Links::of_interfaces(&fabric);
+        Self::build(fabric, links, |runtime, switch, ports| {
+            let attach = |(port, name)| (port, Attach::Interface(name));
+            Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
+        })
+    }
+
+    /// Embedded switches with pairs of Unix sockets, for which nobody needs privileges.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_embedded_on_sockets(fabric: Fabric) -> Self {
+        let links = Links::of_sockets(&fabric);
+        Self::build(fabric, links, |runtime, switch, ports| {
+            let attach = |(port, socket)| (port, Attach::Socket(socket));
+            Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
+        })
+    }
+
+    fn build<P, S: RunningSwitch + 'static>(
+        fabric: Fabric,
+        mut links: Links<P>,
+        start: impl Fn(&Runtime, usize, Vec<(u16, P)>) -> S,
+    ) -> Self {
+        // Its threads are started here, and so are in the caller's network namespace.
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("threads can be started");
+        let switches = (0..fabric.switches)
+            .map(|switch| {
+                let started = start(&runtime, switch, links.take(switch));
+                Box::new(started) as Box<dyn RunningSwitch>
+            })
+            .collect();
+        Self {
+            fabric,
+            ends: links.host_ends,
+            switches,
+            sentinels: 0,
+            runtime,
+        }
+    }
+}
+
+/// All links of a fabric: the hosts' ends, and what is left for the switches to attach.
+struct Links<P> {
+    host_ends: Vec<Box<dyn HostEnd>>,
+    /// Switch, port, and the switch's end.
+    switch_ends: Vec<(usize, u16, P)>,
+}
+
+impl<P> Links<P> {
+    /// One switch's ends with the ports that they belong to.
+    fn take(&mut self, switch: usize) -> Vec<(u16, P)> {
+        self.switch_ends
+            .extract_if(.., |(at, _, _)| *at == switch)
+            .map(|(_, port, end)| (port, end))
+            .collect()
+    }
+}
+
+impl Links<String> {
+    /// Pairs of interfaces; the switches' ends by name.
+    fn of_interfaces(fabric: &Fabric) -> Self {
+        let name = |switch: usize, port: u16| format!("s{}-{port}", switch + 1);
+        let mut switch_ends = Vec::new();
+        let host_ends = (fabric.hosts.iter())
+            .map(|host| {
+                let end = name(host.switch, host.port);
+                let opened = host_end::veth(&host.name, &end).expect("root can open interfaces");
+                switch_ends.push((host.switch, host.port, end));
+                opened
+            })
+            .collect();
+        for trunk in &fabric.trunks {
+            let [one, other] = trunk.map(|(switch, port)| name(switch, port));
+            netns::veth(&one, &other);
+            switch_ends.push((trunk[0].0, trunk[0].1, one));
+            switch_ends.push((trunk[1].0, trunk[1].1, other));
+        }
+        Self {
+            host_ends,
+            switch_ends,
+        }
+    }
+}
+
+impl Links<OwnedFd> {
+    /// Pairs of sockets.
+    fn of_sockets(fabric: &Fabric) -> Self {
+        let mut switch_ends = Vec::new();
+        let host_ends = (fabric.hosts.iter())
+            .map(|host| {
+                let (end, switch_end) = host_end::socket_pair().expect("descriptors are left");
+                switch_ends.push((host.switch, host.port, switch_end));
+                end
+            })
+            .collect();
+        for [one, other] in &fabric.trunks {
+            let (end, far_end) = host_end::sockets().expect("descriptors are left");
+            switch_ends.push((one.0, one.1, end));
+            switch_ends.push((other.0, other.1, far_end));
+        }
+        Self {
+            host_ends,
+            switch_ends,
+        }
+    }
+}

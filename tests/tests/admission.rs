@@ -1,0 +1,102 @@
+//! A rank's admission entry is deleted on the switch, and the rank goes silent, whatever it sends.
+
+use ultima_p4::names::counter;
+use ultima_tests::admission::Operator;
+use ultima_tests::counters::{Cell, Count};
+use ultima_tests::needs;
+use ultima_tests::stage::{Stage, Target};
+use ultima_tests::testbed::Arrivals;
+
+/// The rank that is silenced; another sits on the same host.
+const SILENCED: u16 = 1;
+
+fn goes_silent(target: &Target) {
+    target.star(|mut stage| {
+        let operator = stage
+            .testbed
+            .runtime
+            .block_on(Operator::at(0, stage.testbed.grpc()[0]));
+        let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
+        let before = says(&mut stage, 0);
+        assert!(
+            before.iter().all(|hosts| *hosts > 0),
+            "all are heard: {before:?}"
+        );
+
+        let Stage { testbed, .. } = &stage;
+        testbed
+            .runtime
+            .block_on(operator.silence(&testbed.fabric, &left, SILENCED));
+        let counted = stage.counts();
+        let silenced = says(&mut stage, 0);
+        for (rank, (now, before)) in silenced.iter().zip(&before).enumerate() {
+            let expected = if rank == usize::from(SILENCED) {
+                0
+            } else {
+                *before
+            };
+            assert_eq!(*now, expected, "frames heard of rank {rank}");
+        }
+        let refused = stage.counts().since(&counted);
+        let rejected = Cell {
+            switch: 0,
+            array: counter::REJECTED,
+            index: left.counter,
+        };
+        let frames = left.members.len() as u64;
+        assert_eq!(
+            refused.0[&rejected].packets, frames,
+            "a SCATTER to each other rank and a GATHER"
+        );
+        assert!(!refused.0.contains_key(&Cell {
+            index: right.counter,
+            ..rejected
+        }));
+
+        let Stage { testbed, .. } = &stage;
+        testbed
+            .runtime
+            .block_on(operator.admit(&testbed.fabric, &left, SILENCED));
+        assert_eq!(
+            says(&mut stage, 0),
+            before,
+            "admitted again, it is heard again"
+        );
+        let unheard = stage.counts().since(&counted).0[&rejected];
+        assert_eq!(
+            Count {
+                packets: frames,
+                ..unheard
+            },
+            unheard
+        );
+    });
+}
+
+/// Each rank of a job sends to every other and to the group. Returns how many frames arrive of each.
+fn says(stage: &mut Stage, job: usize) -> Vec<usize> {
+    let job = stage.jobs[job].clone();
+    let heard = |arrivals: Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
+    job.ranks()
+        .map(|source| {
+            let others = job.ranks().filter(|rank| *rank != source);
+            let mut frames: Vec<Vec<u8>> = others
+                .map(|owner| job.scatter(source, owner, b"data").emit())
+                .collect();
+            frames.push(job.gather(source, b"data").emit());
+            heard(stage.testbed.exchange(job.host_of(source), &frames))
+        })
+        .collect()
+}
+
+#[test]
+fn embedded() {
+    goes_silent(&Target::Sockets);
+}
+
+#[test]
+fn bmv2() {
+    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+        goes_silent(&Target::Bmv2(program));
+    }
+}

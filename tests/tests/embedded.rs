@@ -1,0 +1,115 @@
+//! The embedded switch, set up by our controller, gives every packet its due.
+
+use ultima_p4::names::counter;
+use ultima_tests::counters::{Cell, Counts};
+use ultima_tests::stage::Target;
+use ultima_tests::{fuzz, needs, scenario};
+
+/// Mutated frames that it is sent.
+const MUTATIONS: usize = 4000;
+
+fn star(target: &Target) {
+    target.star(|mut stage| {
+        for scenario in scenario::star(stage.scene()) {
+            scenario::run(&mut stage, &scenario);
+        }
+    });
+}
+
+fn pair(target: &Target) {
+    target.pair(|mut stage| {
+        for scenario in scenario::pair(&stage.testbed.fabric, &stage.jobs[0]) {
+            scenario::run(&mut stage, &scenario);
+        }
+    });
+}
+
+#[test]
+fn one_switch_over_sockets() {
+    star(&Target::Sockets);
+}
+
+#[test]
+fn two_switches_over_sockets() {
+    pair(&Target::Sockets);
+}
+
+#[test]
+fn one_switch_on_interfaces() {
+    if needs::root() {
+        star(&Target::Interfaces);
+    }
+}
+
+#[test]
+fn two_switches_on_interfaces() {
+    if needs::root() {
+        pair(&Target::Interfaces);
+    }
+}
+
+/// Whatever comes, it goes on forwarding, and what it delivers of a job is what it was sent for it.
+#[test]
+fn mutated_frames() {
+    Target::Sockets.star(|mut stage| {
+        let frames = fuzz::mutations(&scenario::star(stage.scene()), 2, MUTATIONS);
+        let before = stage.counts();
+        for (from, frame) in frames {
+            stage.testbed.exchange(from, &[frame]);
+        }
+        let counts = stage.counts().since(&before);
+        for job in &stage.jobs {
+            let packets = |array| packets(&counts, array, job.counter);
+            let received = packets(counter::RECEIVED);
+            assert!(
+                received > 0 && packets(counter::REJECTED) > 0,
+                "both ways are taken"
+            );
+            assert_eq!(
+                received,
+                packets(counter::REPLICATED) + packets(counter::UNICAST)
+            );
+        }
+        for (name, array) in [
+            ("unknown job", counter::REJECTED),
+            ("malformed", counter::MALFORMED),
+        ] {
+            let some = counts.0.keys().any(|cell| cell.array == array);
+            assert!(some, "no frame took the way of {name}");
+        }
+    });
+}
+
+/// Frames that no interface carries, down to a single byte.
+#[test]
+fn frames_shorter_than_ethernet() {
+    Target::Sockets.star(|mut stage| {
+        let job = stage.jobs[0].clone();
+        let from = job.host_of(2);
+        let whole = job.gather(2, b"data").emit();
+        let before = stage.counts();
+        let cut: Vec<Vec<u8>> = (1..14).map(|length| whole[..length].to_vec()).collect();
+        assert!(stage.testbed.exchange(from, &cut).is_empty());
+        let port = stage.testbed.fabric.host(from).port.into();
+        let unrouted = Cell {
+            switch: 0,
+            array: counter::UNROUTED,
+            index: port,
+        };
+        let mut expected = Counts::default();
+        cut.iter()
+            .for_each(|frame| expected.add(unrouted, 1, frame.len()));
+        assert_eq!(stage.counts().since(&before), expected);
+    });
+}
+
+fn packets(counts: &Counts, array: &'static str, index: u32) -> u64 {
+    counts
+        .0
+        .get(&Cell {
+            switch: 0,
+            array,
+            index,
+        })
+        .map_or(0, |count| count.packets)
+}

@@ -1,0 +1,179 @@
+//! The P4 program's parser reads Ultima headers as docs/packet.md and Rust have them, field by field.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Deserialize;
+use ultima_p4runtime::{config::v1::P4Info, text};
+use ultima_switch::engine::{Engine, Limits};
+use ultima_wire::frame::{Endpoints, FRAME_OVERHEAD};
+use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
+
+/// The header's name in `headers.p4`.
+const ULTIMA: &str = "ultima";
+
+/// A header's fields by the names that docs/packet.md gives them.
+type Fields = BTreeMap<String, u32>;
+
+#[derive(Deserialize)]
+struct Vector {
+    name: String,
+    header: Fields,
+    auth: Option<serde::de::IgnoredAny>,
+    frame: String,
+}
+
+fn vectors() -> Vec<Vector> {
+    let vectors = include_str!("../../wire/vectors/packets.json");
+    serde_json::from_str(vectors).expect("the vectors are JSON")
+}
+
+fn program() -> Engine {
+    let program = ultima_p4::v1model();
+    let p4info: P4Info = text::parse(program.p4info).expect("p4c printed it");
+    Engine::load(program.device_config, &p4info, Limits::default())
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What the program's parser finds in the Ultima header of a frame.
+fn read(program: &mut Engine, frame: &[u8]) -> Fields {
+    let parsed = program
+        .parse(frame)
+        .expect("the program sets the parser no limit");
+    assert_eq!(parsed.error, "NoError");
+    assert_eq!(parsed.bytes, FRAME_OVERHEAD + HEADER_LEN);
+    let header = parsed.headers.iter().find(|header| header.name == ULTIMA);
+    let fields = &header.expect("an Ultima packet").fields;
+    (fields.iter().filter(|(name, _)| !name.starts_with('$')))
+        .map(|(name, value)| {
+            (
+                name.clone(),
+                u32::try_from(value).expect("no field is longer"),
+            )
+        })
+        .collect()
+}
+
+/// What is not told by any [`Header`], in the fields of one with these.
+fn with_constants(mut fields: Fields, auth: bool) -> Fields {
+    fields.insert("magic".into(), ultima_wire::MAGIC.into());
+    fields.insert("version".into(), ultima_wire::VERSION.into());
+    fields.insert("auth".into(), auth.into());
+    fields.insert("host_reserved".into(), 0);
+    fields
+}
+
+#[test]
+fn the_program_reads_the_vectors() {
+    let mut program = program();
+    for Vector {
+        name,
+        header,
+        auth,
+        frame,
+    } in vectors()
+    {
+        let frame: Vec<u8> = (0..frame.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&frame[at..at + 2], 16).expect("hexadecimal"))
+            .collect();
+        assert_eq!(
+            read(&mut program, &frame),
+            with_constants(header, auth.is_some()),
+            "{name}"
+        );
+    }
+}
+
+/// Fields that the vectors leave zero, or alike, are different here.
+#[test]
+fn the_program_reads_what_rust_writes() {
+    let mut program = program();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    for _ in 0..1000 {
+        let header = header(&mut random);
+        let mut frame = vec![0; FRAME_OVERHEAD + HEADER_LEN];
+        header.emit(&mut frame[FRAME_OVERHEAD..]);
+        let endpoints = Endpoints {
+            src_mac: random.random(),
+            dst_mac: random.random(),
+            src: "10.0.0.1:1".parse().expect("an address"),
+            dst: "10.0.0.2:2".parse().expect("an address"),
+        };
+        endpoints.emit(&mut frame);
+        assert_eq!(
+            read(&mut program, &frame),
+            with_constants(fields(&header), false)
+        );
+    }
+}
+
+/// Any header without a tag.
+fn header(random: &mut Xoshiro256PlusPlus) -> Header {
+    let dtypes = [Dtype::None, Dtype::F32, Dtype::Bf16, Dtype::F16];
+    Header {
+        kind: Kind::ALL[random.random_range(0..Kind::ALL.len())],
+        switch_flags: SwitchFlags {
+            trimmed: random.random(),
+            late: random.random(),
+            congestion: random.random(),
+            hops: random.random_range(0..32),
+        },
+        budget: Ticks(random.random()),
+        path_queue: Ticks(random.random()),
+        job: random.random(),
+        epoch: random.random(),
+        source: random.random(),
+        owner: random.random(),
+        packet_number: random.random(),
+        step: random.random(),
+        bucket: random.random(),
+        host_flags: HostFlags {
+            last: random.random(),
+            hadamard: random.random(),
+        },
+        dtype: dtypes[random.random_range(0..dtypes.len())],
+        incast: random.random_range(0..16),
+        slot: random.random(),
+        slots: random.random(),
+        contributions: random.random(),
+        shared_tc: random.random(),
+        sent_at: Ticks(random.random()),
+        echoed: Ticks(random.random()),
+        auth: None,
+    }
+}
+
+fn fields(header: &Header) -> Fields {
+    let fields: [(&str, u32); 24] = [
+        ("kind", header.kind as u32),
+        ("trimmed", header.switch_flags.trimmed.into()),
+        ("late", header.switch_flags.late.into()),
+        ("congestion", header.switch_flags.congestion.into()),
+        ("hops", header.switch_flags.hops.into()),
+        ("budget", header.budget.0),
+        ("path_queue", header.path_queue.0),
+        ("job", header.job.into()),
+        ("epoch", header.epoch.into()),
+        ("source_rank", header.source.into()),
+        ("owner_rank", header.owner.into()),
+        ("packet_number", header.packet_number),
+        ("step", header.step),
+        ("bucket", header.bucket.into()),
+        ("last", header.host_flags.last.into()),
+        ("hadamard", header.host_flags.hadamard.into()),
+        ("dtype", header.dtype as u32),
+        ("incast", header.incast.into()),
+        ("slot", header.slot),
+        ("slots", header.slots),
+        ("contributions", header.contributions.into()),
+        ("shared_tc", header.shared_tc.into()),
+        ("sent_at", header.sent_at.0),
+        ("echoed", header.echoed.0),
+    ];
+    fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}

@@ -1,0 +1,92 @@
+//! A P4Runtime client of others' making reads a counter by name while traffic flows, and reads what was sent.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ultima_p4::names::counter;
+use ultima_tests::counters::{Cell, Count};
+use ultima_tests::needs;
+use ultima_tests::stage::Target;
+use ultima_tests::third_party::CounterClient;
+
+/// Different counts that the client must have seen before the traffic ends.
+const READINGS: usize = 20;
+
+fn reads_while_traffic_flows(target: &Target) {
+    target.star(|mut stage| {
+        let job = stage.jobs[0].clone();
+        let cell = Cell {
+            switch: 0,
+            array: counter::DELIVERED,
+            index: job.counter,
+        };
+        let Some(mut client) = CounterClient::start(stage.testbed.grpc()[0], cell) else {
+            return;
+        };
+        assert_eq!(
+            client.read(),
+            Count::default(),
+            "a new job has counted nothing"
+        );
+
+        let gather = job.gather(2, b"some sixteen bytes").emit();
+        let burst = vec![gather.clone(); 16];
+        let enough = AtomicBool::new(false);
+        let mut sent = 0;
+        let readings = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let _done = Raise(&enough);
+                let mut readings = vec![client.read()];
+                while readings.len() < READINGS {
+                    let reading = client.read();
+                    if readings.last() != Some(&reading) {
+                        readings.push(reading);
+                    }
+                }
+                readings
+            });
+            while !enough.load(Ordering::Relaxed) {
+                let arrivals = stage.testbed.exchange(job.host_of(2), &burst);
+                sent += burst.len() as u64;
+                assert_eq!(
+                    arrivals.values().map(Vec::len).sum::<usize>(),
+                    3 * burst.len()
+                );
+            }
+            reader.join().expect("the client reads")
+        });
+
+        assert!(
+            readings.is_sorted_by_key(|count| (count.packets, count.bytes)),
+            "{readings:?}"
+        );
+        let copies = 3 * sent;
+        let all = Count {
+            packets: copies,
+            bytes: copies * gather.len() as u64,
+        };
+        assert_eq!(client.read(), all);
+        assert_eq!(stage.counts().0[&cell], all, "and so do we");
+    });
+}
+
+/// Raises a flag when it goes, by whatever way.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn embedded() {
+    reads_while_traffic_flows(&Target::Sockets);
+}
+
+#[test]
+fn bmv2() {
+    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+        reads_while_traffic_flows(&Target::Bmv2(program));
+    }
+}

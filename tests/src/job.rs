@@ -81,8 +81,8 @@ impl Job {
     }
 
     /// All ranks.
-    pub fn ranks(&self) -> impl Iterator<Item = u16> + use<> {
-        (0..self.members.len()).map(|rank| u16::try_from(rank).expect("ranks have 16 bits"))
+    pub fn ranks(&self) -> impl DoubleEndedIterator<Item = u16> + use<> {
+        0..u16::try_from(self.members.len()).expect("ranks have 16 bits")
     }
 
     /// Where a rank sits.

@@ -42,8 +42,8 @@ pub struct Scenario {
     pub name: String,
     /// One frame after the other.
     pub steps: Vec<Step>,
-    /// What all of them add to the counters, where that is said.
-    pub counts: Option<Counts>,
+    /// What all of them add to the counters.
+    pub counts: Counts,
 }
 
 /// The scene: a fabric with one switch and two jobs on it.
@@ -76,7 +76,7 @@ impl Scenario {
         Self {
             name: name.into(),
             steps: vec![],
-            counts: Some(Counts::default()),
+            counts: Counts::default(),
         }
     }
 
@@ -94,19 +94,29 @@ impl Scenario {
         self
     }
 
-    /// Counts `packets` of `bytes` each.
-    fn count(mut self, array: &'static str, index: u32, packets: u64, bytes: usize) -> Self {
-        if let Some(counts) = &mut self.counts {
-            counts.add(
-                Cell {
-                    switch: 0,
-                    array,
-                    index,
-                },
-                packets,
-                bytes,
-            );
-        }
+    /// The only switch counts `packets` of `bytes` each.
+    fn count(self, array: &'static str, index: u32, packets: u64, bytes: usize) -> Self {
+        self.count_at(0, array, index, packets, bytes)
+    }
+
+    /// A switch counts `packets` of `bytes` each.
+    fn count_at(
+        mut self,
+        switch: usize,
+        array: &'static str,
+        index: u32,
+        packets: u64,
+        bytes: usize,
+    ) -> Self {
+        self.counts.add(
+            Cell {
+                switch,
+                array,
+                index,
+            },
+            packets,
+            bytes,
+        );
         self
     }
 

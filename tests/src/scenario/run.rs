@@ -48,13 +48,12 @@ pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
         arrivals.push(arrived);
     }
     let counts = stage.counts().since(&before);
-    if let Some(expected) = &scenario.counts {
-        assert!(
-            counts == *expected,
-            "{}:\nexpected counts: {expected:#?}\ncounted: {counts:#?}",
-            scenario.name
-        );
-    }
+    let expected = &scenario.counts;
+    assert!(
+        counts == *expected,
+        "{}:\nexpected counts: {expected:#?}\ncounted: {counts:#?}",
+        scenario.name
+    );
     Outcome { arrivals, counts }
 }
 

@@ -2,112 +2,254 @@
 
 use std::net::SocketAddrV4;
 
+use ultima_p4::names::counter;
 use ultima_wire::Kind;
 
-use super::{Scenario, Step};
+use super::Scenario;
 use crate::fabric::{Fabric, HostId};
 use crate::generator::Datagram;
 use crate::job::Job;
-use crate::testbed::{Arrivals, plain};
+use crate::testbed::plain;
 
-/// Scenarios on [`Fabric::pair`] with one job that has ranks on both switches. Counts are left to the
-/// comparison of targets.
+/// Scenarios on [`Fabric::pair`] with one job that has ranks on both switches.
 pub fn scenarios(fabric: &Fabric, job: &Job) -> Vec<Scenario> {
-    let mut everyone = Scenario::new("SCATTER and GATHER across a trunk");
-    for source in job.ranks() {
-        for owner in job.ranks().filter(|owner| *owner != source) {
-            everyone = everyone.across(
-                fabric,
-                job,
-                source,
-                &[owner],
-                &job.scatter(source, owner, b"data"),
-            );
-        }
-        let others: Vec<u16> = job.ranks().filter(|rank| *rank != source).collect();
-        everyone = everyone.across(fabric, job, source, &others, &job.gather(source, b"data"));
-    }
-
-    // Each hop takes one: what has two left reaches the near switch's hosts only.
-    let weary = Datagram {
-        ttl: 2,
-        ..job.gather(0, b"data")
-    };
-    let near: Vec<u16> = (job.ranks())
-        .filter(|rank| *rank != 0 && fabric.hops(job.host_of(0), job.host_of(*rank)) == 1)
-        .collect();
-    assert!(
-        !near.is_empty() && near.len() + 1 < job.members.len(),
-        "ranks on both switches"
-    );
-    let tired = Scenario::new("a TTL that ends at the trunk").across(fabric, job, 0, &near, &weary);
-
-    let mut talk = Scenario::new("plain UDP across a trunk");
-    for from in fabric.host_ids() {
-        for to in fabric.host_ids() {
-            let sent = plain(fabric, from, to, 5001, b"ping".to_vec());
-            talk = talk.reaching(fabric, from, &sent, &[(to, sent.dst)]);
-        }
-    }
-
-    // A rank of the far switch, forged at the near one, and the reverse.
-    let mut forged = Scenario::new("a rank of the other switch");
-    for (rank, impostor) in [
-        (job.members.len() as u16 - 1, 0),
-        (0, job.members.len() as u16 - 1),
-    ] {
-        let header = job.header(Kind::Gather, rank, rank);
-        let sent = job.gather(impostor, b"data").with_header(&header);
-        let spoofed = Datagram {
-            src: job.members[usize::from(rank)].address,
-            ..sent.clone()
-        };
-        for frame in [sent, spoofed] {
-            forged = forged.reaching(fabric, job.host_of(impostor), &frame, &[]);
-        }
-    }
-    [everyone, tired, talk, forged]
-        .map(|scenario| Scenario {
-            counts: None,
-            ..scenario
-        })
-        .to_vec()
+    let scene = Across { fabric, job };
+    vec![
+        scene.scatter(),
+        scene.gather(),
+        scene.ttl_ends_at_the_trunk(),
+        scene.plain(),
+        scene.forged(),
+    ]
 }
 
-impl Scenario {
-    /// A rank's packet reaches these ranks.
-    fn across(self, fabric: &Fabric, job: &Job, source: u16, to: &[u16], sent: &Datagram) -> Self {
-        let member = |rank: &u16| &job.members[usize::from(*rank)];
-        let to: Vec<(HostId, SocketAddrV4)> = to
-            .iter()
-            .map(|rank| (member(rank).host, member(rank).address))
-            .collect();
-        self.reaching(fabric, job.host_of(source), sent, &to)
+#[derive(Clone, Copy)]
+struct Across<'a> {
+    fabric: &'a Fabric,
+    job: &'a Job,
+}
+
+impl Across<'_> {
+    fn scatter(self) -> Scenario {
+        let Self { job, .. } = self;
+        let mut scenario = Scenario::new("SCATTER within and across");
+        for source in job.ranks() {
+            for owner in job.ranks().filter(|owner| *owner != source) {
+                let sent = job.scatter(source, owner, b"data");
+                let bytes = sent.emit().len();
+                let (near, far) = (self.switch_of(source), self.switch_of(owner));
+                scenario = scenario.step(
+                    job.host_of(source),
+                    sent.emit(),
+                    self.at(source, &sent, [owner]),
+                );
+                for switch in [near].into_iter().chain((near != far).then_some(far)) {
+                    for array in [counter::RECEIVED, counter::UNICAST, counter::DELIVERED] {
+                        scenario = scenario.count_at(switch, array, job.counter, 1, bytes);
+                    }
+                }
+            }
+        }
+        scenario
     }
 
-    /// A datagram reaches these hosts, readdressed where it was multicast.
-    fn reaching(
-        mut self,
-        fabric: &Fabric,
-        from: HostId,
-        sent: &Datagram,
-        to: &[(HostId, SocketAddrV4)],
-    ) -> Self {
-        let mut arrivals = Arrivals::new();
-        for (host, address) in to {
-            let mac = fabric.host(*host).mac;
-            let hop =
-                (1..fabric.hops(from, *host)).fold(sent.clone(), |sent, _| sent.forwarded(mac));
-            arrivals
-                .entry(*host)
-                .or_default()
-                .push(hop.delivered(mac, *address).emit());
-        }
-        self.steps.push(Step {
-            from,
-            frame: sent.emit(),
-            arrivals,
-        });
-        self
+    /// The copy for the trunk counts as delivered where it leaves, as received where it comes in;
+    /// its way back is closed.
+    fn gather(self) -> Scenario {
+        let Self { job, .. } = self;
+        job.ranks().fold(
+            Scenario::new("GATHER from each rank"),
+            |scenario, source| {
+                let sent = job.gather(source, b"data");
+                let bytes = sent.emit().len();
+                let others = job.ranks().filter(|rank| *rank != source);
+                let far = job
+                    .ranks()
+                    .filter(|rank| self.hops(source, *rank) == 2)
+                    .count() as u64;
+                let near = job.members.len() as u64 - 1 - far;
+                scenario
+                    .step(
+                        job.host_of(source),
+                        sent.emit(),
+                        self.at(source, &sent, others),
+                    )
+                    .count_at(
+                        self.switch_of(source),
+                        counter::RECEIVED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.switch_of(source),
+                        counter::REPLICATED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.switch_of(source),
+                        counter::OWN_COPY,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.switch_of(source),
+                        counter::DELIVERED,
+                        job.counter,
+                        near + 1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.other_than(source),
+                        counter::RECEIVED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.other_than(source),
+                        counter::REPLICATED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.other_than(source),
+                        counter::DELIVERED,
+                        job.counter,
+                        far,
+                        bytes,
+                    )
+            },
+        )
     }
+
+    /// Each hop takes one: what has two left reaches the near switch's hosts only.
+    fn ttl_ends_at_the_trunk(self) -> Scenario {
+        let Self { job, .. } = self;
+        let sent = Datagram {
+            ttl: 2,
+            ..job.gather(0, b"data")
+        };
+        let bytes = sent.emit().len();
+        let near: Vec<u16> = job
+            .ranks()
+            .filter(|rank| *rank != 0 && self.hops(0, *rank) == 1)
+            .collect();
+        let copies = near.len() as u64 + 1;
+        let far = self.other_than(0);
+        let [one, other] = self.fabric.trunks[0];
+        let (_, port) = if one.0 == far { one } else { other };
+        Scenario::new("a TTL that ends at the trunk")
+            .step(job.host_of(0), sent.emit(), self.at(0, &sent, near))
+            .count_at(self.switch_of(0), counter::RECEIVED, job.counter, 1, bytes)
+            .count_at(
+                self.switch_of(0),
+                counter::REPLICATED,
+                job.counter,
+                1,
+                bytes,
+            )
+            .count_at(self.switch_of(0), counter::OWN_COPY, job.counter, 1, bytes)
+            .count_at(
+                self.switch_of(0),
+                counter::DELIVERED,
+                job.counter,
+                copies,
+                bytes,
+            )
+            .count_at(far, counter::RECEIVED, job.counter, 1, bytes)
+            .count_at(far, counter::REPLICATED, job.counter, 1, bytes)
+            .count_at(far, counter::UNROUTED, port.into(), 1, bytes)
+    }
+
+    fn plain(self) -> Scenario {
+        let Self { fabric, .. } = self;
+        let pairs = fabric
+            .host_ids()
+            .flat_map(|from| fabric.host_ids().map(move |to| (from, to)));
+        pairs.fold(
+            Scenario::new("plain UDP between all hosts"),
+            |scenario, (from, to)| {
+                let sent = plain(fabric, from, to, 5001, b"ping".to_vec());
+                let arrives = carried(&sent, fabric, from, to, sent.dst);
+                scenario.step(from, sent.emit(), vec![(to, arrives)])
+            },
+        )
+    }
+
+    /// A rank of the far switch, forged at the near one, and the reverse: with its own address, and with
+    /// the rank's.
+    fn forged(self) -> Scenario {
+        let Self { job, .. } = self;
+        let last = job.ranks().next_back().expect("a job has members");
+        assert_eq!(self.hops(0, last), 2, "they sit on different switches");
+        let mut scenario = Scenario::new("a rank of the other switch");
+        for (rank, impostor) in [(last, 0), (0, last)] {
+            let header = job.header(Kind::Gather, rank, rank);
+            let own = job.gather(impostor, b"data").with_header(&header);
+            let spoofed = Datagram {
+                src: job.members[usize::from(rank)].address,
+                ..own.clone()
+            };
+            for frame in [own.emit(), spoofed.emit()] {
+                let bytes = frame.len();
+                let near = self.switch_of(impostor);
+                scenario = scenario
+                    .step(job.host_of(impostor), frame, vec![])
+                    .count_at(near, counter::REJECTED, job.counter, 1, bytes);
+            }
+        }
+        scenario
+    }
+
+    /// What arrives at these ranks of what another sent.
+    fn at(
+        self,
+        source: u16,
+        sent: &Datagram,
+        to: impl IntoIterator<Item = u16>,
+    ) -> Vec<(HostId, Vec<u8>)> {
+        let Self { fabric, job } = self;
+        let from = job.host_of(source);
+        to.into_iter()
+            .map(|rank| &job.members[usize::from(rank)])
+            .map(|to| (to.host, carried(sent, fabric, from, to.host, to.address)))
+            .collect()
+    }
+
+    fn hops(self, from: u16, to: u16) -> u8 {
+        self.fabric
+            .hops(self.job.host_of(from), self.job.host_of(to))
+    }
+
+    fn switch_of(self, rank: u16) -> usize {
+        self.fabric.host(self.job.host_of(rank)).switch
+    }
+
+    fn other_than(self, rank: u16) -> usize {
+        1 - self.switch_of(rank)
+    }
+}
+
+/// A datagram after all hops to a host, at the address that it has there.
+fn carried(
+    sent: &Datagram,
+    fabric: &Fabric,
+    from: HostId,
+    to: HostId,
+    address: SocketAddrV4,
+) -> Vec<u8> {
+    let mac = fabric.host(to).mac;
+    let ttl = sent.ttl - fabric.hops(from, to);
+    Datagram {
+        ttl,
+        dst_mac: mac,
+        dst: address,
+        ..sent.clone()
+    }
+    .emit()
 }

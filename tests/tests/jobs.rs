@@ -1,0 +1,95 @@
+//! Jobs come and go on a switch that carries others.
+
+use ultima_p4::names::counter;
+use ultima_tests::controller::{LEFT, RIGHT};
+use ultima_tests::counters::Cell;
+use ultima_tests::job::Job;
+use ultima_tests::needs;
+use ultima_tests::scenario;
+use ultima_tests::stage::{Stage, Target};
+
+fn come_and_go(target: &Target) {
+    target.star(|mut stage| {
+        let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
+        assert_eq!(heard(&mut stage, &left), 3);
+        assert_eq!(heard(&mut stage, &right), 1);
+
+        stage.controller.delete(&stage.testbed, "left");
+        let before = stage.counts();
+        assert_eq!(
+            heard(&mut stage, &left),
+            0,
+            "a deleted job's packets go nowhere"
+        );
+        assert_eq!(heard(&mut stage, &right), 1, "the other's do");
+        let unknown = Cell {
+            switch: 0,
+            array: counter::REJECTED,
+            index: 0,
+        };
+        let refused = stage.counts().since(&before);
+        assert_eq!(
+            refused.0[&unknown].packets, 1,
+            "nobody knows the job any more"
+        );
+
+        let again = stage.controller.create(&stage.testbed, LEFT);
+        assert_eq!(
+            again.members, left.members,
+            "the same places are free again"
+        );
+        let counts = stage.counts();
+        for array in counter::BY_JOB {
+            let cell = Cell {
+                switch: 0,
+                array,
+                index: again.counter,
+            };
+            assert!(
+                !counts.0.contains_key(&cell),
+                "a new job starts at zero: {counts:?}"
+            );
+        }
+        // As good as new: everything holds for it that held for the first.
+        stage.jobs[0] = again;
+        for scenario in scenario::star(stage.scene()) {
+            scenario::run(&mut stage, &scenario);
+        }
+
+        // Gone, both: plain traffic, which the sentinels are, is all that is carried.
+        stage.controller.delete(&stage.testbed, "right");
+        stage.controller.delete(&stage.testbed, "left");
+        for job in stage.jobs.clone() {
+            assert_eq!(heard(&mut stage, &job), 0);
+        }
+        stage.jobs = [LEFT, RIGHT]
+            .map(|yaml| stage.controller.create(&stage.testbed, yaml))
+            .to_vec();
+        for (job, others) in stage.jobs.clone().iter().zip([3, 1]) {
+            assert_eq!(heard(&mut stage, job), others);
+        }
+    });
+}
+
+/// How many copies arrive of one GATHER of rank 0.
+fn heard(stage: &mut Stage, job: &Job) -> usize {
+    let frame = job.gather(0, b"data").emit();
+    stage
+        .testbed
+        .exchange(job.host_of(0), &[frame])
+        .values()
+        .map(Vec::len)
+        .sum()
+}
+
+#[test]
+fn embedded() {
+    come_and_go(&Target::Sockets);
+}
+
+#[test]
+fn bmv2() {
+    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+        come_and_go(&Target::Bmv2(program));
+    }
+}

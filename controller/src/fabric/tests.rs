@@ -116,7 +116,7 @@ fn each_bad_file_gives_its_one_line() {
         (
             "group_replicas: 64",
             "group_replicas: 5000",
-            "f.yaml:4:98: switches[1].limits.group_replicas: 5000 is out of range; target v1model takes 1 to 4096",
+            "f.yaml:4:98: switches[1].limits.group_replicas: 5000 is out of range; target v1model takes 1 to 1024",
         ),
         (
             "02:00:00:00:00:02",

@@ -89,10 +89,18 @@ impl SwitchClient {
         let (requests, outgoing) = session::requests(first);
         let arbitration = async {
             let mut responses = rpc.stream_channel(outgoing).await?.into_inner();
-            let mastership = session::next(&mut responses).await?;
-            Ok((responses, mastership))
+            let answer = session::next(&mut responses).await?;
+            let Mastership::Vacant { highest } = answer else {
+                return Ok((responses, answer, election_id));
+            };
+            // Somebody with a higher id was primary and has gone.
+            let again = session::arbitration(device.device_id, highest);
+            // If nobody takes it the stream has ended, which the next answer says.
+            let _ = requests.send(again).await;
+            let answer = session::next(&mut responses).await?;
+            Ok((responses, answer, highest))
         };
-        let (responses, mastership) = match timeout_at(deadline, arbitration).await {
+        let (responses, mastership, election_id) = match timeout_at(deadline, arbitration).await {
             Err(_) => return Err(no_answer("no answer to arbitration".into())),
             Ok(Err(status)) => return Err(refused(&device, &status)),
             Ok(Ok(answer)) => answer,
@@ -109,6 +117,11 @@ impl SwitchClient {
                 switch: device.name,
                 grpc: device.grpc,
                 message,
+            }),
+            Mastership::Vacant { .. } => Err(ConnectError::NotPrimary {
+                switch: device.name,
+                grpc: device.grpc,
+                message: "it has no primary and takes none".into(),
             }),
             Mastership::Lost { reason } => Err(ConnectError::Refused {
                 switch: device.name,

@@ -20,6 +20,12 @@ pub enum Mastership {
         /// What the server said.
         message: String,
     },
+    /// Nobody may. A switch remembers the highest election id that it has seen and promotes nobody
+    /// by itself (P4Runtime §5.3); who asks again with that id becomes primary.
+    Vacant {
+        /// The highest election id.
+        highest: u128,
+    },
     /// The stream has ended.
     Lost {
         /// Why, in words.
@@ -73,6 +79,9 @@ pub(super) async fn next(
             let status = update.status.unwrap_or_default();
             return Ok(match Code::from_i32(status.code) {
                 Code::Ok => Mastership::Primary,
+                Code::NotFound => Mastership::Vacant {
+                    highest: update.election_id.as_ref().map_or(0, u128::from),
+                },
                 _ => Mastership::Backup {
                     message: one_line(&status.message),
                 },

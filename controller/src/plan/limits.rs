@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{Entity, JobPlan, of_fabric};
+use super::{Entity, JobPlan, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
 
 /// What a switch has not room for, with the number that is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// The program lacks a table or counter.
-    #[error(transparent)]
+    #[error("{0}; give the controller Ultima's program and its P4Info, or ones derived from them")]
     Name(#[from] NameError),
     /// Too many entries in a table.
     #[error(
@@ -109,11 +109,17 @@ pub fn check_job<'a>(
     Ok(())
 }
 
-/// Whether the fabric's own entities fit on `switch`.
+/// Whether the program has all tables and counters, and the fabric's own entities fit on `switch`.
 ///
 /// # Errors
-/// The first limit that they are over.
+/// What is missing, or the first limit that they are over.
 pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<(), LimitError> {
+    table::NAMES
+        .into_iter()
+        .try_for_each(|table| names.table(table).map(|_| ()))?;
+    counter::BY_JOB
+        .into_iter()
+        .try_for_each(|counter| names.counter(counter).map(|_| ()))?;
     let mut usage = Usage::default();
     of_fabric(fabric, switch)
         .iter()

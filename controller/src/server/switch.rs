@@ -165,6 +165,7 @@ impl ManagedSwitch {
         let problem = match mastership.wait_for(|now| *now != Mastership::Primary).await {
             Ok(now) => match &*now {
                 Mastership::Backup { message } => format!("another client is primary: {message}"),
+                Mastership::Vacant { .. } => "there is no primary".to_owned(),
                 Mastership::Lost { reason } => reason.clone(),
                 Mastership::Primary => return,
             },

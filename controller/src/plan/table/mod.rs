@@ -19,6 +19,16 @@ use ultima_p4runtime::v1::TableEntry;
 
 use super::SchemaError;
 
+/// The names of all of them.
+pub(super) const NAMES: [&str; 6] = [
+    JobRow::TABLE,
+    Source::TABLE,
+    Destination::TABLE,
+    Route::TABLE,
+    Neighbor::TABLE,
+    Replica::TABLE,
+];
+
 /// One row of one table.
 pub(super) trait Row {
     /// The table's full name.

@@ -31,7 +31,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The largest *k*: a tile of eight blocks then takes 2 MiB.
+    /// The largest *k*: a tile of sixteen blocks then takes 4 MiB.
     pub const MAX_LOG2_BLOCK: u8 = 16;
 
     /// Padding may add one entry to this many.
@@ -56,7 +56,7 @@ impl Coding {
 }
 
 impl Default for Coding {
-    /// Hadamard in blocks of 2^12: a tile of them fits a second-level cache.
+    /// Hadamard in blocks of 2^12: a tile of them, 256 KiB, fits a second-level cache.
     fn default() -> Self {
         Coding::Hadamard { log2_block: 12 }
     }
@@ -141,29 +141,37 @@ impl Codec {
     }
 }
 
+/// Rows that are filled from one block before the next block's turn: a cache line of it. Blocks are a power of two
+/// apart, so that reading one value of each in turn would evict their lines before the next value is needed.
+const LINE: usize = 16;
+
 /// Puts the next blocks of a bucket into the lanes of a tile; what the bucket doesn't have is zero.
 fn gather(tile: &mut [Row], bucket: &[f32]) {
     let block = tile.len();
-    if bucket.len() >= LANES * block {
-        let lanes: [&[f32]; LANES] = std::array::from_fn(|lane| &bucket[lane * block..][..block]);
-        for (c, row) in tile.iter_mut().enumerate() {
-            *row = std::array::from_fn(|lane| lanes[lane][c]);
-        }
-        return;
+    let present = bucket.len().min(LANES * block);
+    if present < LANES * block {
+        tile.fill([0.0; LANES]);
     }
-    tile.fill([0.0; LANES]);
-    for (lane, values) in bucket.chunks(block).enumerate() {
-        for (row, value) in tile.iter_mut().zip(values) {
-            row[lane] = *value;
+    for (line, rows) in tile.chunks_mut(LINE).enumerate() {
+        for (lane, values) in bucket[..present].chunks(block).enumerate() {
+            let values = values.get(line * LINE..).unwrap_or_default();
+            for (row, value) in rows.iter_mut().zip(values) {
+                row[lane] = *value;
+            }
         }
     }
 }
 
 /// The reverse of [`gather`].
 fn scatter(tile: &[Row], bucket: &mut [f32]) {
-    for (lane, values) in bucket.chunks_mut(tile.len()).take(LANES).enumerate() {
-        for (value, row) in values.iter_mut().zip(tile) {
-            *value = row[lane];
+    let block = tile.len();
+    let present = bucket.len().min(LANES * block);
+    for (line, rows) in tile.chunks(LINE).enumerate() {
+        for (lane, values) in bucket[..present].chunks_mut(block).enumerate() {
+            let values = values.get_mut(line * LINE..).unwrap_or_default();
+            for (value, row) in values.iter_mut().zip(rows) {
+                *value = row[lane];
+            }
         }
     }
 }
@@ -173,27 +181,41 @@ struct Signs(Xoshiro256PlusPlus);
 
 impl Signs {
     fn new(seed: u64, id: OperationId) -> Self {
-        Self(Xoshiro256PlusPlus::seed_from_u64(seed::derive(
-            seed,
-            Purpose::Signs,
-            id,
-            0,
-        )))
+        let seed = seed::derive(seed, Purpose::Signs, id, 0);
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     /// Multiplies every entry of a tile with its sign.
     fn flip(&mut self, tile: &mut [Row]) {
-        const _: () = assert!(LANES == 8, "a row takes one byte of the generator's word");
-        for rows in tile.chunks_mut(8) {
-            for (row, bits) in rows.iter_mut().zip(self.0.next_u64().to_le_bytes()) {
-                for (lane, value) in row.iter_mut().enumerate() {
-                    let sign = u32::from(bits >> lane & 1) << 31;
-                    *value = f32::from_bits(value.to_bits() ^ sign);
+        const ROWS_PER_WORD: usize = 64 / LANES;
+        for rows in tile.chunks_mut(ROWS_PER_WORD) {
+            let mut bits = self.0.next_u64();
+            for four in rows.iter_mut().flat_map(|row| row.as_chunks_mut::<4>().0) {
+                let masks = &SIGNS_OF_FOUR[bits as usize % 16];
+                for (value, mask) in four.iter_mut().zip(masks) {
+                    *value = f32::from_bits(value.to_bits() ^ mask);
                 }
+                bits >>= 4;
             }
         }
     }
 }
+
+/// The sign bits of four values, by the four random bits that decide them: vector instructions for shifts by lane are not
+/// everywhere.
+const SIGNS_OF_FOUR: [[u32; 4]; 16] = {
+    let mut signs = [[0; 4]; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        let mut at = 0;
+        while at < 4 {
+            signs[bits][at] = (bits as u32 >> at & 1) << 31;
+            at += 1;
+        }
+        bits += 1;
+    }
+    signs
+};
 
 #[cfg(test)]
 mod tests {

@@ -4,14 +4,15 @@
 //! operation on two whole rows, which every compiler turns into vector instructions, and a row is already a piece of
 //! the interleaved buffer that the codec writes.
 
-/// Blocks that are transformed together: two SSE registers, one AVX register.
-pub(crate) const LANES: usize = 8;
+/// Blocks that are transformed together: a row is a cache line, which the interleaved buffer takes whole.
+pub(crate) const LANES: usize = 16;
 
 /// One entry of each lane's block.
 pub(crate) type Row = [f32; LANES];
 
-/// Rows whose butterflies are finished before the next ones begin: 32 KiB, what a first-level cache holds.
-const CACHED_ROWS: usize = 1024;
+/// Rows whose butterflies are finished before the next ones begin: 16 KiB, which a first-level cache holds. A power of 4, so that all
+/// stages go two at a time.
+const CACHED_ROWS: usize = 256;
 
 /// Transforms every lane's block in place; the number of rows is a power of two.
 ///

@@ -62,7 +62,7 @@ impl Arbitration {
         update: &MasterArbitrationUpdate,
     ) -> Result<Vec<Notice>, Status> {
         let role = role_name(update)?;
-        let id = update.election_id.map(number);
+        let id = update.election_id.as_ref().map(u128::from);
         self.admit(stream, update.device_id, role, id)?;
         let state = self.roles.entry(role.to_owned()).or_default();
         let primary_before = state.primary();
@@ -172,7 +172,7 @@ impl Arbitration {
                 "no controller has role `{role}`"
             )));
         }
-        let id = election_id.map(number);
+        let id = election_id.as_ref().map(u128::from);
         let primary = state
             .filter(|state| state.primary().is_some())
             .and_then(|state| state.highest);
@@ -206,10 +206,7 @@ impl Arbitration {
                     name: role.to_owned(),
                     ..Role::default()
                 }),
-                election_id: state.highest.map(|id| Uint128 {
-                    high: (id >> 64) as u64,
-                    low: id as u64,
-                }),
+                election_id: state.highest.map(Uint128::from),
                 status: Some(rpc::Status {
                     code: code as i32,
                     message: message.to_owned(),
@@ -237,10 +234,6 @@ fn role_name(update: &MasterArbitrationUpdate) -> Result<&str, Status> {
         ));
     }
     Ok(&role.name)
-}
-
-fn number(id: Uint128) -> u128 {
-    u128::from(id.high) << 64 | u128::from(id.low)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Multicast groups and clone sessions (P4Runtime §9.5).
 
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
-use ultima_p4runtime::v1::replica::PortKind;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
     self, CloneSessionEntry, MulticastGroupEntry, PacketReplicationEngineEntry, entity::Entity,
@@ -92,29 +91,15 @@ fn replica(message: &v1::Replica) -> Result<Replica, EntityError> {
             "backup_replicas: this switch has none, leave it empty",
         ));
     }
-    let port = match &message.port_kind {
-        // The field of P4Runtime 1.3 and before, which many clients still write.
-        #[expect(deprecated)]
-        Some(PortKind::EgressPort(port)) => Some(*port),
-        Some(PortKind::Port(bytes)) => {
-            let leading = bytes.iter().take_while(|byte| **byte == 0).count();
-            let digits = &bytes[leading..];
-            (!bytes.is_empty() && digits.len() <= 4).then(|| {
-                digits
-                    .iter()
-                    .fold(0, |value, byte| value << 8 | u32::from(*byte))
-            })
-        }
-        None => return Err(EntityError::invalid("replica: expected a port")),
-    };
-    let port = port
-        .and_then(|port| u16::try_from(port).ok())
-        .filter(|port| *port <= MAX_PORT);
-    let Some(port) = port else {
-        return Err(EntityError::invalid(format!(
-            "replica: expected a port from 0 to {MAX_PORT}"
-        )));
-    };
+    let port = ultima_p4runtime::replication::Replica::try_from(message)
+        .map_err(|error| EntityError::invalid(error.to_string()))?
+        .port;
+    let port = u16::try_from(port)
+        .ok()
+        .filter(|port| *port <= MAX_PORT)
+        .ok_or_else(|| {
+            EntityError::invalid(format!("replica: port {port}, expected 0 to {MAX_PORT}"))
+        })?;
     let rid = u16::try_from(message.instance).map_err(|_| {
         let instance = message.instance;
         EntityError::invalid(format!(

@@ -181,10 +181,9 @@ fn insert(table: &mut Table, message: &TableEntry) -> Result<(), EntityError> {
         }
         Ok(())
     };
-    direct().map_err(|error| {
+    direct().inspect_err(|_| {
         // The entry was inserted right above, so it is there to be removed.
         let _ = table.delete(&key, priority);
-        error
     })
 }
 

@@ -137,6 +137,7 @@ pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
             end: (header.msg_len as usize).min(SLOT),
             refused: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             gso: None,
+            #[allow(clippy::unnecessary_cast)] // A socklen_t with musl.
             control_len: header.msg_hdr.msg_controllen as usize,
         };
     }

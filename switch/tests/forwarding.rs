@@ -1,0 +1,421 @@
+//! The whole switch: frames in and out of virtual ports, entries over P4Runtime, port statistics.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, Controller, Peer, accounted, bare, group, number, packets, probe, program};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use pcap_file::pcap::PcapReader;
+use ultima_switch::stats::StatsKey;
+use ultima_switch::{Attach, Loss, PortConfig, Switch, SwitchConfig, WireConfig};
+
+const A: u64 = 0x0200_0000_0001;
+const B: u64 = 0x0200_0000_0002;
+const ALL: u64 = 0x0300_0000_0001;
+
+#[tokio::test]
+async fn a_frame_goes_where_its_entry_says() {
+    let bed = Bed::new(3).await;
+    let mut controller = bed.controller().await;
+    controller
+        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 3).into()])
+        .await;
+    let unknown = probe(ALL, 0, 1, 100);
+    bed.peers[&1].send(&unknown);
+    let to_a = probe(A, 0, 2, 1400);
+    bed.peers[&1].send(&to_a);
+    let to_b = probe(B, 0, 3, 19);
+    bed.peers[&2].send(&to_b);
+    assert_eq!(
+        bed.peers[&2].receive(),
+        to_a,
+        "the unknown one was dropped, not delayed"
+    );
+    assert_eq!(bed.peers[&3].receive(), to_b);
+    let port = bed.port(1).await;
+    assert_eq!(accounted(&port), (2, 0));
+    assert_eq!(
+        (packets(&port.forwarded), packets(&port.ingress_program)),
+        (1, 1)
+    );
+    assert_eq!(accounted(&bed.port(2).await), (1, 1));
+    let received = bed
+        .names
+        .counter("IngressPipe.received")
+        .expect("counter")
+        .cells();
+    assert_eq!(
+        controller.counter(received).await,
+        [(1, 2, 1500), (2, 1, 19)]
+    );
+    bed.switch.stop().await.expect("stops");
+}
+
+#[tokio::test]
+async fn a_group_gets_one_copy_each_and_egress_tells_them_apart() {
+    let bed = Bed::new(4).await;
+    let mut controller = bed.controller().await;
+    let copies = [(1, 1), (2, 2), (3, 3), (3, 4), (4, 5), (200, 9)];
+    controller
+        .insert(vec![
+            group(5, &copies),
+            bed.flood(ALL, 5).into(),
+            bed.replica(1, "EgressPipe.discard", &[]).into(),
+            bed.replica(2, "EgressPipe.readdress", &[("dst", A.into())])
+                .into(),
+            bed.replica(5, "EgressPipe.cut", &[("length", 64u32.into())])
+                .into(),
+        ])
+        .await;
+    let frame = probe(ALL, 0, 77, 1000);
+    bed.peers[&1].send(&frame);
+    assert_eq!(bed.peers[&2].receive(), probe(A, 0, 77, 1000));
+    assert_eq!(
+        (bed.peers[&3].receive(), bed.peers[&3].receive()),
+        (frame.clone(), frame.clone())
+    );
+    assert_eq!(bed.peers[&4].receive(), frame[..64]);
+    let statistics = bed.statistics().await;
+    let ordered: u64 = statistics.ports.iter().map(|port| accounted(port).1).sum();
+    assert_eq!(ordered, 5);
+    assert_eq!(packets(&statistics.unattached), 1, "port 200 is not there");
+    let own = &statistics.ports[0];
+    assert_eq!(
+        packets(&own.drops.as_ref().expect("drops").egress_program),
+        1
+    );
+    let cut = statistics.ports[3].clone();
+    assert_eq!(cut.ordered.expect("ordered").bytes, 1000);
+    assert_eq!(cut.left.expect("left").bytes, 64);
+}
+
+#[tokio::test]
+async fn a_slow_peer_holds_frames_back_and_loses_none_until_the_queue_is_full() {
+    let wires = vec![
+        WireConfig::default(),
+        WireConfig {
+            queue_bytes: 1_000_000,
+            ..WireConfig::default()
+        },
+    ];
+    let bed = Bed::with_wires(bare(), wires).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    // What the socket buffers hold depends on the kernel: more than enough to fill queue and wire
+    // too.
+    let sent: u32 = 8000;
+    for n in 0..sent {
+        bed.peers[&1].send(&probe(A, 0, n, 1400));
+    }
+    // Nobody has read port 2 so far.
+    let port = loop {
+        let port = bed.port(2).await;
+        if accounted(&port).1 == u64::from(sent) {
+            break port;
+        }
+    };
+    let dropped = packets(&port.drops.as_ref().expect("drops").queue);
+    assert!(
+        dropped > 0 && packets(&port.queued) > 0 && packets(&port.in_flight) > 0,
+        "{port:?}"
+    );
+    assert_eq!(
+        packets(&port.queued),
+        1_000_000 / 1400,
+        "the queue is as full as it gets"
+    );
+    let expected = u64::from(sent) - dropped;
+    let mut last = None;
+    for _ in 0..expected {
+        let n = number(&bed.peers[&2].receive());
+        assert!(last.is_none_or(|last| last < n), "order is kept");
+        last = Some(n);
+    }
+    // The last one may be in the peer's hands before it is counted; the next frame is behind it.
+    bed.peers[&1].send(&probe(A, 0, sent, 19));
+    assert_eq!(number(&bed.peers[&2].receive()), sent);
+    let port = bed.settled(2, u64::from(sent) + 1).await;
+    assert_eq!(packets(&port.left), expected + 1);
+}
+
+/// Sends numbered frames over a lossy wire; what arrived, and how many of each kind were lost.
+async fn losses(seed: u64, loss: Vec<Loss>) -> (Vec<u32>, Vec<(u32, u64)>) {
+    let config = SwitchConfig {
+        seed,
+        stats_key: Some(StatsKey {
+            offset: 14,
+            mask: 0x0f,
+        }),
+        ..bare()
+    };
+    let wires = vec![
+        WireConfig::default(),
+        WireConfig {
+            loss,
+            ..WireConfig::default()
+        },
+    ];
+    let bed = Bed::with_wires(config, wires).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    for n in 0..400u32 {
+        bed.peers[&1].send(&probe(A, 0x10 | (n % 2) as u8, n, 100));
+    }
+    let port = bed.settled(2, 400).await;
+    let arrived = (0..packets(&port.left))
+        .map(|_| number(&bed.peers[&2].receive()))
+        .collect();
+    let wire = port.drops.expect("drops").wire.expect("wire");
+    let by_kind: Vec<_> = wire
+        .by_key
+        .iter()
+        .map(|key| (key.key, key.packets))
+        .collect();
+    assert_eq!(by_kind.iter().map(|(_, n)| n).sum::<u64>(), wire.packets);
+    (arrived, by_kind)
+}
+
+#[tokio::test]
+async fn one_seed_loses_the_same_frames_in_two_switches() {
+    let bursts: Vec<Loss> = vec!["0.2:4".parse().expect("valid")];
+    let first = losses(11, bursts.clone()).await;
+    assert!(first.0.len() < 400 && !first.0.is_empty());
+    assert_eq!(first, losses(11, bursts.clone()).await);
+    assert_ne!(first.0, losses(12, bursts).await.0);
+}
+
+#[tokio::test]
+async fn a_field_decides_what_is_lost_and_the_key_tells_of_what_kind() {
+    let field = Loss::Field {
+        offset: 15,
+        bytes: 4,
+        range: 100..200,
+    };
+    let (arrived, by_kind) = losses(1, vec![field]).await;
+    assert_eq!(arrived, (0..100).chain(200..400).collect::<Vec<_>>());
+    assert_eq!(by_kind, [(0, 50), (1, 50)]);
+}
+
+#[tokio::test]
+async fn delay_and_rate_let_everything_through_in_order() {
+    let wire = WireConfig {
+        rate: Some(100_000_000),
+        delay: Duration::from_millis(2),
+        ..WireConfig::default()
+    };
+    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), wire]).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    let start = std::time::Instant::now();
+    for n in 0..100 {
+        bed.peers[&1].send(&probe(A, 0, n, 1250));
+    }
+    for n in 0..100 {
+        assert_eq!(number(&bed.peers[&2].receive()), n);
+    }
+    // 100 × 1250 bytes at 100 Mbit/s are 10 ms, and 2 ms on top. Never less, whatever the machine
+    // does.
+    assert!(
+        start.elapsed() >= Duration::from_millis(12),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn an_ingress_clone_goes_to_its_session() {
+    let bed = Bed::new(3).await;
+    let mut controller = bed.controller().await;
+    let session = ultima_p4runtime::v1::CloneSessionEntry {
+        packet_length_bytes: 30,
+        ..ultima_p4runtime::replication::clone_session(
+            3,
+            [ultima_p4runtime::replication::Replica {
+                port: 3,
+                instance: 0,
+            }],
+        )
+        .expect("a session")
+    };
+    let acl = bed.names.table("IngressPipe.acl").expect("table");
+    let mirror = acl
+        .entry()
+        .range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16)
+        .expect("key")
+        .priority(1)
+        .action("IngressPipe.mirror", &[("session", 3u32.into())])
+        .expect("action")
+        .build()
+        .expect("entry");
+    controller
+        .insert(vec![
+            session.into(),
+            mirror.into(),
+            bed.unicast(A, 2).into(),
+        ])
+        .await;
+    let frame = probe(A, 0, 5, 200);
+    bed.peers[&1].send(&frame);
+    assert_eq!(bed.peers[&2].receive(), frame);
+    assert_eq!(bed.peers[&3].receive(), frame[..30]);
+}
+
+#[tokio::test]
+async fn a_listening_port_serves_one_peer_after_the_other() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let path = dir.path().join("p2.sock");
+    let (ours, one) = Peer::pair();
+    let port = |number, attach| PortConfig {
+        number,
+        attach,
+        wire: WireConfig::default(),
+    };
+    let config = SwitchConfig {
+        program: Some(program()),
+        ports: vec![
+            port(1, Attach::Socket(ours)),
+            port(2, Attach::Unix(path.clone())),
+        ],
+        ..bare()
+    };
+    let switch = Switch::start(config).await.expect("starts");
+    let bed = Bed {
+        switch,
+        peers: [(1, one)].into(),
+        names: common::names(),
+    };
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 1).into()])
+        .await;
+    let dial = || {
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .expect("socket");
+        let address = UnixAddr::new(&path).expect("address");
+        connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).expect("connects");
+        Peer::new(socket)
+    };
+    // Nobody there: lost, and counted.
+    bed.peers[&1].send(&probe(A, 0, 1, 60));
+    let port = bed.settled(2, 1).await;
+    assert!(!port.connected);
+    assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
+    assert_eq!(port.attachment, format!("unix:{}", path.display()));
+    let first = dial();
+    let second = dial();
+    // The second waits; what it has sent meanwhile arrives when its turn comes.
+    second.send(&probe(B, 0, 3, 60));
+    first.send(&probe(B, 0, 2, 60));
+    assert_eq!(number(&bed.peers[&1].receive()), 2);
+    bed.peers[&1].send(&probe(A, 0, 4, 60));
+    assert_eq!(number(&first.receive()), 4);
+    drop(first);
+    assert_eq!(number(&bed.peers[&1].receive()), 3);
+    bed.peers[&1].send(&probe(A, 0, 5, 60));
+    assert_eq!(number(&second.receive()), 5);
+    bed.switch.stop().await.expect("stops");
+    assert!(!path.exists(), "the socket file goes with the switch");
+}
+
+#[tokio::test]
+async fn oversized_and_empty_messages_are_counted() {
+    let bed = Bed::new(2).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    let long = probe(A, 0, 1, 65_536);
+    bed.peers[&1].send(&long);
+    bed.peers[&1].send(&[]);
+    bed.peers[&1].send(&[2]);
+    bed.peers[&1].send(&long[..65_535]);
+    assert_eq!(
+        bed.peers[&2].receive(),
+        long[..65_535],
+        "the longest frame passes"
+    );
+    let port = bed.port(1).await;
+    assert_eq!(accounted(&port).0, 4);
+    assert_eq!(
+        (packets(&port.too_long), packets(&port.ingress_program)),
+        (1, 2)
+    );
+    assert!(
+        port.connected,
+        "an empty message does not end the connection"
+    );
+}
+
+#[tokio::test]
+async fn captures_hold_what_the_ports_saw() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let pcaps = dir.path().join("new");
+    let config = SwitchConfig {
+        pcap_dir: Some(pcaps.clone()),
+        ..bare()
+    };
+    let bed = Bed::with_wires(config, vec![WireConfig::default(); 2]).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    let frames: Vec<_> = (0..5).map(|n| probe(A, 0, n, 60)).collect();
+    for frame in &frames {
+        bed.peers[&1].send(frame);
+        assert_eq!(bed.peers[&2].receive(), *frame);
+    }
+    bed.switch.stop().await.expect("stops");
+    let read = |name: &str| {
+        let file = std::fs::File::open(pcaps.join(name)).expect("a capture");
+        let mut reader = PcapReader::new(file).expect("pcap");
+        let mut frames = Vec::new();
+        while let Some(packet) = reader.next_packet() {
+            frames.push(packet.expect("a packet").data.into_owned());
+        }
+        frames
+    };
+    assert_eq!(read("1_in.pcap"), frames);
+    assert_eq!(read("2_out.pcap"), frames);
+    assert!(read("1_out.pcap").is_empty() && read("2_in.pcap").is_empty());
+}
+
+#[tokio::test]
+async fn without_a_program_frames_are_counted_and_dropped() {
+    let (ours, peer) = Peer::pair();
+    let port = PortConfig {
+        number: 1,
+        attach: Attach::Socket(ours),
+        wire: WireConfig::default(),
+    };
+    let config = SwitchConfig {
+        ports: vec![port],
+        ..bare()
+    };
+    let switch = Switch::start(config).await.expect("starts");
+    let bed = Bed {
+        switch,
+        peers: [(1, peer)].into(),
+        names: common::names(),
+    };
+    bed.peers[&1].send(&probe(A, 0, 1, 60));
+    let port = bed.entered(1, 1).await;
+    assert_eq!(packets(&port.no_program), 1);
+    let mut controller = Controller::primary(bed.switch.grpc_addr(), 1).await;
+    let error = controller
+        .write(Vec::new())
+        .await
+        .expect_err("nothing to write to");
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+}

@@ -1,0 +1,383 @@
+//! Ports on network interfaces: veth pairs in network namespaces of the tests' own threads.
+//!
+//! A namespace made by a thread ends with it, and with it the interfaces in it.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+
+use common::{Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Uid, gettid};
+use ultima_p4runtime::bytestring::Bytestring;
+use ultima_p4runtime::v1::{Entity, TableEntry};
+use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
+
+/// Why this machine cannot run these tests, if it cannot.
+fn missing() -> Option<&'static str> {
+    if !Uid::effective().is_root() {
+        return Some("needs root");
+    }
+    if Command::new("ip").arg("-V").output().is_err() {
+        return Some("needs iproute2");
+    }
+    None
+}
+
+/// Runs `ip` in this thread's namespace.
+fn ip(arguments: &str) {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("ip");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {error}");
+}
+
+/// A thread in a namespace of its own, with the far end of the switch's interface `sw{n}`: `h{n}`,
+/// address 10.0.0.n, MAC 02:00:00:00:00:0n.
+struct Host {
+    thread: thread::JoinHandle<()>,
+    jobs: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+}
+
+impl Host {
+    fn new(n: u8) -> Host {
+        let (jobs, todo) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let (ready, wait) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+            ready.send(gettid()).expect("the test waits");
+            for job in todo {
+                job();
+            }
+        });
+        let tid = wait.recv_timeout(PATIENCE).expect("the thread starts");
+        ip(&format!(
+            "link add sw{n} type veth peer name h{n} address 02:00:00:00:00:0{n} netns {tid}"
+        ));
+        ip(&format!("link set sw{n} up"));
+        let host = Host { thread, jobs };
+        host.run(move || {
+            ip("link set lo up");
+            ip(&format!("link set h{n} up"));
+            ip(&format!("address add 10.0.0.{n}/24 dev h{n}"));
+            for other in (1..=2).filter(|other| *other != n) {
+                ip(&format!(
+                    "neighbor add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev h{n}"
+                ));
+            }
+        });
+        host
+    }
+
+    /// Runs something in the host's namespace and waits for it.
+    fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        self.spawn(job)
+            .recv_timeout(PATIENCE)
+            .expect("the job ends well")
+    }
+
+    /// Starts something in the host's namespace.
+    fn spawn<R: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> R + Send + 'static,
+    ) -> mpsc::Receiver<R> {
+        let (result, receiver) = mpsc::channel();
+        let job = move || {
+            let _ = result.send(job());
+        };
+        self.jobs.send(Box::new(job)).expect("the host is there");
+        receiver
+    }
+
+    fn end(self) {
+        drop(self.jobs);
+        self.thread.join().expect("the host ends well");
+    }
+}
+
+/// Runs a test in a namespace of its own, on a single thread so that all its sockets are in it.
+fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
+    if let Some(reason) = missing() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let run = move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+        ip("link set lo up");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(test);
+    };
+    thread::spawn(run)
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+fn interface(number: u16, name: &str) -> PortConfig {
+    let attach = Attach::Interface(name.to_owned());
+    PortConfig {
+        number,
+        attach,
+        wire: WireConfig::default(),
+    }
+}
+
+fn to(dst: u64, port: u16) -> Entity {
+    let names = names();
+    let table = names.table("IngressPipe.forward").expect("table");
+    let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
+    let entry = entry.action("IngressPipe.send", &[("port", Bytestring::from(port))]);
+    entry.expect("action").build().expect("entry").into()
+}
+
+#[test]
+fn tcp_crosses_with_all_offloads_on() {
+    in_namespace(async {
+        let (one, two) = (Host::new(1), Host::new(2));
+        let config = SwitchConfig {
+            program: Some(program()),
+            ports: vec![interface(1, "sw1"), interface(2, "sw2")],
+            ..bare()
+        };
+        let switch = Switch::start(config).await.expect("starts");
+        let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
+        controller
+            .insert(vec![to(0x0200_0000_0001, 1), to(0x0200_0000_0002, 2)])
+            .await;
+        // 4 MB: the stack hands over frames of up to 64 KB for many segments, with checksums left
+        // to do.
+        let data: Vec<u8> = (0..4_000_000u32)
+            .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8)
+            .collect();
+        let sent = data.clone();
+        let (listening, port) = mpsc::channel();
+        let received = two.spawn(move || {
+            let listener = TcpListener::bind("10.0.0.2:0").expect("bind");
+            listening
+                .send(listener.local_addr().expect("address"))
+                .expect("the test waits");
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut data = Vec::new();
+            stream.read_to_end(&mut data).expect("data");
+            data
+        });
+        let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
+        one.run(move || {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("connects");
+            stream.write_all(&sent).expect("sends");
+        });
+        assert!(received.recv_timeout(PATIENCE).expect("received") == data);
+        let bed = common::Bed {
+            switch,
+            peers: [].into(),
+            names: names(),
+        };
+        let port = bed.port(1).await;
+        accounted(&port);
+        assert_eq!((packets(&port.too_long), packets(&port.overrun)), (0, 0));
+        assert!(
+            packets(&port.entered) >= 4_000_000 / 1448,
+            "every segment is a frame of its own"
+        );
+        bed.switch.stop().await.expect("stops");
+        one.end();
+        two.end();
+    });
+}
+
+#[test]
+fn udp_checksums_are_whole_in_both_directions() {
+    in_namespace(async {
+        let host = Host::new(1);
+        let (ours, peer) = Peer::pair();
+        let virtual_port = PortConfig {
+            number: 2,
+            attach: Attach::Socket(ours),
+            wire: WireConfig::default(),
+        };
+        let config = SwitchConfig {
+            program: Some(program()),
+            ports: vec![interface(1, "sw1"), virtual_port],
+            ..bare()
+        };
+        let switch = Switch::start(config).await.expect("starts");
+        let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
+        controller
+            .insert(vec![to(0x0200_0000_0002, 2), to(0x0200_0000_0001, 1)])
+            .await;
+        host.run(|| {
+            let socket = UdpSocket::bind("10.0.0.1:4000").expect("bind");
+            socket.send_to(b"plain", "10.0.0.2:5000").expect("sends");
+        });
+        let plain = peer.receive();
+        assert_eq!(plain[12..14], [0x08, 0x00]);
+        assert_eq!(udp_sum(&plain[14..]), 0xffff);
+        assert_eq!(&plain[42..], b"plain");
+
+        // The other way, through the host's own stack: it takes what the switch sends for good.
+        let (listening, bound) = mpsc::channel();
+        let received = host.spawn(move || {
+            let socket = UdpSocket::bind("10.0.0.1:6000").expect("bind");
+            socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+            listening.send(()).expect("the test waits");
+            let mut buffer = [0; 64];
+            let (len, from) = socket.recv_from(&mut buffer).expect("a datagram");
+            (buffer[..len].to_vec(), from.ip())
+        });
+        bound.recv_timeout(PATIENCE).expect("bound");
+        // The same datagram back: addresses and ports swapped leave its checksum as it is.
+        let mut back = plain.clone();
+        back[..6].copy_from_slice(&plain[6..12]);
+        back[6..12].copy_from_slice(&plain[..6]);
+        back[26..30].copy_from_slice(&plain[30..34]);
+        back[30..34].copy_from_slice(&plain[26..30]);
+        back[34..36].copy_from_slice(&6000u16.to_be_bytes());
+        back[36..38].copy_from_slice(&6000u16.to_be_bytes());
+        let moved = u32::from(u16::from_be_bytes([back[40], back[41]]));
+        // RFC 1624: HC' = ~(~HC + ~m + m'), for the ports 4000 and 5000 that became 6000 and 6000.
+        let mut sum = (!moved & 0xffff) + (!4000 & 0xffff) + (!5000 & 0xffff) + 6000 + 6000;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        back[40..42].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        peer.send(&back);
+        let (data, from) = received.recv_timeout(PATIENCE).expect("received");
+        assert_eq!(
+            (data.as_slice(), from),
+            (&b"plain"[..], Ipv4Addr::new(10, 0, 0, 2).into())
+        );
+        switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
+#[test]
+fn vlan_tags_come_through() {
+    in_namespace(async {
+        // Ports 1 and 2 are the two ends of one cable; 3 and 4 are virtual.
+        ip("link add v1 type veth peer name v2");
+        ip("link set v1 up");
+        ip("link set v2 up");
+        let (three, sender) = Peer::pair();
+        let (four, receiver) = Peer::pair();
+        let virtual_port = |number, socket| PortConfig {
+            number,
+            attach: Attach::Socket(socket),
+            wire: WireConfig::default(),
+        };
+        let config = SwitchConfig {
+            program: Some(program()),
+            ports: vec![
+                interface(1, "v1"),
+                interface(2, "v2"),
+                virtual_port(3, three),
+                virtual_port(4, four),
+            ],
+            ..bare()
+        };
+        let switch = Switch::start(config).await.expect("starts");
+        let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
+        let bed = common::Bed {
+            switch,
+            peers: [].into(),
+            names: names(),
+        };
+        // From port 3 into the cable at port 1, readdressed on the way; from its other end to port
+        // 4.
+        let (there, back) = (0x0200_0000_0001u64, 0x0200_0000_0002u64);
+        controller
+            .insert(vec![
+                bed.flood(there, 1).into(),
+                group(1, &[(1, 5)]),
+                bed.replica(5, "EgressPipe.readdress", &[("dst", back.into())])
+                    .into(),
+                bed.unicast(back, 4).into(),
+            ])
+            .await;
+        // The kernel takes a tag off every frame that it receives, and tells of it beside the
+        // frame.
+        for tag in [[0x81, 0x00, 0x60, 0x07], [0x88, 0xa8, 0x0f, 0xff]] {
+            let mut frame = probe(there, 0, 9, 64);
+            frame.splice(12..12, tag);
+            sender.send(&frame);
+            frame[..6].copy_from_slice(&back.to_be_bytes()[2..]);
+            assert_eq!(receiver.receive(), frame);
+        }
+        bed.switch.stop().await.expect("stops");
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
+    in_namespace(async {
+        let host = Host::new(1);
+        let (ours, peer) = Peer::pair();
+        let virtual_port = PortConfig {
+            number: 2,
+            attach: Attach::Socket(ours),
+            wire: WireConfig::default(),
+        };
+        let config = SwitchConfig {
+            program: Some(program()),
+            ports: vec![interface(1, "sw1"), virtual_port],
+            ..bare()
+        };
+        let switch = Switch::start(config).await.expect("starts");
+        Controller::primary(switch.grpc_addr(), 1)
+            .await
+            .insert(vec![to(0x0200_0000_0001, 1)])
+            .await;
+        let bed = common::Bed {
+            switch,
+            peers: [].into(),
+            names: names(),
+        };
+        peer.send(&probe(0x0200_0000_0001, 0, 1, 1514));
+        assert_eq!(packets(&bed.settled(1, 1).await.left), 1);
+        peer.send(&probe(0x0200_0000_0001, 0, 2, 1600));
+        assert_eq!(
+            packets(&bed.settled(1, 2).await.drops.expect("drops").oversize),
+            1
+        );
+        ip("link set sw1 down");
+        peer.send(&probe(0x0200_0000_0001, 0, 3, 100));
+        let port = bed.settled(1, 3).await;
+        assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
+        assert!(!port.connected);
+        ip("link set sw1 up");
+        peer.send(&probe(0x0200_0000_0001, 0, 4, 100));
+        let port = bed.settled(1, 4).await;
+        assert_eq!(packets(&port.left), 2);
+        assert!(port.connected);
+        bed.switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
+/// The ones' complement sum of an IPv4 datagram's UDP part with its pseudo-header: 0xffff when
+/// right.
+fn udp_sum(datagram: &[u8]) -> u16 {
+    let header = usize::from(datagram[0] & 15) * 4;
+    let total = usize::from(u16::from_be_bytes([datagram[2], datagram[3]]));
+    let udp = &datagram[header..total];
+    let mut bytes = datagram[12..20].to_vec();
+    bytes.extend_from_slice(&[0, 17]);
+    bytes.extend_from_slice(&(udp.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(udp);
+    bytes.resize(bytes.len().next_multiple_of(2), 0);
+    let words = bytes
+        .chunks(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}

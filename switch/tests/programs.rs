@@ -1,0 +1,40 @@
+//! The compiled test program is what p4c makes of its source.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_compiled_test_program_is_up_to_date() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let out = tempfile::tempdir().expect("temporary folder");
+    // In its folder: p4c writes the path of the source into what it prints.
+    let run = Command::new("p4c-bm2-ss")
+        .current_dir(&sources)
+        .args(["--arch", "v1model", "--p4runtime-files"])
+        .arg(out.path().join("testbed.p4info.txtpb"))
+        .arg("-o")
+        .arg(out.path().join("testbed.json"))
+        .arg("testbed.p4")
+        .output();
+    let output = match run {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("skipped: needs p4c-bm2-ss on the PATH");
+            return;
+        }
+        other => other.expect("p4c runs"),
+    };
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for name in ["testbed.json", "testbed.p4info.txtpb"] {
+        let compiled = std::fs::read_to_string(out.path().join(name)).expect("compiled");
+        let committed = std::fs::read_to_string(sources.join(name)).expect("committed");
+        assert!(
+            compiled == committed,
+            "{name} differs: compile tests/programs/testbed.p4 again"
+        );
+    }
+}

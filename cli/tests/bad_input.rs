@@ -21,7 +21,10 @@ fn refused(arguments: &[&str]) -> String {
 fn assert_says(arguments: &[&str], parts: &[&str]) {
     let line = refused(arguments);
     for part in parts {
-        assert!(line.contains(part), "{arguments:?} says {line:?}, which lacks {part:?}");
+        assert!(
+            line.contains(part),
+            "{arguments:?} says {line:?}, which lacks {part:?}"
+        );
     }
 }
 
@@ -32,9 +35,15 @@ fn options_out_of_range() {
     assert_says(&["demo", "--loss", "2"], &["--loss", "at most 1"]);
     assert_says(&["demo", "--burst-loss", "0.1"], &["--burst-loss", "P:LEN"]);
     assert_says(&["demo", "--straggler", "2:5"], &["--straggler", "P:MS"]);
-    assert_says(&["demo", "--drop-slots", "9..3"], &["--drop-slots", "A < B"]);
+    assert_says(
+        &["demo", "--drop-slots", "9..3"],
+        &["--drop-slots", "A < B"],
+    );
     assert_says(&["demo", "--link-delay", "5"], &["--link-delay", "unit"]);
-    assert_says(&["demo", "--link-rate", "0"], &["--link-rate", "bits per second"]);
+    assert_says(
+        &["demo", "--link-rate", "0"],
+        &["--link-rate", "bits per second"],
+    );
     assert_says(&["demo", "--deadline", "0ms"], &["--deadline"]);
     assert_says(&["demo", "--steps", "0"], &["--steps"]);
     assert_says(&["demo", "--shards", "odd"], &["--shards", "by-class"]);
@@ -61,16 +70,38 @@ fn programs() {
         &["demo", "--program", "missing.json", "--p4info", &p4info],
         &["missing.json", "No such file"],
     );
-    assert_says(&["demo", "--program", &json, "--p4info", "missing.txtpb"], &["missing.txtpb"]);
-    let renamed = ours.p4info.replace("UltimaIngress.jobs.job", "UltimaIngress.jobs.jobs");
+    assert_says(
+        &["demo", "--program", &json, "--p4info", "missing.txtpb"],
+        &["missing.txtpb"],
+    );
+    let renamed = ours
+        .p4info
+        .replace("UltimaIngress.jobs.job", "UltimaIngress.jobs.jobs");
     let renamed = file("renamed.p4info.txtpb", renamed.as_bytes());
-    assert_says(&["demo", "--program", &json, "--p4info", &renamed], &["UltimaIngress.jobs.job"]);
+    assert_says(
+        &["demo", "--program", &json, "--p4info", &renamed],
+        &["UltimaIngress.jobs.job"],
+    );
     let cut = file("cut.json", &ours.device_config[..1000]);
     assert_says(&["demo", "--program", &cut, "--p4info", &p4info], &["line"]);
-    assert_says(&["switch", "--program", &cut, "--p4info", &p4info], &["line"]);
-    assert_says(&["switch", "--program", &json, "--p4info", &json], &["P4Info"]);
     assert_says(
-        &["switch", "--grpc", "127.0.0.1:0", "-i", "1@fd:3", "-i", "1@fd:4"],
+        &["switch", "--program", &cut, "--p4info", &p4info],
+        &["line"],
+    );
+    assert_says(
+        &["switch", "--program", &json, "--p4info", &json],
+        &["P4Info"],
+    );
+    assert_says(
+        &[
+            "switch",
+            "--grpc",
+            "127.0.0.1:0",
+            "-i",
+            "1@fd:3",
+            "-i",
+            "1@fd:4",
+        ],
         &["port 1", "twice"],
     );
     assert_says(
@@ -87,7 +118,16 @@ fn fabrics() {
         fs::write(&path, yaml).unwrap();
         let path = path.to_str().unwrap();
         assert_says(
-            &["controller", "serve", "--listen", "127.0.0.1:0", "--patience", "300ms", "--fabric", path],
+            &[
+                "controller",
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--patience",
+                "300ms",
+                "--fabric",
+                path,
+            ],
             parts,
         );
     };
@@ -103,14 +143,20 @@ links:
 ";
     // Nobody listens at port 1.
     serve(good, &["s1", "127.0.0.1:1", "doesn't answer"]);
-    serve(&good.replace("device_id: 1", "device_id: 1, colour: red"), &["fabric.yaml", "colour", "2"]);
+    serve(
+        &good.replace("device_id: 1", "device_id: 1, colour: red"),
+        &["fabric.yaml", "colour", "2"],
+    );
     serve(&good.replace("s1/2", "s1/1"), &["s1/1"]);
     serve(&good.replace("  - { ends: [h2, s1/2] }\n", ""), &["h2"]);
     serve(&good.replace("s1/2", "s2/2"), &["s2"]);
     serve(&good.replace("s1/2", "s1/600"), &["600"]);
     serve(&good.replace("10.0.0.2", "10.0.0.1"), &["10.0.0.1"]);
     serve("", &["fabric.yaml"]);
-    assert_says(&["controller", "serve", "--fabric", "missing.yaml"], &["missing.yaml", "No such file"]);
+    assert_says(
+        &["controller", "serve", "--fabric", "missing.yaml"],
+        &["missing.yaml", "No such file"],
+    );
 }
 
 #[test]
@@ -120,6 +166,12 @@ fn jobs() {
     fs::write(&path, "name: train\nmembers: [h1]\nranks: 3\n").unwrap();
     let path = path.to_str().unwrap();
     assert_says(&["job", "create", "-f", path], &["job.yaml", "ranks", "3"]);
-    assert_says(&["job", "create", "-f", "missing.yaml"], &["missing.yaml", "No such file"]);
-    assert_says(&["job", "list", "--controller", "127.0.0.1:1"], &["127.0.0.1:1", "doesn't answer"]);
+    assert_says(
+        &["job", "create", "-f", "missing.yaml"],
+        &["missing.yaml", "No such file"],
+    );
+    assert_says(
+        &["job", "list", "--controller", "127.0.0.1:1"],
+        &["127.0.0.1:1", "doesn't answer"],
+    );
 }

@@ -36,6 +36,8 @@ pub struct Collected {
     pub closed_by: report::ClosedBy,
     pub durations: Vec<Duration>,
     pub update_error: UpdateError,
+    /// How far the workers' own gradients are from their mean.
+    pub dispersion: UpdateError,
     /// Steps of which not all workers have told yet.
     open: BTreeMap<u32, Vec<Option<Update>>>,
     exact: Vec<f32>,
@@ -53,6 +55,7 @@ impl Collected {
             closed_by: report::ClosedBy::default(),
             durations: Vec::new(),
             update_error: UpdateError::default(),
+            dispersion: UpdateError::default(),
             open: BTreeMap::new(),
             exact: vec![0.0; parameters],
         }
@@ -134,7 +137,8 @@ impl Collected {
             let (gradients, applied): (Vec<_>, Vec<_>) =
                 entry.remove().into_iter().flatten().unzip();
             exact_mean(&gradients, &mut self.exact);
-            for applied in &applied {
+            for (gradient, applied) in gradients.iter().zip(&applied) {
+                self.dispersion.add(gradient, &self.exact);
                 self.update_error.add(applied, &self.exact);
             }
         }

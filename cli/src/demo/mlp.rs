@@ -54,6 +54,7 @@ impl Layer {
 /// same bits.
 #[derive(Clone, Debug)]
 pub struct Mlp {
+    /// The first layer first.
     layers: Vec<Layer>,
     parameters: Vec<f32>,
 }
@@ -67,7 +68,7 @@ impl Mlp {
         let mut rng = stream(seed, Purpose::Weights, 0);
         let mut layers = Vec::with_capacity(widths.len().saturating_sub(1));
         let mut parameters = Vec::new();
-        for pair in widths.windows(2) {
+        for pair in widths.windows(2).rev() {
             let layer = Layer {
                 inputs: pair[0],
                 outputs: pair[1],
@@ -79,10 +80,12 @@ impl Mlp {
             parameters.resize(layer.biases().end, 0.0);
             layers.push(layer);
         }
+        layers.reverse();
         Self { layers, parameters }
     }
 
-    /// All parameters, layer by layer, weights before biases.
+    /// All parameters, layer by layer, weights before biases; the last layer first, which is the order in
+    /// which backpropagation finishes them and data-parallel frameworks fill their buckets.
     pub fn parameters(&self) -> &[f32] {
         &self.parameters
     }

@@ -141,6 +141,9 @@ pub struct Report {
     pub parameters_sha256: String,
     /// The mean ‖applied − exact‖²/‖exact‖² over steps and ranks.
     pub update_error: f64,
+    /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks: what a missing contribution costs
+    /// depends on it.
+    pub gradient_dispersion: f64,
     /// How long an AllReduce took, over all workers and steps.
     pub allreduce_ms: Percentiles,
     /// The bound t_B on it, in milliseconds.
@@ -204,6 +207,7 @@ pub(super) mod tests {
             baseline_distance: 0.02,
             parameters_sha256: "00".into(),
             update_error: 0.0123,
+            gradient_dispersion: 1.85,
             allreduce_ms: Percentiles {
                 p50: 4.25,
                 p99: 11.5,

@@ -89,7 +89,8 @@ impl Processes {
             // One that has ended by itself cannot be killed: that is what is wanted.
             let _ = worker.kill().await;
         }
-        for server in self.servers {
+        // The controller before the switch that it is connected to.
+        for server in self.servers.into_iter().rev() {
             let _ = server.stop().await;
         }
     }
@@ -235,6 +236,7 @@ fn report(
         baseline_distance: replica_spread(&[&baseline.parameters, replicas[0]]),
         parameters_sha256: sha256(replicas[0]),
         update_error: collected.update_error.mean(),
+        gradient_dispersion: collected.dispersion.mean(),
         allreduce_ms: Percentiles::of(collected.durations.clone()),
         deadline_ms: bounds.t_b.as_secs_f64() * 1e3,
         closed_by: collected.closed_by,

@@ -21,7 +21,11 @@ pub fn output(arguments: &[&str]) -> Output {
 pub fn demo(options: &[&str]) -> Value {
     let output = output(&[&["demo", "--json"], options].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "demo {options:?} ended with {}: {errors}", output.status);
+    assert!(
+        output.status.success(),
+        "demo {options:?} ended with {}: {errors}",
+        output.status
+    );
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
@@ -32,7 +36,10 @@ pub fn children(parent: u32) -> Vec<(i32, String)> {
     pids.split_whitespace()
         .map(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            (pid.parse().unwrap(), String::from_utf8_lossy(&line).replace('\0', " "))
+            (
+                pid.parse().unwrap(),
+                String::from_utf8_lossy(&line).replace('\0', " "),
+            )
         })
         .collect()
 }

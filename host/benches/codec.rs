@@ -1,4 +1,5 @@
-//! Encoding and decoding, in bytes of gradient per second: `cargo bench -p ultima-host --bench codec`.
+//! Encoding and decoding, in bytes of gradient per second: `cargo bench -p ultima-host --bench
+//! codec`.
 
 use std::hint::black_box;
 

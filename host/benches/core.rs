@@ -1,12 +1,13 @@
-//! The protocol core without a network: packets per second that all ranks together send and receive, on one thread:
-//! `cargo bench -p ultima-host --bench core`.
+//! The protocol core without a network: packets per second that all ranks together send and
+//! receive, on one thread: `cargo bench -p ultima-host --bench core`.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
 
-/// Runs one operation among `cores`, each packet handed over at once; returns the datagrams delivered.
+/// Runs one operation among `cores`, each packet handed over at once; returns the datagrams
+/// delivered.
 fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Vec<f32>], buf: &mut [u8]) -> u64 {
     let now = Time::ZERO;
     for (core, bucket) in cores.iter_mut().zip(buckets.iter_mut()) {

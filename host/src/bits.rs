@@ -7,7 +7,8 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Empties the set and makes room for numbers under `len`; allocates only when it was never this large.
+    /// Empties the set and makes room for numbers under `len`; allocates only when it was never
+    /// this large.
     pub(crate) fn reset(&mut self, len: usize) {
         self.words.clear();
         self.words.resize(len.div_ceil(64), 0);

@@ -1,14 +1,16 @@
 //! From a gradient bucket to the buffer that is sent, and back.
 //!
-//! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros), gives every
-//! entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and interleaves the
-//! blocks: coefficient *c* of block *b* stands at *c*·*B* + *b*. A run of *S* missing values, which is what a lost
-//! packet is, takes ⌈*S*/*B*⌉ or ⌊*S*/*B*⌋ coefficients out of every block; a tail that is never sent does the same.
+//! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with
+//! zeros), gives every entry a random sign, transforms each block with the orthonormal
+//! Walsh–Hadamard matrix and interleaves the blocks: coefficient *c* of block *b* stands at place
+//! *cB* + *b*. A run of *S* missing values, which is what a lost packet is, takes ⌈*S*/*B*⌉ or
+//! ⌊*S*/*B*⌋ coefficients out of every block; a tail that is never sent does the same.
 //!
-//! If a share *p* of a block's coefficients is missing and zero is taken for them, whichever they are, each of its entries
-//! *x* comes back as (1−*p*)·*x* plus noise of zero mean over the signs and of variance *p*(1−*p*) times the block's mean square; the
-//! squared error is *p* times the block's energy. OptiReduce (NSDI 2025) transforms the bucket as a whole;
-//! blocks of 2^12 stay in cache and, interleaved, disperse a packet as widely.
+//! If a share *p* of a block's coefficients is missing and zero is taken for them, whichever they
+//! are, each of its entries *x* comes back as (1−*p*)·*x* plus noise of zero mean over the signs
+//! and of variance *p*(1−*p*) times the block's mean square; the squared error is *p* times the
+//! block's energy. OptiReduce (NSDI 2025) transforms the bucket as a whole; blocks of 2^12 stay in
+//! cache and, interleaved, disperse a packet as widely.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -24,8 +26,8 @@ pub enum Coding {
     Identity,
     /// Random signs and Hadamard transform in interleaved blocks.
     Hadamard {
-        /// *k* for large buckets, 0 to [`Coding::MAX_LOG2_BLOCK`]. A bucket takes the largest *k* up to this one with
-        /// which padding adds at most a sixteenth of its entries.
+        /// *k* for large buckets, 0 to [`Coding::MAX_LOG2_BLOCK`]. A bucket takes the largest *k*
+        /// up to this one with which padding adds at most a sixteenth of its entries.
         log2_block: u8,
     },
 }
@@ -141,8 +143,9 @@ impl Codec {
     }
 }
 
-/// Rows that are filled from one block before the next block's turn: a cache line of it. Blocks are a power of two
-/// apart, so that reading one value of each in turn would evict their lines before the next value is needed.
+/// Rows that are filled from one block before the next block's turn: a cache line of it. Blocks are
+/// a power of two apart, so that reading one value of each in turn would evict their lines before
+/// the next value is needed.
 const LINE: usize = 16;
 
 /// Puts the next blocks of a bucket into the lanes of a tile; what the bucket doesn't have is zero.
@@ -201,8 +204,8 @@ impl Signs {
     }
 }
 
-/// The sign bits of four values, by the four random bits that decide them: vector instructions for shifts by lane are not
-/// everywhere.
+/// The sign bits of four values, by the four random bits that decide them: vector instructions for
+/// shifts by lane are not everywhere.
 const SIGNS_OF_FOUR: [[u32; 4]; 16] = {
     let mut signs = [[0; 4]; 16];
     let mut bits = 0;
@@ -305,8 +308,8 @@ mod tests {
         assert!(product.abs() < 0.1 * energy(&original), "{product}");
     }
 
-    /// A tail that is never sent: with the transform every entry of the bucket carries a little of the loss and none
-    /// more than a few standard deviations; without, the tail is simply gone.
+    /// A tail that is never sent: with the transform every entry of the bucket carries a little of
+    /// the loss and none more than a few standard deviations; without, the tail is simply gone.
     #[test]
     fn a_tail_drop_spreads_over_all_entries() {
         let len = 40_960;

@@ -38,8 +38,8 @@ pub enum Error {
 
 /// One rank's part in a job: averages buckets over all ranks, each by its deadline.
 ///
-/// A thread of its own moves the packets, also between calls. Dropping the collective ends it at once;
-/// [`Collective::finish`] first counts what is still on its way.
+/// A thread of its own moves the packets, also between calls. Dropping the collective sends
+/// what others wait for and ends it; [`Collective::finish`] also counts what is still on its way.
 pub struct Collective {
     data: Handle,
     codec: Codec,
@@ -94,12 +94,15 @@ impl Collective {
         })
     }
 
-    /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the latest.
+    /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the
+    /// latest.
     ///
-    /// Every rank calls this with the same ids and as many values; see [`OperationId`] for their order.
+    /// Every rank calls this with the same ids and as many values; see [`OperationId`] for their
+    /// order.
     ///
     /// # Errors
-    /// [`Error::Start`] if the id cannot be used, with `bucket` unchanged; [`Error::Link`] if the network is gone.
+    /// [`Error::Start`] if the id cannot be used, with `bucket` unchanged; [`Error::Link`] if the
+    /// network is gone.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
         let mut contributions = std::mem::take(&mut self.spare);
         self.codec.encode(id, bucket, &mut contributions);
@@ -126,8 +129,9 @@ impl Collective {
         self.await_report()
     }
 
-    /// Goes on receiving for `linger`, then ends and tells what happened in all. With a `linger` that outlasts the other
-    /// ranks' last operation and the way of its packets, every datagram for this rank is counted.
+    /// Goes on receiving for `linger`, then ends and tells what happened in all. With a `linger`
+    /// that outlasts the other ranks' last operation and the way of its packets, every datagram for
+    /// this rank is counted.
     ///
     /// # Errors
     /// [`Error::Link`] if the network is gone.

@@ -22,21 +22,23 @@ pub struct Config {
     pub ranks: u16,
     /// What signs and rotations are drawn from.
     pub seed: u64,
-    /// Payload of a full packet in bytes, a multiple of 4; with the headers' 94 bytes it must fit the path's MTU.
+    /// Payload of a full packet in bytes, a multiple of 4; with the headers' 94 bytes it must fit
+    /// the path's MTU.
     pub slot_bytes: usize,
     /// How buckets are prepared for loss.
     pub coding: Coding,
     /// How aggregates travel.
     pub gather: Gather,
-    /// t_S: how long after an operation's start an owner waits for contributions before it sends what it has.
+    /// t_S: how long after an operation's start an owner waits for contributions before it sends
+    /// what it has.
     pub t_s: Duration,
-    /// t_B: how long after its start an operation ends, whatever is missing. The time from t_S on is what the gather has
-    /// to cross the network.
+    /// t_B: how long after its start an operation ends, whatever is missing. The time from t_S on
+    /// is what the gather has to cross the network.
     pub t_b: Duration,
     /// The rate limit; none sends as fast as the driver takes it.
     pub pacing: Option<Pacing>,
-    /// By how many packets of the same source the network may overtake one: only then is a packet counted as lost that a
-    /// later one passed. 0 where the fabric keeps the order.
+    /// By how many packets of the same source the network may overtake one: only then is a packet
+    /// counted as lost that a later one passed. 0 where the fabric keeps the order.
     pub reorder: u32,
     /// What is kept of operations that this rank has not started.
     pub early: EarlyBounds,
@@ -53,8 +55,9 @@ pub enum Gather {
 
 /// A rate limit, over whole frames without preamble, check sequence and gap.
 ///
-/// A multicast GATHER counts as often as it has receivers: each receiver's link carries the aggregates of all
-/// owners, so that *N* owners who each multicast at 1/(*N*−1) of the rate fill it once.
+/// A multicast GATHER counts as often as it has receivers: each receiver's link carries the
+/// aggregates of all owners, so that *N* owners who each multicast at 1/(*N*−1) of the rate fill it
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
     /// The rate in bits per second, 1 or more.
@@ -68,7 +71,8 @@ pub struct Pacing {
 pub struct EarlyBounds {
     /// Operations of which anything is kept.
     pub operations: usize,
-    /// Bytes kept in all, 12 more than its own for each datagram; one operation brings about twice its bucket's.
+    /// Bytes kept in all, 12 more than its own for each datagram; one operation brings about twice
+    /// its bucket's.
     pub bytes: usize,
 }
 
@@ -118,8 +122,8 @@ impl Config {
     /// The largest slot that fits a UDP datagram over IPv4.
     pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
 
-    /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at 3/5 of the bound,
-    /// no pacing, a network that keeps the order.
+    /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at
+    /// 3/5 of the bound, no pacing, a network that keeps the order.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
         Self {
             job,

@@ -47,21 +47,23 @@ impl<'a> Contributions<'a> {
 
 /// A way to estimate the mean of what all ranks contributed to a slot.
 ///
-/// The result must depend on nothing but the contributions and on what the estimator saw of earlier operations: runs
-/// with the same arrivals are bit-identical.
+/// The result must depend on nothing but the contributions and on what the estimator saw of earlier
+/// operations: runs with the same arrivals are bit-identical.
 pub trait Estimator: Send {
     /// Writes the estimate to `mean`, which is as long as the contributions.
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]);
 }
 
-/// The mean over what arrived: the sum in the order of ranks, divided by the number of contributions.
+/// The mean over what arrived: the sum in the order of ranks, divided by the number of
+/// contributions.
 ///
-/// The owner's own contribution always arrives. If each of the *N*−1 others does with probability *q* = 1−*p*, a source's expected
-/// weight is, with *M* ~ Binomial(*N*−2, *q*) other arrivals, *q*·E\[1/(2+*M*)\] for one that is not the owner and
-/// E\[1/(1+*M*′)\] = (1−*p*^*N*)/(*Nq*), *M*′ ~ Binomial(*N*−1, *q*), for the owner. A rank owns 1/*N* of all entries, so over a
-/// bucket every rank weighs exactly 1/*N* when all lose alike. The variance of the estimate around the true mean,
-/// given *m* contributions drawn without replacement, is *s*²/*m*·(1−*m*/*N*), *s*² being the variance between the ranks (with
-/// divisor *N*−1); it is zero where all contribute the same.
+/// The owner's own contribution always arrives. If each of the *N*−1 others does with probability
+/// *q* = 1−*p*, a source's expected weight is, with *M* ~ Binomial(*N*−2, *q*) other arrivals,
+/// *q*·E\[1/(2+*M*)\] for one that is not the owner and E\[1/(1+*M*′)\] = (1−*p*^*N*)/(*Nq*), *M*′
+/// ~ Binomial(*N*−1, *q*), for the owner. A rank owns 1/*N* of all entries, so over a bucket every
+/// rank weighs exactly 1/*N* when all lose alike. The variance of the estimate around the true
+/// mean, given *m* contributions drawn without replacement, is *s*²/*m*·(1−*m*/*N*), *s*² being the
+/// variance between the ranks (with divisor *N*−1); it is zero where all contribute the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArrivedMean;
 

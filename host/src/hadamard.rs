@@ -1,17 +1,18 @@
 //! The Walsh–Hadamard transform, on [`LANES`] blocks at once.
 //!
-//! Blocks stand side by side: row *c* of a tile holds entry *c* of every lane's block. A butterfly is then one
-//! operation on two whole rows, which every compiler turns into vector instructions, and a row is already a piece of
-//! the interleaved buffer that the codec writes.
+//! Blocks stand side by side: row *c* of a tile holds entry *c* of every lane's block. A butterfly
+//! is then one operation on two whole rows, which every compiler turns into vector instructions,
+//! and a row is already a piece of the interleaved buffer that the codec writes.
 
-/// Blocks that are transformed together: a row is a cache line, which the interleaved buffer takes whole.
+/// Blocks that are transformed together: a row is a cache line, which the interleaved buffer takes
+/// whole.
 pub(crate) const LANES: usize = 16;
 
 /// One entry of each lane's block.
 pub(crate) type Row = [f32; LANES];
 
-/// Rows whose butterflies are finished before the next ones begin: 16 KiB, which a first-level cache holds. A power of 4, so that all
-/// stages go two at a time.
+/// Rows whose butterflies are finished before the next ones begin: 16 KiB, which a first-level
+/// cache holds. A power of 4, so that all stages go two at a time.
 const CACHED_ROWS: usize = 256;
 
 /// Transforms every lane's block in place; the number of rows is a power of two.
@@ -32,7 +33,8 @@ pub(crate) fn scale(rows: usize) -> f32 {
     (1.0 / (rows as f64).sqrt()) as f32
 }
 
-/// All stages whose butterflies span `half` rows or more: two at a time (radix 4), which halves the memory traffic.
+/// All stages whose butterflies span `half` rows or more: two at a time (radix 4), which halves the
+/// memory traffic.
 fn stages(rows: &mut [Row], mut half: usize) {
     while 4 * half <= rows.len() {
         for chunk in rows.chunks_exact_mut(4 * half) {

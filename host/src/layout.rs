@@ -4,9 +4,10 @@ use std::ops::Range;
 
 /// The cut of one bucket, the same on all ranks.
 ///
-/// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose AllReduce, OptiReduce, NSDI 2025); a slot is
-/// what one packet carries of a shard, the last one may be shorter. Buckets smaller than the number of ranks
-/// leave some shards empty: they have no slots.
+/// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose
+/// AllReduce, OptiReduce, NSDI 2025); a slot is what one packet carries of a shard, the last one
+/// may be shorter. Buckets smaller than the number of ranks leave some shards empty: they have no
+/// slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     len: usize,

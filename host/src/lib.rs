@@ -1,12 +1,45 @@
 //! Ultima's collective: an AllReduce over shards that ends by a deadline with what has arrived.
 //!
-//! - [`Codec`] turns a gradient bucket into what is sent: random signs and a Hadamard transform in interleaved
-//!   blocks, so that a lost packet takes a little from every entry.
-//! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the time go in,
-//!   datagrams, timers and finished operations come out. Sockets, virtual switch ports and simulators drive
-//!   the same code.
-//! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual switch
-//!   port on a thread of its own.
+//! - [`Codec`] turns a gradient bucket into what is sent: random signs and a Hadamard transform in
+//!   interleaved blocks, so that a lost packet takes a little from every entry.
+//! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the
+//!   time go in, datagrams, timers and finished operations come out. Sockets, virtual switch ports
+//!   and simulators drive the same code.
+//! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual
+//!   switch port on a thread of its own.
+//!
+//! ```
+//! use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+//! use std::time::Duration;
+//! use ultima_host::{Collective, Config, Gather, OperationId, UdpConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sockets = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
+//! let peers = sockets.each_ref().map(|socket| match socket.local_addr() {
+//!     Ok(SocketAddr::V4(address)) => address,
+//!     other => panic!("an IPv4 socket: {other:?}"),
+//! });
+//! let group = SocketAddrV4::new(ultima_wire::group_address(1), ultima_wire::UDP_PORT);
+//! let ranks = sockets.into_iter().zip(0u16..).map(|(socket, rank)| {
+//!     // Job 1 in epoch 1, rank `rank` of 2, seed 42, an end after 5 s at the latest.
+//!     let mut config = Config::new(1, 1, rank, 2, 42, Duration::from_secs(5));
+//!     config.gather = Gather::Unicast; // no switch here that could copy
+//!     let udp = UdpConfig { socket, peers: peers.to_vec(), group };
+//!     std::thread::spawn(move || {
+//!         let mut collective = Collective::over_udp(config, udp)?;
+//!         let mut gradient = vec![f32::from(rank); 1000];
+//!         let outcome = collective.allreduce(OperationId { step: 0, bucket: 0 }, &mut gradient)?;
+//!         println!("rank {rank}: {:?} after {:?}", outcome.closed_by, outcome.duration);
+//!         Ok::<_, ultima_host::Error>(gradient[0])
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     let mean = rank.join().expect("no panic")?;
+//!     assert!((mean - 0.5).abs() < 1e-6);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod bits;
 mod codec;

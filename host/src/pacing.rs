@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::config::Pacing;
 use crate::time::Time;
 
-/// A token bucket, kept as the time at which all that was sent will have left at the rate (the generic cell rate
-/// algorithm, ITU-T I.371): one number, nothing to refill.
+/// A token bucket, kept as the time at which all that was sent will have left at the rate (the
+/// generic cell rate algorithm, ITU-T I.371): one number, nothing to refill.
 pub(crate) struct Pacer {
     bits_per_second: u64,
     burst: Duration,

@@ -3,11 +3,12 @@
 use crate::operation::OperationId;
 use crate::seed::{self, Purpose};
 
-/// Where a source starts in every shard of one operation: it sends slots start, start + 1, … modulo their number.
+/// Where a source starts in every shard of one operation: it sends slots start, start + 1, … modulo
+/// their number.
 ///
-/// The start is drawn from the job's seed, the operation and the source, so that all ranks know it. Equal tails of
-/// several sources then miss different slots, and a receiver sees from a slot's place in the order which ones were
-/// sent before it.
+/// The start is drawn from the job's seed, the operation and the source, so that all ranks know it.
+/// Equal tails of several sources then miss different slots, and a receiver sees from a slot's
+/// place in the order which ones were sent before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// The start as a share of the shard, in units of 2^-32.
@@ -27,7 +28,8 @@ impl Rotation {
         ((u64::from(self.start) * u64::from(slots)) >> 32) as u32
     }
 
-    /// The slot that is sent as number `position` of a shard with `slots`; `position` is under `slots`.
+    /// The slot that is sent as number `position` of a shard with `slots`; `position` is under
+    /// `slots`.
     pub fn slot(self, position: u32, slots: u32) -> u32 {
         debug_assert!(position < slots);
         let slot = u64::from(self.start(slots)) + u64::from(position);
@@ -46,8 +48,9 @@ impl Rotation {
     }
 }
 
-/// The order in which a source goes through all owners' slots: position by position, at each one owner after
-/// the other, starting behind itself, so that at no time all sources send to the same owner.
+/// The order in which a source goes through all owners' slots: position by position, at each one
+/// owner after the other, starting behind itself, so that at no time all sources send to the same
+/// owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tour {
     position: u32,
@@ -61,14 +64,16 @@ impl Tour {
         passed: 0,
     };
 
-    /// The next (owner, position), if any shard has one; `slots` tells how many an owner's shard has.
+    /// The next (owner, position), if any shard has one; `slots` tells how many an owner's shard
+    /// has.
     pub(crate) fn next(
         &mut self,
         source: u16,
         ranks: u16,
         slots: impl Fn(u16) -> u32,
     ) -> Option<(u16, u32)> {
-        // Shards differ by at most one slot, so that one round without a slot means that there are no more.
+        // Shards differ by at most one slot, so that one round without a slot means that there are
+        // no more.
         for _ in 0..ranks {
             if self.passed == ranks - 1 {
                 self.passed = 0;

@@ -13,8 +13,8 @@ pub(crate) enum Purpose {
 
 /// The seed for `purpose` in operation `id` of the job with `seed`; `index` tells several apart.
 ///
-/// Every input passes the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), so that neighbouring
-/// operations and ranks get unrelated seeds.
+/// Every input passes the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), so that
+/// neighbouring operations and ranks get unrelated seeds.
 pub(crate) fn derive(seed: u64, purpose: Purpose, id: OperationId, index: u64) -> u64 {
     let operation = u64::from(id.step) << 16 | u64::from(id.bucket);
     [purpose as u64, operation, index]

@@ -25,12 +25,13 @@ pub enum ClosedBy {
 
 /// One phase's packets at one rank.
 ///
-/// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of the phase that this
-/// rank received as its own is counted once, as in time, late, duplicate or refused.
+/// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of
+/// the phase that this rank received as its own is counted once, as in time, late, duplicate or
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounters {
-    /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for each slot of its
-    /// own shard (with unicast, one for each slot and receiver).
+    /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for
+    /// each slot of its own shard (with unicast, one for each slot and receiver).
     pub slots: u64,
     /// Packets handed to the driver.
     pub sent: u64,
@@ -82,8 +83,8 @@ impl AddAssign for Phases {
 pub struct Outcome {
     /// Which one.
     pub id: OperationId,
-    /// What ended it: [`ClosedBy::Deadline`] if t_B did, else the worst of what closed a slot of this rank's shard and of
-    /// whether an aggregate was lost.
+    /// What ended it: [`ClosedBy::Deadline`] if t_B did, else the worst of what closed a slot of
+    /// this rank's shard and of whether an aggregate was lost.
     pub closed_by: ClosedBy,
     /// What closed this rank's own shard: the worst over its slots.
     pub shard_closed_by: ClosedBy,
@@ -91,8 +92,8 @@ pub struct Outcome {
     pub duration: Duration,
     /// From the start until the last slot of this rank's shard had closed.
     pub shard_duration: Duration,
-    /// Slots of this rank's shard by how many contributions they average: element *m* counts those with *m*, from 0 to the
-    /// number of ranks.
+    /// Slots of this rank's shard by how many contributions they average: element *m* counts those
+    /// with *m*, from 0 to the number of ranks.
     pub contributions: Vec<u32>,
     /// Slots of the others' shards for which zero was taken.
     pub missed_aggregates: u32,

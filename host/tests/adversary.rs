@@ -1,4 +1,5 @@
-//! Whatever a network does, and whatever a forger sends: no wrong mean, no hang, no panic, nothing unaccounted for.
+//! Whatever a network does, and whatever a forger sends: no wrong mean, no hang, no panic, nothing
+//! unaccounted for.
 
 mod common;
 
@@ -170,7 +171,8 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// Datagrams that are almost right: valid headers with fields out of anywhere, cut or lengthened payloads.
+    /// Datagrams that are almost right: valid headers with fields out of anywhere, cut or
+    /// lengthened payloads.
     #[test]
     fn forged_datagrams_do_no_more_than_count(
         forgeries in prop::collection::vec(forgery(), 1..60),
@@ -189,7 +191,8 @@ proptest! {
         for datagram in after {
             core.handle_datagram(Time::ZERO, datagram);
         }
-        // Nobody else is there: the operation ends by its bound at the latest, and everything is accounted for.
+        // Nobody else is there: the operation ends by its bound at the latest, and everything is
+        // accounted for.
         while let Some(due) = core.poll_timeout() {
             core.handle_timeout(due);
             prop_assert!(due <= Time::ZERO + T_B);

@@ -1,4 +1,5 @@
-//! Packets cost no allocations: an operation of ten thousand packets makes as few as one of a dozen.
+//! Packets cost no allocations: an operation of ten thousand packets makes as few as one of a
+//! dozen.
 
 mod common;
 
@@ -29,7 +30,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are kept for it.
+/// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are
+/// kept for it.
 fn allocations(len: usize) -> usize {
     let config = Config {
         coding: Coding::Identity,

@@ -24,7 +24,8 @@ fn check(config: &Config, len: usize) {
             "{context}"
         );
     }
-    // Entries are at most 2; each of the N additions and 24 butterflies rounds by 2^-24 of its result.
+    // Entries are at most 2; each of the N additions and 24 butterflies rounds by 2^-24 of its
+    // result.
     let tolerance = 2.0 * (f64::from(config.ranks) + 24.0) * f64::powi(2.0, -24);
     for (at, (value, exact)) in results[0].1.iter().zip(&exact).enumerate() {
         assert!(

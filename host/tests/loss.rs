@@ -1,4 +1,5 @@
-//! What is lost is known to be gone as early as the protocol promises, and no wait outlasts its bound.
+//! What is lost is known to be gone as early as the protocol promises, and no wait outlasts its
+//! bound.
 
 mod common;
 
@@ -71,7 +72,8 @@ fn a_later_slot_shows_that_an_earlier_one_is_lost() {
     }
 }
 
-/// Nothing of rank 2 comes after its lost slots but its GATHER, or where that has to wait too, its notice.
+/// Nothing of rank 2 comes after its lost slots but its GATHER, or where that has to wait too, its
+/// notice.
 #[test]
 fn a_lost_tail_shows_by_what_its_source_sends_next() {
     for gather in GATHERS {
@@ -103,7 +105,8 @@ fn a_lost_tail_shows_by_what_its_source_sends_next() {
     }
 }
 
-/// Shards of one slot, and every rank lost what its neighbour sent: no GATHER can go out before somebody gives up.
+/// Shards of one slot, and every rank lost what its neighbour sent: no GATHER can go out before
+/// somebody gives up.
 #[test]
 fn owners_do_not_wait_for_each_other() {
     for gather in GATHERS {
@@ -239,7 +242,8 @@ fn a_late_starter_gets_what_the_others_sent() {
             assert_eq!(done[1].outcome.contributions, [0, 0, 0, 10]);
             assert!(done[1].outcome.duration < Duration::from_millis(1));
             assert_eq!(done[1].outcome.missed_aggregates, 0);
-            // All owners had closed: its contributions were not worth sending. Its aggregates were owed.
+            // All owners had closed: its contributions were not worth sending. Its aggregates were
+            // owed.
             assert_eq!(network.cores[1].totals().phases.scatter.never_sent, 20);
             let phases = [0, 2].map(|rank: usize| network.cores[rank].totals().phases);
             assert_eq!(phases.map(|phases| phases.gather.late), [10, 10]);
@@ -263,7 +267,8 @@ fn a_silent_rank_is_waited_for_three_times() {
         network.settle();
     }
     use ClosedBy::{Complete, Deadline, KnownLoss};
-    // In step 6 it is heard again, and what it sends may come before the others have ended; from step 7 on it is waited for.
+    // In step 6 it is heard again, and what it sends may come before the others have ended; from
+    // step 7 on it is waited for.
     assert_eq!(
         closed[..6],
         [
@@ -275,7 +280,8 @@ fn a_silent_rank_is_waited_for_three_times() {
 
 #[test]
 fn a_later_step_shows_that_a_source_is_past() {
-    // Rank 1's packets of step 1 to rank 0 are lost, the notices too; its packets of step 2 are not.
+    // Rank 1's packets of step 1 to rank 0 are lost, the notices too; its packets of step 2 are
+    // not.
     let mut network = Network::new(&small_slots(2));
     network.faults = Box::new(|header, to| {
         if to == 0 && header.step == 1 {
@@ -342,7 +348,8 @@ fn accounts_balance_and_bounds_hold_under_random_loss() {
     }
 }
 
-/// A rate too low for the operation: what a bound stops is counted as never sent, and no rate is exceeded.
+/// A rate too low for the operation: what a bound stops is counted as never sent, and no rate is
+/// exceeded.
 #[test]
 fn pacing_limits_what_is_sent() {
     let rate = 8_000_000;
@@ -392,7 +399,8 @@ fn what_is_kept_before_the_start_is_bounded() {
     let done = network.run(ID, powers(3, 3 * 100 * SLOT), &starts);
     network.settle();
     let refused = network.cores[1].totals().phases.scatter.refused;
-    // 20,000 bytes are 62 packets of 308 with 12 bytes of notes each; rank 1 was sent 200 before it started.
+    // 20,000 bytes are 62 packets of 308 with 12 bytes of notes each; rank 1 was sent 200 before it
+    // started.
     assert_eq!(refused, 200 - 62);
     let outcome = &done[1].as_ref().expect("started").outcome;
     assert_eq!(outcome.shard_closed_by, ClosedBy::KnownLoss);
@@ -414,7 +422,8 @@ fn two_ranks_need_no_group() {
     assert_eq!(run(Gather::Multicast), run(Gather::Unicast));
 }
 
-/// The budget that a packet carries is the longest wait among its receivers: what they told, or the sender's own.
+/// The budget that a packet carries is the longest wait among its receivers: what they told, or the
+/// sender's own.
 #[test]
 fn budgets_are_the_receivers_waits() {
     let mut network = Network::new(&small_slots(3));
@@ -438,7 +447,8 @@ fn budgets_are_the_receivers_waits() {
     assert!(sent_in(Kind::Scatter, 0).iter().all(|ns| close(*ns, 20)));
     // Rank 1 had been told by the others that they had waited 8 ms already.
     assert!(sent_in(Kind::Scatter, 1).iter().all(|ns| close(*ns, 12)));
-    // Rank 1 waits longest for the aggregates, once it told; before that nobody waits longer than the sender knows.
+    // Rank 1 waits longest for the aggregates, once it told; before that nobody waits longer than
+    // the sender knows.
     assert!(
         sent_in(Kind::Gather, 0)
             .iter()

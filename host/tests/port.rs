@@ -45,8 +45,8 @@ fn port_config(fd: OwnedFd, rank: u16, ranks: u16) -> PortConfig {
     }
 }
 
-/// Copies frames between ports: to the rank they are addressed to, or to all but the sender, readdressed. Waits where a
-/// port is full.
+/// Copies frames between ports: to the rank they are addressed to, or to all but the sender,
+/// readdressed. Waits where a port is full.
 fn switch(ports: Vec<OwnedFd>, stop: Arc<AtomicBool>) {
     let mut bytes = vec![0; 65_536];
     while !stop.load(Ordering::Relaxed) {

@@ -39,7 +39,8 @@ struct Rank {
     report: Report,
 }
 
-/// Averages `steps` (buckets by step and rank) over loopback; returns each rank's outcomes, results and report.
+/// Averages `steps` (buckets by step and rank) over loopback; returns each rank's outcomes, results
+/// and report.
 fn run(config: &Config, steps: &Arc<Vec<Vec<Vec<f32>>>>) -> Vec<Rank> {
     let (sockets, peers) = sockets(config.ranks);
     let ended = Arc::new(Barrier::new(usize::from(config.ranks)));
@@ -84,7 +85,8 @@ fn run(config: &Config, steps: &Arc<Vec<Vec<Vec<f32>>>>) -> Vec<Rank> {
 
 #[test]
 fn four_ranks_average_over_loopback() {
-    // Two operations fit a socket's default receive buffer, so that nothing is lost however late a thread gets its turn.
+    // Two operations fit a socket's default receive buffer, so that nothing is lost however late a
+    // thread gets its turn.
     for (slot_bytes, len) in [(8192, 20_003), (256, 5_003)] {
         let config = Config {
             gather: Gather::Unicast,
@@ -153,6 +155,33 @@ fn a_peer_without_a_socket_is_loss() {
     for rank in ranks {
         for contributions in rank.join().expect("no panic") {
             assert_eq!(contributions[3], 0, "the third rank contributes nothing");
+        }
+    }
+}
+
+/// A rank that leaves as soon as it has its mean has still sent the others theirs.
+#[test]
+fn leaving_at_once_costs_the_others_nothing() {
+    for _ in 0..30 {
+        let (sockets, peers) = sockets(2);
+        let ranks: Vec<_> = (0u16..)
+            .zip(sockets)
+            .map(|(rank, socket)| {
+                let t_b = Duration::from_secs(20);
+                let mut config = Config::new(7, 1, rank, 2, 42, t_b);
+                config.gather = Gather::Unicast;
+                let mut collective = collective(config, socket, &peers);
+                thread::spawn(move || {
+                    let mut bucket = vec![1.0; 3000];
+                    collective
+                        .allreduce(ID, &mut bucket)
+                        .expect("averages")
+                        .closed_by
+                })
+            })
+            .collect();
+        for rank in ranks {
+            assert_eq!(rank.join().expect("no panic"), ClosedBy::Complete);
         }
     }
 }

@@ -3,12 +3,14 @@
 use crate::bits::Bits;
 use crate::layout::Layout;
 
+use super::packet;
 use super::reduce::Verdict;
 
 /// Which aggregates are here, and how many are still awaited.
 ///
-/// Slots close in an order that depends on the data's arrival, so that a gap among an owner's aggregates says nothing;
-/// its notice that the last one is out does, and any packet that it sent for a later step.
+/// Slots close in an order that depends on the data's arrival, so that a gap among an owner's
+/// aggregates says nothing; its notice that the last one is out does, and any packet that it sent
+/// for a later step.
 #[derive(Default)]
 pub(super) struct Collect {
     reorder: u32,
@@ -69,7 +71,7 @@ impl Collect {
         if !self.received.insert((state.first + slot) as usize) {
             return Verdict::Duplicate;
         }
-        super::read_values(payload, &mut result[layout.slot(owner, slot)]);
+        packet::read_values(payload, &mut result[layout.slot(owner, slot)]);
         state.missing -= 1;
         if !state.given_up {
             self.awaited -= 1;
@@ -86,7 +88,8 @@ impl Collect {
         }
     }
 
-    /// Nothing of `owner` is awaited any more; what comes nevertheless counts until the operation ends.
+    /// Nothing of `owner` is awaited any more; what comes nevertheless counts until the operation
+    /// ends.
     pub(super) fn give_up(&mut self, owner: u16) {
         let state = &mut self.owners[usize::from(owner)];
         if !state.given_up {
@@ -95,7 +98,8 @@ impl Collect {
         }
     }
 
-    /// Takes zero for every aggregate of the others that is not here; returns how many slots and values that were.
+    /// Takes zero for every aggregate of the others that is not here; returns how many slots and
+    /// values that were.
     pub(super) fn zero_missing(
         &self,
         layout: &Layout,

@@ -36,8 +36,8 @@ impl Early {
         }
     }
 
-    /// Keeps a datagram, or counts it as refused. Where operations are too many the nearest are kept: those furthest
-    /// ahead are the ones a lost or forged rank could fill this with.
+    /// Keeps a datagram, or counts it as refused. Where operations are too many the nearest are
+    /// kept: those furthest ahead are the ones a lost or forged rank could fill this with.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -95,7 +95,8 @@ impl Early {
         Some(self.kept.len() - 1)
     }
 
-    /// What was kept of operation `id`: read it with [`datagrams`], then give it back with [`Early::recycle`].
+    /// What was kept of operation `id`: read it with [`datagrams`], then give it back with
+    /// [`Early::recycle`].
     pub(super) fn take(&mut self, id: OperationId) -> Option<Vec<u8>> {
         let at = self.kept.iter().position(|kept| kept.id == id)?;
         Some(self.remove(at).datagrams)

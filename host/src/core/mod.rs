@@ -1,9 +1,10 @@
 //! The protocol as a state machine: no I/O, no clock.
 //!
-//! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each UDP payload that came,
-//! [`Core::poll_transmit`] until it returns nothing, [`Core::handle_timeout`] when the time that
-//! [`Core::poll_timeout`] names has come, and takes what ended from [`Core::poll_event`]. The same calls with the same times
-//! give the same packets and the same bits.
+//! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each UDP
+//! payload that came, [`Core::poll_transmit`] until it returns nothing, [`Core::handle_timeout`]
+//! when the time that [`Core::poll_timeout`] names has come, and takes what ended from
+//! [`Core::poll_event`]. The same calls with the same times give the same packets and the same
+//! bits.
 //!
 //! | file | what it knows |
 //! | --- | --- |
@@ -12,48 +13,48 @@
 //! | `collect.rs` | the others' shards: aggregates that came |
 //! | `outbox.rs` | what is to be sent, in which order |
 //! | `early.rs` | packets that came before the operation started here |
+//! | `packet.rs` | what is read from and written to a datagram |
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `members.rs` | who was heard, who is suspected |
 //!
 //! # When something is known to be gone
 //!
-//! A path keeps the order of one source's packets (up to [`Config::reorder`] of them overtaking one), and a source sends
-//! all SCATTER of an operation, then its GATHER, then the next step. So an owner gives a contribution up
+//! A path keeps the order of one source's packets (up to [`Config::reorder`] of them overtaking
+//! one), and a source sends all SCATTER of an operation, then its GATHER, then the next step. So an
+//! owner gives a contribution up
 //! - when a later one in the source's [`crate::Rotation`] came,
 //! - when a GATHER or FEEDBACK of the operation came from the source, or anything of a later step;
 //!
-//! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came, or anything of a later
-//! step. Aggregates are sent as slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
-//! that was silent for three operations.
+//! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came,
+//! or anything of a later step. Aggregates are sent as slots close, in no known order, so that a
+//! gap among them says nothing. Neither waits for a rank that was silent for three operations. What
+//! comes although it was given up still counts until its slot or operation has closed.
 
 mod collect;
 mod early;
 mod members;
 mod operation;
 mod outbox;
+mod packet;
 mod reduce;
 mod waits;
 
 use std::collections::VecDeque;
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Ticks};
+use ultima_wire::{Header, Kind};
 
-use crate::codec::Coding;
 use crate::config::{Config, ConfigError};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
-use crate::stats::{Outcome, Rejection, Totals};
+use crate::stats::{Outcome, Totals};
 use crate::time::Time;
 
 use early::Early;
 use members::Members;
-use operation::{Buffers, Operation, Outgoing};
+use operation::{Buffers, Operation};
 use outbox::Packet;
-
-/// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
-const FEEDBACK_LEN: usize = 4;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,8 +81,8 @@ pub enum Event {
     Done {
         /// How.
         outcome: Outcome,
-        /// The averaged bucket as it was encoded, for [`crate::Codec::decode`]. Hand the allocation back as the next
-        /// operation's contributions and nothing is allocated in the steady state.
+        /// The averaged bucket as it was encoded, for [`crate::Codec::decode`]. Hand the allocation
+        /// back as the next operation's contributions and nothing is allocated in the steady state.
         result: Vec<f32>,
     },
 }
@@ -174,7 +175,7 @@ impl Core {
 
     /// The longest datagram that [`Core::poll_transmit`] writes.
     pub fn max_datagram(&self) -> usize {
-        HEADER_LEN + self.config.slot_bytes.max(FEEDBACK_LEN)
+        packet::max_datagram(&self.config)
     }
 
     /// Starts operation `id` with this rank's encoded bucket, which is as long on every rank.
@@ -247,10 +248,11 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and ignored.
+    /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and
+    /// ignored.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
         self.handle_timeout(now);
-        let (header, payload) = match self.admit(datagram) {
+        let (header, payload) = match packet::admit(&self.config, datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
@@ -273,43 +275,6 @@ impl Core {
         self.settle(now);
     }
 
-    /// Checks what doesn't depend on the operation.
-    fn admit<'a>(&self, datagram: &'a [u8]) -> Result<(Header, &'a [u8]), Rejection> {
-        let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
-        let Config {
-            job,
-            epoch,
-            rank,
-            ranks,
-            ..
-        } = self.config;
-        if header.job != job {
-            return Err(Rejection::Job);
-        }
-        if header.epoch != epoch {
-            return Err(Rejection::Epoch);
-        }
-        if header.source >= ranks {
-            return Err(Rejection::Source);
-        }
-        if header.source == rank {
-            return Err(Rejection::Own);
-        }
-        let (owner, longest) = match header.kind {
-            Kind::Scatter => (rank, self.config.slot_bytes),
-            Kind::Gather => (header.source, self.config.slot_bytes),
-            Kind::Feedback => (header.source, FEEDBACK_LEN),
-            _ => return Err(Rejection::Kind),
-        };
-        if header.owner != owner {
-            return Err(Rejection::Owner);
-        }
-        if payload.len() > longest || header.kind == Kind::Feedback && payload.len() < longest {
-            return Err(Rejection::Length);
-        }
-        Ok((header, payload))
-    }
-
     /// Gives a packet to its operation, which was started.
     fn deliver(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         let id = operation_of(header);
@@ -327,8 +292,8 @@ impl Core {
         }
     }
 
-    /// Writes the next datagram to send to the front of `buf`, which has room for [`Core::max_datagram`]; none if there is nothing to
-    /// send now.
+    /// Writes the next datagram to send to the front of `buf`, which has room for
+    /// [`Core::max_datagram`]; none if there is nothing to send now.
     ///
     /// # Panics
     /// If `buf` is too short.
@@ -346,7 +311,7 @@ impl Core {
             let Some(outgoing) = operation.transmit(now) else {
                 continue;
             };
-            let len = write_datagram(&self.config, self.packet_number, now, id, &outgoing, buf);
+            let len = packet::write(&self.config, self.packet_number, now, id, &outgoing, buf);
             let packet = outgoing.packet;
             return Some(self.sent(now, &packet, len));
         }
@@ -374,8 +339,8 @@ impl Core {
         self.operations.iter().map(Operation::due).min()
     }
 
-    /// When [`Core::poll_transmit`], having returned nothing, may have something again without a datagram or an operation:
-    /// pacing or a repeated notice.
+    /// When [`Core::poll_transmit`], having returned nothing, may have something again without a
+    /// datagram or an operation: pacing or a repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
         let paced = self.pacer.as_ref().map_or(Time::ZERO, Pacer::ready_at);
         let ready = self
@@ -384,6 +349,11 @@ impl Core {
             .filter_map(|o| o.outbox().ready_at(Time::ZERO))
             .min()?;
         Some(ready.max(paced))
+    }
+
+    /// Whether contributions or aggregates are ready and not sent.
+    pub fn has_unsent(&self) -> bool {
+        self.operations.iter().any(|o| o.outbox().has_data())
     }
 
     /// Applies the bounds that `now` is past. Early and repeated calls do nothing.
@@ -418,7 +388,8 @@ impl Core {
         totals
     }
 
-    /// Ends what is under way and counts what was kept for operations that were never started; nothing more is sent.
+    /// Ends what is under way and counts what was kept for operations that were never started;
+    /// nothing more is sent, so that others may miss what [`Core::has_unsent`].
     pub fn shut_down(&mut self, now: Time) {
         for at in 0..self.operations.len() {
             self.operations[at].outbox_mut().abandon(now);
@@ -471,65 +442,5 @@ fn operation_of(header: &Header) -> OperationId {
     OperationId {
         step: header.step,
         bucket: header.bucket,
-    }
-}
-
-/// Writes an operation's packet to the front of `buf`; returns its length.
-fn write_datagram(
-    config: &Config,
-    packet_number: u32,
-    now: Time,
-    id: OperationId,
-    outgoing: &Outgoing<'_>,
-    buf: &mut [u8],
-) -> usize {
-    let Outgoing { packet, values, .. } = outgoing;
-    let has_values = packet.kind != Kind::Feedback;
-    let header = Header {
-        budget: outgoing.budget.into(),
-        packet_number,
-        step: id.step,
-        bucket: id.bucket,
-        host_flags: HostFlags {
-            last: packet.last,
-            hadamard: has_values && config.coding != Coding::Identity,
-        },
-        dtype: if has_values { Dtype::F32 } else { Dtype::None },
-        slot: packet.slot,
-        slots: outgoing.slots,
-        contributions: packet.contributions,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
-        ..Header::new(
-            packet.kind,
-            config.job,
-            config.epoch,
-            config.rank,
-            packet.owner,
-        )
-    };
-    let start = header.emit(buf);
-    let payload = &mut buf[start..];
-    if has_values {
-        return start + write_values(values, payload);
-    }
-    let remaining = Ticks::from(outgoing.remaining);
-    payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
-    start + FEEDBACK_LEN
-}
-
-/// Writes values as the wire has them, little-endian; returns the bytes written.
-fn write_values(values: &[f32], buf: &mut [u8]) -> usize {
-    let (chunks, _) = buf.as_chunks_mut::<4>();
-    for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
-        *chunk = value.to_le_bytes();
-    }
-    values.len() * 4
-}
-
-/// Reads as many values as `values` takes.
-fn read_values(payload: &[u8], values: &mut [f32]) {
-    let (chunks, _) = payload.as_chunks::<4>();
-    for (value, chunk) in values.iter_mut().zip(chunks) {
-        *value = f32::from_le_bytes(*chunk);
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Header, Kind, Ticks};
+use ultima_wire::{Header, Kind};
 
-use crate::codec::Coding;
 use crate::config::Config;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
@@ -16,6 +15,7 @@ use crate::time::Time;
 use super::collect::Collect;
 use super::early::count;
 use super::outbox::{Outbox, Packet};
+use super::packet;
 use super::reduce::{Reduce, Verdict};
 use super::waits::Waits;
 
@@ -27,7 +27,8 @@ pub(super) struct Operation {
     flush_at: Time,
     flushed: bool,
     pub(super) deadline: Time,
-    /// What this rank sends: its contributions, and in its own shard, slot by slot as they close, the aggregates.
+    /// What this rank sends: its contributions, and in its own shard, slot by slot as they close,
+    /// the aggregates.
     own: Vec<f32>,
     outbox: Outbox,
     waits: Waits,
@@ -104,8 +105,8 @@ impl Operation {
         self.outbox.counters()
     }
 
-    /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its phase. Nothing changes where it
-    /// is refused.
+    /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its
+    /// phase. Nothing changes where it is refused.
     pub(super) fn receive(
         &mut self,
         arrival: Time,
@@ -114,11 +115,9 @@ impl Operation {
         payload: &[u8],
     ) -> Result<(), Rejection> {
         if header.kind == Kind::Feedback
-            && let Some(remaining) = payload.first_chunk()
+            && let Some(wait) = packet::advertised_wait(payload)
         {
-            let remaining = Ticks(u32::from_be_bytes(*remaining));
-            self.waits
-                .advertised(header.source, arrival + remaining.into());
+            self.waits.advertised(header.source, arrival + wait.into());
         }
         let Some(waiting) = &mut self.waiting else {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
@@ -128,7 +127,7 @@ impl Operation {
         };
         let source = header.source;
         if header.kind != Kind::Feedback {
-            check(config, &self.layout, header, payload)?;
+            packet::check(config, &self.layout, header, payload)?;
         }
         let verdict = match header.kind {
             Kind::Scatter => waiting
@@ -142,9 +141,9 @@ impl Operation {
                 collect.store(&self.layout, source, header.slot, payload, result)
             }
             _ => {
-                waiting.reduce.sent_after(source);
+                waiting.reduce.give_up(source);
                 if header.host_flags.last {
-                    waiting.collect.sent_after(source);
+                    waiting.collect.give_up(source);
                 }
                 return Ok(());
             }
@@ -212,8 +211,8 @@ impl Operation {
         }
     }
 
-    /// Ends the operation; `by_deadline` tells whether t_B did. None if it had ended. What closed may still be sent, unless
-    /// the outbox was told to abandon it.
+    /// Ends the operation; `by_deadline` tells whether t_B did. None if it had ended. What closed
+    /// may still be sent, unless the outbox was told to abandon it.
     pub(super) fn end(
         &mut self,
         rank: u16,
@@ -287,31 +286,9 @@ impl Operation {
         self.waiting.is_none() && self.outbox.ready_at(now).is_none()
     }
 
-    /// What is left of an operation that is over: its counters, and the memory of its contributions.
+    /// What is left of an operation that is over: its counters, and the memory of its
+    /// contributions.
     pub(super) fn into_remains(self) -> (Phases, Vec<f32>) {
         (*self.outbox.counters(), self.own)
     }
-}
-
-/// Whether a SCATTER or GATHER fits this rank's cut of the bucket.
-fn check(
-    config: &Config,
-    layout: &Layout,
-    header: &Header,
-    payload: &[u8],
-) -> Result<(), Rejection> {
-    let slots = layout.slots(header.owner);
-    if header.slots != slots || header.slot >= slots {
-        return Err(Rejection::Slot);
-    }
-    if header.dtype != Dtype::F32 {
-        return Err(Rejection::Dtype);
-    }
-    if header.host_flags.hadamard != (config.coding != Coding::Identity) {
-        return Err(Rejection::Coding);
-    }
-    if payload.len() != layout.slot(header.owner, header.slot).len() * Dtype::F32.size() {
-        return Err(Rejection::Length);
-    }
-    Ok(())
 }

@@ -31,16 +31,21 @@ pub(super) struct Packet {
     pub(super) to: Destination,
 }
 
-/// SCATTER first, then GATHER as slots close; after each of the two a notice (FEEDBACK) that its last packet is out.
+/// SCATTER first, then GATHER as slots close; after each of the two a notice (FEEDBACK) that its
+/// last packet is out.
 ///
-/// That order is part of the protocol: from a GATHER or a notice a receiver knows that what it has not of the sender's SCATTER is
-/// lost. The first notice is for owners that could otherwise wait for each other: where every slot lacks a lost
-/// contribution no GATHER would tell so. It is not repeated once a GATHER is out, which says the same.
+/// That order is part of the protocol: from a GATHER or a notice a receiver knows that what it has
+/// not of the sender's SCATTER is lost. The first notice is for owners that could otherwise wait
+/// for each other: where every slot lacks a lost contribution no GATHER would tell so. It is not
+/// repeated once a GATHER is out, which says the same. A notice counts at once; where packets may
+/// overtake each other it goes out only when those that it could overtake have long arrived.
 pub(super) struct Outbox {
     rank: u16,
     ranks: u16,
     gather_to: Gather,
     notice_spacing: Duration,
+    /// How long after the last packet its notice goes out.
+    notice_delay: Duration,
     notice_copies: u8,
     rotation: Rotation,
     tour: Tour,
@@ -65,8 +70,8 @@ struct Notice {
     turn: Turn,
 }
 
-/// Where a packet goes that every other rank gets: the group at once, or one rank after the other, starting behind the
-/// sender.
+/// Where a packet goes that every other rank gets: the group at once, or one rank after the other,
+/// starting behind the sender.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     passed: u16,
@@ -102,11 +107,17 @@ impl Outbox {
             Gather::Multicast => u64::from(own_slots),
             Gather::Unicast => u64::from(own_slots) * u64::from(ranks - 1),
         };
+        let notice_spacing = config.t_b / NOTICE_SPACING;
         let mut outbox = Self {
             rank,
             ranks,
             gather_to: config.gather,
-            notice_spacing: config.t_b / NOTICE_SPACING,
+            notice_spacing,
+            notice_delay: if config.reorder == 0 {
+                Duration::ZERO
+            } else {
+                notice_spacing
+            },
             notice_copies: NOTICE_COPIES,
             rotation: Rotation::new(config.seed, id, rank),
             tour: Tour::START,
@@ -236,7 +247,7 @@ impl Outbox {
         self.notice = Some(Notice {
             gather,
             copies: self.notice_copies,
-            due: now,
+            due: now + self.notice_delay,
             turn: Turn::default(),
         });
     }
@@ -275,7 +286,8 @@ impl Outbox {
     }
 }
 
-/// Whether `position` of `count` is in the last hundredth, which is marked LAST: what OptiReduce's early timeout looks for.
+/// Whether `position` of `count` is in the last hundredth, which is marked LAST: what OptiReduce's
+/// early timeout looks for.
 fn is_last(position: u32, count: u32) -> bool {
     position >= count - count.div_ceil(100)
 }

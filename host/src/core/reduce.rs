@@ -8,6 +8,8 @@ use crate::layout::Layout;
 use crate::rotation::Rotation;
 use crate::stats::ClosedBy;
 
+use super::packet;
+
 /// What became of a packet that is well-formed and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -18,8 +20,8 @@ pub(super) enum Verdict {
 
 /// Contributions by slot and source, and what is still awaited.
 ///
-/// A source sends its slots in its rotation's order, so that an arrival shows that what came before it and is not here
-/// is lost. Of each source one position says up to where that is settled.
+/// A source sends its slots in its rotation's order, so that an arrival shows that what came before
+/// it and is not here is lost. Of each source one position says up to where that is settled.
 #[derive(Default)]
 pub(super) struct Reduce {
     rank: u16,
@@ -60,7 +62,8 @@ pub(super) struct Closed {
 }
 
 impl Reduce {
-    /// Prepares for an operation; `rotation` gives each source's. Allocates only for the largest operation so far.
+    /// Prepares for an operation; `rotation` gives each source's. Allocates only for the largest
+    /// operation so far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
@@ -130,7 +133,7 @@ impl Reduce {
             self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
-            super::read_values(payload, &mut self.values[start..start + range.len()]);
+            packet::read_values(payload, &mut self.values[start..start + range.len()]);
             if position >= settled {
                 self.settle_one(slot);
             }
@@ -149,13 +152,14 @@ impl Reduce {
         }
     }
 
-    /// Nothing of `source` is awaited any more; what comes nevertheless counts while its slot is open.
+    /// Nothing of `source` is awaited any more; what comes nevertheless counts while its slot is
+    /// open.
     pub(super) fn give_up(&mut self, source: u16) {
         self.settle_before(source, self.slots);
     }
 
-    /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over this rank's own
-    /// contribution in `own`, from where they are sent.
+    /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over
+    /// this rank's own contribution in `own`, from where they are sent.
     pub(super) fn close_ready(
         &mut self,
         layout: &Layout,

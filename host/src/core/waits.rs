@@ -4,8 +4,8 @@ use crate::time::Time;
 
 use super::Destination;
 
-/// Until when each rank waits. What a sender stamps as a packet's budget is the longest wait among its receivers; of one that
-/// has not told (FEEDBACK carries it), the sender's own.
+/// Until when each rank waits. What a sender stamps as a packet's budget is the longest wait among
+/// its receivers; of one that has not told (FEEDBACK carries it), the sender's own.
 pub(super) struct Waits {
     /// This rank's own end of the operation.
     deadline: Time,
@@ -26,7 +26,8 @@ impl Waits {
         }
     }
 
-    /// `rank`, which is not this one, waits until `until`, by this rank's clock; the way here makes that a little too long.
+    /// `rank`, which is not this one, waits until `until`, by this rank's clock; the way here makes
+    /// that a little too long.
     pub(super) fn advertised(&mut self, rank: u16, until: Time) {
         let known = &mut self.until[usize::from(rank)];
         // Repeats would only lengthen it by what they took longer on the way.

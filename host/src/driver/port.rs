@@ -1,4 +1,5 @@
-//! A virtual switch port: Ethernet frames over a Unix socket of type SOCK_SEQPACKET, one message each.
+//! A virtual switch port: Ethernet frames over a Unix socket of type SOCK_SEQPACKET, one message
+//! each.
 //!
 //! A full socket is backpressure: the batch waits, while the driver goes on receiving.
 
@@ -32,7 +33,8 @@ pub struct PortConfig {
     pub local: PortAddress,
     /// Every rank's address, by rank; this rank's own is not used.
     pub peers: Vec<PortAddress>,
-    /// The job's group, see [`ultima_wire::group_address`]; the UDP port is any, switches rewrite it.
+    /// The job's group, see [`ultima_wire::group_address`]; the UDP port is any, switches rewrite
+    /// it.
     pub group: SocketAddrV4,
 }
 
@@ -104,7 +106,8 @@ impl PortLink {
         Ok(sent.count())
     }
 
-    /// Receives a batch; returns the lengths of the frames that came, 0 for those that were too long.
+    /// Receives a batch; returns the lengths of the frames that came, 0 for those that were too
+    /// long.
     fn recv(&mut self) -> Result<([usize; BATCH], usize), LinkError> {
         let mut buffers = self.came.chunks_exact_mut(self.frame_len);
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =

@@ -1,6 +1,7 @@
 //! The data thread: a core, its link and the clock.
 //!
-//! It goes on receiving between operations, because others start before this rank does and finish after it.
+//! It goes on receiving between operations, because others start before this rank does and finish
+//! after it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(crate) enum Command {
         contributions: Vec<f32>,
     },
     Report,
-    /// Take what has come, end everything and stop.
+    /// Send what is ready to be sent, take what has come, end everything and stop.
     Finish,
 }
 
@@ -61,8 +62,9 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts a thread that drives `core` over the link that `connect` makes there: message headers for batches hold
-    /// pointers and don't move between threads. Returns when the link is up, or with why it is not.
+    /// Starts a thread that drives `core` over the link that `connect` makes there: message headers
+    /// for batches hold pointers and don't move between threads. Returns when the link is up, or
+    /// with why it is not.
     pub(crate) fn spawn<L: Link>(
         core: Core,
         connect: impl FnOnce() -> Result<L, LinkError> + Send + 'static,
@@ -99,7 +101,8 @@ impl Handle {
         handle.reply().map(|_| handle)
     }
 
-    /// Gives the thread something to do; a thread that has stopped says why when it is asked for a reply.
+    /// Gives the thread something to do; a thread that has stopped says why when it is asked for a
+    /// reply.
     pub(crate) fn command(&self, command: Command) {
         if let Err(SendError(_)) = self.commands.send(command) {
             return;
@@ -155,9 +158,11 @@ impl<L: Link> DataThread<L> {
     }
 
     fn drive(&mut self) -> Result<(), LinkError> {
+        // Once told to stop: until when what is left to send is sent.
+        let mut stop_at = None;
         loop {
-            if self.obey()? {
-                return Ok(());
+            if self.obey() && stop_at.is_none() {
+                stop_at = Some(self.now() + self.core.config().t_b);
             }
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
@@ -165,14 +170,20 @@ impl<L: Link> DataThread<L> {
             while let Some(Event::Done { outcome, result }) = self.core.poll_event() {
                 self.tell(Reply::Done { outcome, result });
             }
+            let idle = !came && !sent && !blocked && !self.core.has_unsent();
+            if stop_at.is_some_and(|stop_at| idle || self.now() >= stop_at) {
+                self.core.shut_down(self.now());
+                self.tell(Reply::Report(self.report()));
+                return Ok(());
+            }
             if !came && (!sent || blocked) {
-                self.wait(blocked)?;
+                self.wait(blocked, stop_at)?;
             }
         }
     }
 
-    /// Follows the caller's commands; true if the last one was to stop.
-    fn obey(&mut self) -> Result<bool, LinkError> {
+    /// Follows the caller's commands; true if one of them was to stop.
+    fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Start { id, contributions }) => {
@@ -181,20 +192,14 @@ impl<L: Link> DataThread<L> {
                     }
                 }
                 Ok(Command::Report) => self.tell(Reply::Report(self.report())),
-                Ok(Command::Finish) => {
-                    while self.receive()? {}
-                    self.core.shut_down(self.now());
-                    self.tell(Reply::Report(self.report()));
-                    return Ok(true);
-                }
-                Err(TryRecvError::Empty) => return Ok(false),
-                Err(TryRecvError::Disconnected) => return Ok(true),
+                Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return true,
+                Err(TryRecvError::Empty) => return false,
             }
         }
     }
 
-    /// Sends what the core has, as far as the link takes it: whether anything left the core, and whether some of it
-    /// must wait.
+    /// Sends what the core has, as far as the link takes it: whether anything left the core, and
+    /// whether some of it must wait.
     fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
         let now = self.now();
         let mut sent = false;
@@ -214,13 +219,14 @@ impl<L: Link> DataThread<L> {
             .receive(&mut |datagram| self.core.handle_datagram(now, datagram))
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self, blocked: bool) -> Result<(), LinkError> {
+    /// Sleeps until there is something to do, `stop_at` at the latest.
+    fn wait(&mut self, blocked: bool, stop_at: Option<Time>) -> Result<(), LinkError> {
         let timer = self.core.poll_timeout();
         let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
         let timeout = timer
             .into_iter()
             .chain(transmit)
+            .chain(stop_at)
             .min()
             .map(|at| TimeSpec::from_duration(at.since(self.now())));
         let writable = if blocked {

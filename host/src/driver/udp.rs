@@ -12,7 +12,8 @@ use crate::core::{Destination, Transmit};
 
 use super::{Link, LinkCounters, LinkError};
 
-/// Datagrams staged before they are sent: enough that a few go to each receiver, whose segments then share a system call.
+/// Datagrams staged before they are sent: enough that a few go to each receiver, whose segments
+/// then share a system call.
 const STAGED: usize = 64;
 /// The longest run of segments in one call, headers included, is one IPv4 packet's.
 const MAX_RUN: usize = 65_000;
@@ -20,8 +21,8 @@ const MAX_RUN: usize = 65_000;
 const RECEIVE_LEN: usize = 65_535;
 /// Runs received per system call.
 const RECEIVE_BATCH: usize = 8;
-/// What is asked of the kernel for each direction: some milliseconds of several senders at once. It gives what
-/// net.core.rmem_max and wmem_max allow.
+/// What is asked of the kernel for each direction: some milliseconds of several senders at once. It
+/// gives what net.core.rmem_max and wmem_max allow.
 const SOCKET_BUFFER: usize = 8 << 20;
 
 /// A rank with a kernel socket.
@@ -107,11 +108,12 @@ impl UdpLink {
         })
     }
 
-    /// Collects the datagrams that one call can send together with the one at `first`: for the same receiver, each as long
-    /// as the first but for the last. Returns how many.
+    /// Collects the datagrams that one call can send together with the one at `first`: for the same
+    /// receiver, each as long as the first but for the last. Returns how many.
     ///
-    /// A run never passes a datagram that reaches the same receiver by another destination: what goes to a rank keeps its
-    /// order with what goes to the group, because receivers conclude from it what is lost.
+    /// A run never passes a datagram that reaches the same receiver by another destination: what
+    /// goes to a rank keeps its order with what goes to the group, because receivers conclude from
+    /// it what is lost.
     fn collect_run(&mut self, first: usize) -> usize {
         let Queued {
             destination, len, ..
@@ -208,7 +210,8 @@ impl Link for UdpLink {
                         self.blocked = true;
                         return Ok(false);
                     }
-                    // The kernel or the card has no segmentation offload: quinn-udp goes on without.
+                    // The kernel or the card has no segmentation offload: quinn-udp goes on
+                    // without.
                     Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
                     // A peer or a route that is gone is loss like any other.
                     Err(error) => {
@@ -287,7 +290,8 @@ mod tests {
             100,
         )
         .expect("sets up");
-        // Datagrams by destination (0 is elsewhere, 3 the group) and length; the first byte numbers them.
+        // Datagrams by destination (0 is elsewhere, 3 the group) and length; the first byte numbers
+        // them.
         let (one, all) = (Destination::Rank(1), Destination::Group);
         let queued = [
             (one, 100),

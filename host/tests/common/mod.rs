@@ -13,7 +13,8 @@ use ultima_host::{
 };
 use ultima_wire::{Header, Kind};
 
-/// What the network does to one copy of a packet: the extra delays of its deliveries; none is a loss.
+/// What the network does to one copy of a packet: the extra delays of its deliveries; none is a
+/// loss.
 pub type Fate = Vec<Duration>;
 
 /// Decides a copy's fate from its header and its receiver.
@@ -100,8 +101,8 @@ pub struct Carried {
     pub duplicated: u64,
 }
 
-/// Cores that reach each other over paths of one delay each; a path keeps the order unless `faults` delays copies
-/// and `fifo` is off.
+/// Cores that reach each other over paths of one delay each; a path keeps the order unless `faults`
+/// delays copies and `fifo` is off.
 pub struct Network {
     pub cores: Vec<Core>,
     pub now: Time,
@@ -332,7 +333,8 @@ impl Network {
             .collect()
     }
 
-    /// Checks, for a network that has settled, that every packet is accounted for at senders and receivers.
+    /// Checks, for a network that has settled, that every packet is accounted for at senders and
+    /// receivers.
     pub fn check_accounts(&mut self) {
         let now = self.now;
         let mut sum = ultima_host::Phases::default();

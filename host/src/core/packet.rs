@@ -1,0 +1,144 @@
+//! Datagrams: what is read from them and written to them.
+
+use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Ticks};
+
+use crate::codec::Coding;
+use crate::config::Config;
+use crate::layout::Layout;
+use crate::operation::OperationId;
+use crate::stats::Rejection;
+use crate::time::Time;
+
+use super::operation::Outgoing;
+
+/// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
+const FEEDBACK_LEN: usize = 4;
+
+/// The longest datagram of a job.
+pub(super) fn max_datagram(config: &Config) -> usize {
+    HEADER_LEN + config.slot_bytes.max(FEEDBACK_LEN)
+}
+
+/// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
+/// payload is no longer than any can be.
+pub(super) fn admit<'a>(
+    config: &Config,
+    datagram: &'a [u8],
+) -> Result<(Header, &'a [u8]), Rejection> {
+    let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
+    if header.job != config.job {
+        return Err(Rejection::Job);
+    }
+    if header.epoch != config.epoch {
+        return Err(Rejection::Epoch);
+    }
+    if header.source >= config.ranks {
+        return Err(Rejection::Source);
+    }
+    if header.source == config.rank {
+        return Err(Rejection::Own);
+    }
+    let (owner, fits) = match header.kind {
+        Kind::Scatter => (config.rank, payload.len() <= config.slot_bytes),
+        Kind::Gather => (header.source, payload.len() <= config.slot_bytes),
+        Kind::Feedback => (header.source, payload.len() == FEEDBACK_LEN),
+        Kind::Probe | Kind::Report | Kind::Repair | Kind::Control => return Err(Rejection::Kind),
+    };
+    if header.owner != owner {
+        return Err(Rejection::Owner);
+    }
+    if !fits {
+        return Err(Rejection::Length);
+    }
+    Ok((header, payload))
+}
+
+/// Checks a SCATTER or GATHER against this rank's cut of its bucket.
+pub(super) fn check(
+    config: &Config,
+    layout: &Layout,
+    header: &Header,
+    payload: &[u8],
+) -> Result<(), Rejection> {
+    let slots = layout.slots(header.owner);
+    if header.slots != slots || header.slot >= slots {
+        return Err(Rejection::Slot);
+    }
+    if header.dtype != Dtype::F32 {
+        return Err(Rejection::Dtype);
+    }
+    if header.host_flags.hadamard != (config.coding != Coding::Identity) {
+        return Err(Rejection::Coding);
+    }
+    if payload.len() != layout.slot(header.owner, header.slot).len() * Dtype::F32.size() {
+        return Err(Rejection::Length);
+    }
+    Ok(())
+}
+
+/// The wait that a FEEDBACK's payload tells.
+pub(super) fn advertised_wait(payload: &[u8]) -> Option<Ticks> {
+    payload
+        .first_chunk()
+        .map(|ticks| Ticks(u32::from_be_bytes(*ticks)))
+}
+
+/// Writes an operation's packet to the front of `buf`; returns its length.
+pub(super) fn write(
+    config: &Config,
+    packet_number: u32,
+    now: Time,
+    id: OperationId,
+    outgoing: &Outgoing<'_>,
+    buf: &mut [u8],
+) -> usize {
+    let Outgoing { packet, values, .. } = outgoing;
+    let has_values = packet.kind != Kind::Feedback;
+    let header = Header {
+        budget: outgoing.budget.into(),
+        packet_number,
+        step: id.step,
+        bucket: id.bucket,
+        host_flags: HostFlags {
+            last: packet.last,
+            hadamard: has_values && config.coding != Coding::Identity,
+        },
+        dtype: if has_values { Dtype::F32 } else { Dtype::None },
+        slot: packet.slot,
+        slots: outgoing.slots,
+        contributions: packet.contributions,
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        ..Header::new(
+            packet.kind,
+            config.job,
+            config.epoch,
+            config.rank,
+            packet.owner,
+        )
+    };
+    let start = header.emit(buf);
+    let payload = &mut buf[start..];
+    if has_values {
+        return start + write_values(values, payload);
+    }
+    let remaining = Ticks::from(outgoing.remaining);
+    payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
+    start + FEEDBACK_LEN
+}
+
+/// Writes values as the wire has them, little-endian; returns the bytes written.
+fn write_values(values: &[f32], buf: &mut [u8]) -> usize {
+    let (chunks, _) = buf.as_chunks_mut::<4>();
+    for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
+        *chunk = value.to_le_bytes();
+    }
+    values.len() * 4
+}
+
+/// Reads as many values as `values` takes.
+pub(super) fn read_values(payload: &[u8], values: &mut [f32]) {
+    let (chunks, _) = payload.as_chunks::<4>();
+    for (value, chunk) in values.iter_mut().zip(chunks) {
+        *value = f32::from_le_bytes(*chunk);
+    }
+}

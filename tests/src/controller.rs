@@ -2,9 +2,11 @@
 //! requests over the control API.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use tokio::time::{sleep, timeout};
 use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 use ultima_controller::server::{self, Config, Handle};
 use ultima_controller::{fabric, job};
 
@@ -19,11 +21,14 @@ pub const RIGHT: &str = "{ name: right, members: [h2, h4] }";
 /// A job across two switches.
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
+/// How long the controller may take to notice that it has lost a switch, or has it back.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The controller of a testbed.
 pub struct Controller {
     client: Client,
     /// Ends the controller when it goes; the switches keep what they have.
-    _server: Handle,
+    server: Handle,
 }
 
 impl Controller {
@@ -47,11 +52,13 @@ impl Controller {
             let client = Client::connect(&address)
                 .await
                 .unwrap_or_else(|error| panic!("{error}"));
-            Self {
-                client,
-                _server: server,
-            }
+            Self { client, server }
         })
+    }
+
+    /// Ends it; the switches keep what they have.
+    pub fn stop(self, testbed: &Testbed) {
+        testbed.runtime.block_on(self.server.stop());
     }
 
     /// Creates the job in `yaml`.
@@ -59,12 +66,48 @@ impl Controller {
     /// # Panics
     /// If the controller refuses.
     pub fn create(&self, testbed: &Testbed, yaml: &str) -> Job {
+        self.try_create(testbed, yaml)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Creates the job in `yaml`.
+    ///
+    /// # Errors
+    /// The controller refuses.
+    pub fn try_create(&self, testbed: &Testbed, yaml: &str) -> Result<Job, ClientError> {
         let spec = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
-        let created = testbed.runtime.block_on(self.client.create_job(&spec));
-        as_installed(
-            &testbed.fabric,
-            &created.unwrap_or_else(|error| panic!("{error}")),
-        )
+        let created = testbed.runtime.block_on(self.client.create_job(&spec))?;
+        Ok(as_installed(&testbed.fabric, &created))
+    }
+
+    /// What the controller says that the switches have counted for a job, in the order of switches.
+    ///
+    /// # Panics
+    /// If the controller refuses.
+    pub fn counters(&self, testbed: &Testbed, job: &str) -> Vec<api::SwitchCounters> {
+        let read = testbed.runtime.block_on(self.client.counters(job));
+        read.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until the controller knows that it is a switch's primary, or that it isn't.
+    ///
+    /// # Panics
+    /// If it doesn't in ten seconds.
+    pub fn wait_until_connected(&self, testbed: &Testbed, switch: usize, connected: bool) {
+        let known = async {
+            loop {
+                let switches = self.client.switches().await;
+                let switches = switches.unwrap_or_else(|error| panic!("{error}"));
+                if switches[switch].connected == connected {
+                    break;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = testbed
+            .runtime
+            .block_on(async { timeout(PATIENCE, known).await });
+        waited.expect("the controller notices who is primary");
     }
 
     /// Deletes a job.

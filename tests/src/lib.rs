@@ -7,7 +7,6 @@
 //!   counted.
 //! - [`needs`] says what is missing on this machine.
 
-pub mod admission;
 pub mod bmv2;
 pub mod controller;
 pub mod counters;
@@ -19,6 +18,7 @@ mod host_end;
 pub mod job;
 pub mod needs;
 pub mod netns;
+pub mod operator;
 pub mod scenario;
 pub mod stage;
 pub mod testbed;

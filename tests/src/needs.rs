@@ -3,28 +3,41 @@
 use std::env;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use nix::unistd::Uid;
+
+use crate::netns;
 
 /// BMv2's switch with P4Runtime.
 const BMV2: &str = "simple_switch_grpc";
 
 /// Whether this process may make network namespaces and interfaces; says so if not.
-pub fn root() -> bool {
-    let root = Uid::effective().is_root();
-    if !root {
-        skipped("needs root");
+pub fn interfaces() -> bool {
+    static PROBLEM: OnceLock<Option<String>> = OnceLock::new();
+    let problem = PROBLEM.get_or_init(|| {
+        if !Uid::effective().is_root() {
+            return Some("needs root".into());
+        }
+        // Root in a container may be less than that.
+        netns::check().err()
+    });
+    match problem {
+        None => true,
+        Some(problem) => {
+            skipped(problem);
+            false
+        }
     }
-    root
 }
 
-/// Where BMv2 is; says so if it is nowhere.
+/// Where BMv2 is; says so if it is nowhere, or cannot be given interfaces.
 pub fn bmv2() -> Option<PathBuf> {
     let found = on_path(BMV2);
     if found.is_none() {
         skipped(&format!("{BMV2} is not on the PATH"));
     }
-    found
+    found.filter(|_| interfaces())
 }
 
 /// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.

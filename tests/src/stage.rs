@@ -7,6 +7,7 @@ use crate::counters::{CounterReader, Counts};
 use crate::fabric::{Fabric, device_id};
 use crate::job::Job;
 use crate::netns;
+use crate::operator::Operator;
 use crate::scenario::Scene;
 use crate::testbed::Testbed;
 
@@ -15,9 +16,9 @@ use crate::testbed::Testbed;
 pub enum Target {
     /// The embedded switch, with Unix sockets.
     Sockets,
-    /// The embedded switch, with interfaces; needs root.
+    /// The embedded switch, with interfaces, see [`crate::needs::interfaces`].
     Interfaces,
-    /// BMv2, started from this file; needs root.
+    /// BMv2, started from this file; needs the same.
     Bmv2(PathBuf),
 }
 
@@ -90,6 +91,26 @@ impl Stage {
     pub fn counts(&mut self) -> Counts {
         let read = self.testbed.runtime.block_on(self.counters.read());
         read.expect("switches let everybody read")
+    }
+
+    /// Lets an operator work at a switch, between the controller's noticing that it has lost the
+    /// switch and that it has it back.
+    ///
+    /// # Panics
+    /// If the switch refuses, or the controller notices nothing.
+    pub fn operate<T>(&self, switch: usize, work: impl AsyncFnOnce(&Operator) -> T) -> T {
+        let Self {
+            controller,
+            testbed,
+            ..
+        } = self;
+        let grpc = testbed.grpc()[switch];
+        let operator = testbed.runtime.block_on(Operator::at(switch, grpc));
+        controller.wait_until_connected(testbed, switch, false);
+        let result = testbed.runtime.block_on(work(&operator));
+        drop(operator);
+        controller.wait_until_connected(testbed, switch, true);
+        result
     }
 
     /// The fabric with one switch and the two jobs on it.

@@ -36,14 +36,14 @@ fn two_switches_over_sockets() {
 
 #[test]
 fn one_switch_on_interfaces() {
-    if needs::root() {
+    if needs::interfaces() {
         star(&Target::Interfaces);
     }
 }
 
 #[test]
 fn two_switches_on_interfaces() {
-    if needs::root() {
+    if needs::interfaces() {
         pair(&Target::Interfaces);
     }
 }

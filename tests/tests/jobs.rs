@@ -2,7 +2,7 @@
 
 use ultima_p4::names::counter;
 use ultima_tests::controller::{LEFT, RIGHT};
-use ultima_tests::counters::Cell;
+use ultima_tests::counters::{Cell, Count};
 use ultima_tests::job::Job;
 use ultima_tests::needs;
 use ultima_tests::scenario;
@@ -71,6 +71,53 @@ fn come_and_go(target: &Target) {
     });
 }
 
+/// What the controller says of a job's counters is what the switches have.
+fn are_counted(target: &Target) {
+    target.pair(|mut stage| {
+        let job = stage.jobs[0].clone();
+        for scenario in scenario::pair(&stage.testbed.fabric, &job) {
+            scenario::run(&mut stage, &scenario);
+        }
+        let said = stage.controller.counters(&stage.testbed, "across");
+        let counts = stage.counts();
+        assert_eq!(said.len(), 2, "the job is on both switches");
+        for (switch, said) in said.into_iter().enumerate() {
+            let said = [
+                said.received,
+                said.rejected,
+                said.replicated,
+                said.unicast,
+                said.delivered,
+                said.own_copy,
+            ];
+            for (array, said) in counter::BY_JOB.into_iter().zip(said) {
+                let cell = Cell {
+                    switch,
+                    array,
+                    index: job.counter,
+                };
+                let said = said.map(|count| Count {
+                    packets: count.packets,
+                    bytes: count.bytes,
+                });
+                assert_eq!(said, counts.0.get(&cell).copied(), "{cell:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn are_counted_on_embedded() {
+    are_counted(&Target::Sockets);
+}
+
+#[test]
+fn are_counted_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
+        are_counted(&Target::Bmv2(program));
+    }
+}
+
 /// How many copies arrive of one GATHER of rank 0.
 fn heard(stage: &mut Stage, job: &Job) -> usize {
     let frame = job.gather(0, b"data").emit();
@@ -83,13 +130,13 @@ fn heard(stage: &mut Stage, job: &Job) -> usize {
 }
 
 #[test]
-fn embedded() {
+fn come_and_go_on_embedded() {
     come_and_go(&Target::Sockets);
 }
 
 #[test]
-fn bmv2() {
-    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+fn come_and_go_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
         come_and_go(&Target::Bmv2(program));
     }
 }

@@ -47,7 +47,7 @@ fn embedded() {
 
 #[test]
 fn bmv2() {
-    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+    if let Some(program) = needs::bmv2() {
         is_kept(&Target::Bmv2(program));
     }
 }

@@ -86,7 +86,7 @@ fn embedded() {
 
 #[test]
 fn bmv2() {
-    if let (true, Some(program)) = (needs::root(), needs::bmv2()) {
+    if let Some(program) = needs::bmv2() {
         reads_while_traffic_flows(&Target::Bmv2(program));
     }
 }

@@ -1,10 +1,12 @@
-//! Helpers for Ultima's end-to-end tests: switches with hosts' ends of links, our controller, a packet
-//! generator, and what must come of what is sent.
+//! Helpers for Ultima's end-to-end tests.
 //!
-//! - [`fabric`] and [`job`] say what there is; [`testbed`] builds it, of embedded switches or BMv2's
-//!   ([`bmv2`]), over Unix sockets or in a network namespace of its own ([`netns`]).
-//! - [`generator`] makes frames, [`scenario`] says what must come of them, [`counters`] reads what was
-//!   counted.
+//! - [`stage`] is what tests start from: switches of one make with our controller at work
+//!   ([`controller`]) and its jobs installed ([`job`]).
+//! - [`testbed`] builds a [`fabric`] of embedded switches or of BMv2s ([`bmv2`]), over Unix sockets or in
+//!   a network namespace of its own ([`netns`]), sends frames in and collects what comes out.
+//! - [`generator`] makes frames, [`scenario`] says what must come of them, [`fuzz`] mutates them,
+//!   [`counters`] reads what was counted.
+//! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches.
 //! - [`needs`] says what is missing on this machine.
 
 pub mod bmv2;

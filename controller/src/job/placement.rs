@@ -1,6 +1,7 @@
 //! Which host and UDP port each rank gets.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use super::{JobProblem, JobSpec, PlacementError};
 use crate::fabric::{Fabric, HostId};
@@ -43,8 +44,8 @@ pub fn place<'a>(
     let by_name: HashMap<&str, HostId> = (fabric.hosts().iter().enumerate())
         .map(|(index, host)| (host.name.as_str(), HostId(index)))
         .collect();
-    let mut taken: HashSet<Member> = others.into_iter().copied().collect();
-    let mut seated: HashMap<HostId, u16> = HashMap::new();
+    let taken: HashSet<Member> = others.into_iter().copied().collect();
+    let mut seated: HashMap<HostId, Seated> = HashMap::new();
 
     let mut members = Vec::with_capacity(spec.members.len());
     for (index, name) in spec.members.iter().enumerate() {
@@ -56,18 +57,21 @@ pub fn place<'a>(
                 known: known_hosts(fabric),
             })?;
         let host = fabric.host(id);
-        let seats = seated.entry(id).or_default();
-        if *seats == host.ranks {
+        let seated = seated.entry(id).or_insert(Seated {
+            ranks: 0,
+            ports: host.udp_port..=u16::MAX,
+        });
+        if seated.ranks == host.ranks {
             return Err(PlacementError::NoRoom {
                 index,
                 host: name.clone(),
                 ranks: host.ranks,
             });
         }
-        *seats += 1;
-        let member = (host.udp_port..=u16::MAX)
+        seated.ranks += 1;
+        let member = (&mut seated.ports)
             .map(|udp_port| Member { host: id, udp_port })
-            .find(|member| taken.insert(*member))
+            .find(|member| !taken.contains(member))
             .ok_or_else(|| PlacementError::NoPort {
                 index,
                 host: name.clone(),
@@ -76,6 +80,13 @@ pub fn place<'a>(
         members.push(member);
     }
     Ok(members)
+}
+
+/// What a host has of the job so far.
+struct Seated {
+    ranks: u16,
+    /// The UDP ports that have not been looked at yet.
+    ports: RangeInclusive<u16>,
 }
 
 /// The names of the fabric's hosts, the first few of many.

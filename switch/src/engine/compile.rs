@@ -3,8 +3,8 @@
 //! Every integer expression is translated for a [`Need`]: exactly, or only the low bits that its
 //! user keeps. Sums, products, bit operations and left shifts need only low bits of their operands
 //! to give low bits of their result, and p4c masks nearly every one of them, so nearly all of a
-//! program is 128-bit arithmetic. Where that could overflow, a [`Bound`] tells, and the
-//! expression becomes a [`Big`].
+//! program is 128-bit arithmetic, and nearly all of p4c's masks are not needed. Where 128 bits
+//! could overflow, a [`Bound`] tells, and the expression becomes a [`Big`].
 
 use num_bigint::{BigInt, Sign};
 
@@ -42,7 +42,15 @@ enum Need {
     Low(u32),
 }
 
-/// The values an expression can have: `-2^bits..2^bits` if it is signed, else `0..2^bits`.
+impl Need {
+    /// Whether 128 low bits are enough.
+    fn is_narrow(self) -> bool {
+        matches!(self, Need::Low(bits) if bits <= MAX_NARROW)
+    }
+}
+
+/// The values that a translated expression can have: `-2^bits..2^bits` if it is signed, else
+/// `0..2^bits`. If all bits are needed these are also the values that it should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bound {
     bits: u32,
@@ -50,6 +58,12 @@ struct Bound {
 }
 
 impl Bound {
+    /// Whatever 128 bits can hold.
+    const ANY: Bound = Bound {
+        bits: 127,
+        signed: true,
+    };
+
     fn unsigned(bits: u32) -> Bound {
         Bound {
             bits,
@@ -76,6 +90,11 @@ impl Bound {
             bits: self.bits.max(other.bits),
             signed: self.signed || other.signed,
         }
+    }
+
+    /// The bound of a number: what does not fit wraps.
+    fn of_num(self) -> Bound {
+        if self.is_narrow() { self } else { Bound::ANY }
     }
 
     /// Whether every value fits 128-bit two's complement.
@@ -317,14 +336,13 @@ impl<'a> Scope<'a> {
         match term {
             Term::Hex(value) => {
                 let bound = Bound::of_const(value);
-                let value = match (i128::try_from(value), need) {
-                    (Ok(num), _) => Value::Num(Num::Const(num)),
-                    (Err(_), Need::Low(bits)) if bits <= MAX_NARROW => {
-                        Value::Num(Num::Const(low_i128(value)))
+                Ok(match (i128::try_from(value), need) {
+                    (Ok(num), _) => (Value::Num(Num::Const(num)), bound),
+                    (Err(_), need) if need.is_narrow() => {
+                        (Value::Num(Num::Const(low_i128(value))), Bound::ANY)
                     }
-                    (Err(_), _) => Value::Big(Big::Const(value.clone())),
-                };
-                Ok((value, bound))
+                    (Err(_), _) => (Value::Big(Big::Const(value.clone())), bound),
+                })
             }
             Term::Argument(position) => {
                 let slot = *self.params.get(*position).ok_or_else(|| {
@@ -471,17 +489,16 @@ impl<'a> Scope<'a> {
             Op::And if !b.signed => b,
             _ => a.join(b),
         };
-        let narrow = matches!(need, Need::Low(bits) if bits <= MAX_NARROW) || bound.is_narrow();
-        let value = match (left.0, right.0) {
-            (Value::Num(left), Value::Num(right)) if narrow => {
-                Value::Num(Num::Binary(op, Box::new((left, right))))
-            }
+        Ok(match (left.0, right.0) {
+            (Value::Num(left), Value::Num(right)) if need.is_narrow() || bound.is_narrow() => (
+                Value::Num(Num::Binary(op, Box::new((left, right)))),
+                bound.of_num(),
+            ),
             (left, right) => {
                 let sides = Box::new((left.into_big(), right.into_big()));
-                narrow_if(Value::Big(Big::Binary(op, sides)), need)
+                narrow_if(Big::Binary(op, sides), bound, need)
             }
-        };
-        Ok((value, bound))
+        })
     }
 
     /// `&` with a constant needs no more of the other side than the constant has bits.
@@ -498,25 +515,29 @@ impl<'a> Scope<'a> {
             Need::Low(low) => low.min(bits),
             Need::Exact => bits,
         };
-        let bound = Bound::unsigned(bits);
-        let (value, inner) = self.value(value, Need::Low(wanted))?;
+        let (value, bound) = self.value(value, Need::Low(wanted))?;
         let Value::Num(num) = value else {
             unreachable!("at most 128 low bits are always narrow");
         };
-        let all_ones = *constant == BigInt::from(mask(bits));
-        let fits = !inner.signed && inner.bits <= bits;
-        let num = match num {
-            // What cannot have other bits needs no mask: p4c masks every sum and every cast.
-            num @ (Num::Field(_) | Num::Arg(_)) if all_ones && fits => num,
-            num => Num::Binary(Op::And, Box::new((num, Num::Const(low_i128(constant))))),
-        };
-        let exact_fits = bits <= 127 || matches!(need, Need::Low(low) if low <= MAX_NARROW);
-        let value = if exact_fits {
-            Value::Num(num)
+        let ones = constant & BigInt::from(mask(wanted)) == BigInt::from(mask(wanted));
+        let fits = !bound.signed && bound.bits <= bits;
+        // A mask is needed if it clears bits that matter: those that are wanted, or others that
+        // the value may have.
+        let narrow = need.is_narrow();
+        if ones && (fits || narrow && need == Need::Low(wanted)) {
+            return Ok((Value::Num(num), bound));
+        }
+        let num = Num::Binary(Op::And, Box::new((num, Num::Const(low_i128(constant)))));
+        if bits <= 127 {
+            Ok((Value::Num(num), Bound::unsigned(bits)))
+        } else if narrow {
+            Ok((Value::Num(num), Bound::ANY))
         } else {
-            Value::Big(Big::FromBits(Box::new(num)))
-        };
-        Ok((value, bound))
+            Ok((
+                Value::Big(Big::FromBits(Box::new(num))),
+                Bound::unsigned(bits),
+            ))
+        }
     }
 
     fn shift_left(
@@ -538,14 +559,10 @@ impl<'a> Scope<'a> {
             ..bound
         };
         match (value, need) {
-            (Value::Num(num), Need::Low(bits)) if bits <= MAX_NARROW => Ok((
-                Value::Num(Num::Binary(Op::Shl, Box::new((num, amount)))),
-                grown,
-            )),
-            (Value::Num(num), _) if grown.is_narrow() => Ok((
-                Value::Num(Num::Binary(Op::Shl, Box::new((num, amount)))),
-                grown,
-            )),
+            (Value::Num(num), need) if need.is_narrow() || grown.is_narrow() => {
+                let shifted = Num::Binary(Op::Shl, Box::new((num, amount)));
+                Ok((Value::Num(shifted), grown.of_num()))
+            }
             (value, need) => {
                 let cap = match need {
                     Need::Low(bits) => bits,
@@ -556,10 +573,7 @@ impl<'a> Scope<'a> {
                     }
                 };
                 let (value, amount) = (Box::new(value.into_big()), Box::new(amount));
-                Ok((
-                    narrow_if(Value::Big(Big::Shl { value, amount, cap }), need),
-                    grown,
-                ))
+                Ok(narrow_if(Big::Shl { value, amount, cap }, grown, need))
             }
         }
     }
@@ -591,14 +605,25 @@ impl<'a> Scope<'a> {
             }
         }
         let (value, bound) = self.value(value, Need::Exact)?;
-        let value = match value {
-            Value::Num(num) => Value::Num(Num::Binary(Op::Shr, Box::new((num, amount)))),
+        let shifted = match amount {
+            Num::Const(by) => {
+                let bits = bound
+                    .bits
+                    .saturating_sub(u32::try_from(by).unwrap_or(u32::MAX));
+                Bound { bits, ..bound }
+            }
+            _ => bound,
+        };
+        Ok(match value {
+            Value::Num(num) => (
+                Value::Num(Num::Binary(Op::Shr, Box::new((num, amount)))),
+                shifted,
+            ),
             Value::Big(big) => {
                 let (value, amount) = (Box::new(big), Box::new(amount));
-                narrow_if(Value::Big(Big::Shr { value, amount }), need)
+                narrow_if(Big::Shr { value, amount }, shifted, need)
             }
-        };
-        Ok((value, bound))
+        })
     }
 
     /// Operations that need all of their operands.
@@ -619,16 +644,15 @@ impl<'a> Scope<'a> {
             bits: bound.bits + u32::from(bound.signed),
             ..bound
         };
-        let value = match (left.0, right.0) {
+        Ok(match (left.0, right.0) {
             (Value::Num(left), Value::Num(right)) if bound.is_narrow() => {
-                Value::Num(Num::Binary(op, Box::new((left, right))))
+                (Value::Num(Num::Binary(op, Box::new((left, right)))), bound)
             }
             (left, right) => {
                 let sides = Box::new((left.into_big(), right.into_big()));
-                narrow_if(Value::Big(Big::Binary(op, sides)), need)
+                narrow_if(Big::Binary(op, sides), bound, need)
             }
-        };
-        Ok((value, bound))
+        })
     }
 
     fn cast(
@@ -654,16 +678,16 @@ impl<'a> Scope<'a> {
                 signed: true,
             },
         };
-        let value = match self.value(value, inner)?.0 {
-            Value::Num(num) if bound.is_narrow() || cast == Cast::SaturateUnsigned => {
-                Value::Num(Num::Cast(cast, width, Box::new(num)))
-            }
+        Ok(match self.value(value, inner)?.0 {
+            Value::Num(num) if bound.is_narrow() || cast == Cast::SaturateUnsigned => (
+                Value::Num(Num::Cast(cast, width, Box::new(num))),
+                bound.of_num(),
+            ),
             value => {
                 let big = Box::new(value.into_big());
-                narrow_if(Value::Big(Big::Cast(cast, width, big)), need)
+                narrow_if(Big::Cast(cast, width, big), bound, need)
             }
-        };
-        Ok((value, bound))
+        })
     }
 
     fn equal(&self, left: &Term, right: &Term) -> Result<Test, LoadError> {
@@ -824,23 +848,24 @@ fn slot_value(
     big: impl Fn(Slot) -> Big,
 ) -> (Value, Bound) {
     let bound = Bound::of_slot(slot);
-    let value = match need {
-        _ if bound.is_narrow() => Value::Num(num(slot)),
-        Need::Low(bits) if bits <= MAX_NARROW => {
-            Value::Num(num(slot.part(0, slot.width.min(MAX_NARROW))))
-        }
-        _ => Value::Big(big(slot)),
-    };
-    (value, bound)
+    if bound.is_narrow() {
+        (Value::Num(num(slot)), bound)
+    } else if need.is_narrow() {
+        (
+            Value::Num(num(slot.part(0, slot.width.min(MAX_NARROW)))),
+            Bound::ANY,
+        )
+    } else {
+        (Value::Big(big(slot)), bound)
+    }
 }
 
 /// Where at most 128 low bits are needed, a number does.
-fn narrow_if(value: Value, need: Need) -> Value {
-    match (value, need) {
-        (Value::Big(big), Need::Low(bits)) if bits <= MAX_NARROW => {
-            Value::Num(Num::Low(Box::new(big)))
-        }
-        (value, _) => value,
+fn narrow_if(big: Big, bound: Bound, need: Need) -> (Value, Bound) {
+    if need.is_narrow() {
+        (Value::Num(Num::Low(Box::new(big))), Bound::ANY)
+    } else {
+        (Value::Big(big), bound)
     }
 }
 

@@ -153,6 +153,7 @@ control Serve(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
 control Describe(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
+        bool again = false;
         if (hdr.orders.order == 20 && meta.from_egress == 0) {
             meta.from_egress = 1;
             clone_preserving_field_list(CloneType.E2E, (bit<32>)hdr.orders.argument, 1);
@@ -160,12 +161,13 @@ control Describe(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             meta.passes = meta.passes + 1;
             hdr.orders.value = hdr.orders.value + 1;
             recirculate_preserving_field_list(2);
+            again = true;
         } else if (hdr.orders.order == 22) {
             mark_to_drop(standard);
         } else if (hdr.orders.order == 23) {
             clone(CloneType.E2E, (bit<32>)hdr.orders.argument);
         }
-        if (hdr.orders.order != 21 || meta.passes >= hdr.orders.argument) {
+        if (!again) {
             hdr.copy.setValid();
             hdr.copy.instance_type = (bit<8>)standard.instance_type;
             hdr.copy.rid = standard.egress_rid;

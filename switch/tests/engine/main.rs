@@ -1,0 +1,20 @@
+//! The interpreter, through programs of our own and through its control side.
+
+mod arithmetic;
+mod control;
+mod copies;
+mod lookups;
+mod parsing;
+mod random_frames;
+mod refusals;
+
+/// Loads a program of `tests/programs`.
+macro_rules! program {
+    ($name:literal) => {
+        $crate::control::Testbed::new(
+            include_bytes!(concat!("../programs/", $name, ".json")),
+            include_str!(concat!("../programs/", $name, ".p4info.txtpb")),
+        )
+    };
+}
+use program;

@@ -1,0 +1,113 @@
+//! Frames of any content and length through every program: nothing panics, and the two ends of
+//! the engine agree on what is there.
+
+use proptest::prelude::*;
+use ultima_switch::engine::{
+    CloneSession, EgressOutcome, IngressOutcome, MeterConfig, QueueInfo, Replica,
+};
+
+use crate::control::{Testbed, exact};
+use crate::program;
+
+/// A copies program in which every order does something.
+fn copies() -> Testbed {
+    let mut testbed = program!("copies");
+    let replicas = vec![Replica { port: 1, rid: 1 }, Replica { port: 2, rid: 9 }];
+    let pre = testbed.engine.pre_mut();
+    for id in 1..4 {
+        pre.insert_group(id, replicas.clone()).unwrap();
+        let session = CloneSession { replicas: replicas.clone(), ..CloneSession::default() };
+        pre.insert_session(id, session).unwrap();
+    }
+    let config = MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 1 };
+    let id = testbed.meter("Serve.speed");
+    testbed.engine.meter_mut(id).unwrap().write(1, Some(config)).unwrap();
+    testbed.insert("Serve.marks", &[exact(1)], "Serve.mark", &[7]);
+    testbed
+}
+
+fn ultima() -> Testbed {
+    let program = ultima_p4::v1model();
+    Testbed::new(program.device_config, program.p4info)
+}
+
+/// Sends frames and follows every copy, within a bound: egress clones of clones multiply.
+fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
+    for (at, frame) in frames.iter().enumerate() {
+        let mut copies = Vec::new();
+        let now = at as u64;
+        let outcome = testbed.engine.ingress(at as u16 % 512, frame, now, &mut copies);
+        if outcome == IngressOutcome::Forwarded {
+            prop_assert!(!copies.is_empty());
+        }
+        let (mut out, mut served) = (Vec::new(), 0);
+        while let Some(copy) = copies.pop() {
+            let outcome =
+                testbed.engine.egress(copy, QueueInfo::default(), now, &mut out, &mut copies);
+            if outcome == EgressOutcome::Sent {
+                prop_assert!(out.len() <= frame.len() + 512);
+            }
+            served += 1;
+            if served == 200 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frames that begin as the program expects, so that more of them get past its parser.
+fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let orders = (first, any::<u8>(), prop::collection::vec(any::<u8>(), 0..300));
+    let ordered = orders.prop_map(|(order, argument, mut rest)| {
+        rest.splice(0..0, [order, argument]);
+        rest
+    });
+    let any = prop::collection::vec(any::<u8>(), 0..200);
+    prop::collection::vec(prop_oneof![3 => ordered, 1 => any], 1..30)
+}
+
+/// Frames that look like Ultima's, with some bytes changed.
+fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let mut good = vec![0x02; 12];
+    good.extend([0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 239, 85, 0, 7]);
+    good.extend([0x55, 0x4c, 0x55, 0x4c, 0, 80, 0, 0, 0x55, 0x4c, 0x11, 0]);
+    good.extend([0; 68]);
+    let changes = prop::collection::vec((0usize..good.len(), any::<u8>()), 0..6);
+    let changed = (changes, 0usize..=good.len()).prop_map(move |(changes, cut)| {
+        let mut frame = good.clone();
+        changes.into_iter().for_each(|(at, byte)| frame[at] = byte);
+        frame.truncate(if cut % 3 == 0 { cut } else { frame.len() });
+        frame
+    });
+    prop::collection::vec(changed, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn copies_survives(frames in frames(0..25)) {
+        run(&mut copies(), &frames)?;
+    }
+
+    #[test]
+    fn parsing_survives(frames in frames(0..12)) {
+        run(&mut program!("parsing"), &frames)?;
+    }
+
+    #[test]
+    fn arithmetic_survives(frames in frames(0..255)) {
+        run(&mut program!("arithmetic"), &frames)?;
+    }
+
+    #[test]
+    fn lookups_survives(frames in frames(0..255)) {
+        run(&mut program!("lookups"), &frames)?;
+    }
+
+    #[test]
+    fn ultima_survives(frames in packets()) {
+        run(&mut ultima(), &frames)?;
+    }
+}

@@ -1,0 +1,155 @@
+//! Programs that are refused, and what is said of them.
+
+use serde_json::{Value, json};
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::text;
+use ultima_switch::engine::{Engine, Limits, LoadError};
+
+const COPIES: &[u8] = include_bytes!("../programs/copies.json");
+const COPIES_INFO: &str = include_str!("../programs/copies.p4info.txtpb");
+const LOOKUPS: &[u8] = include_bytes!("../programs/lookups.json");
+const LOOKUPS_INFO: &str = include_str!("../programs/lookups.p4info.txtpb");
+
+fn refused(json: &[u8], p4info: &P4Info) -> String {
+    match Engine::load(json, p4info, Limits::default()) {
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!text.contains('\n'), "{text}");
+            text
+        }
+        Ok(_) => panic!("the program loads"),
+    }
+}
+
+/// What is said of the copies program when it is changed at a place.
+fn changed(pointer: &str, value: Value) -> String {
+    let mut program: Value = serde_json::from_slice(COPIES).unwrap();
+    *program.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} is there")) = value;
+    refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap())
+}
+
+/// What is said of the copies program with one attribute more.
+fn extended(pointer: &str, name: &str, value: Value) -> String {
+    let mut program: Value = serde_json::from_slice(COPIES).unwrap();
+    let object = program.pointer_mut(pointer).and_then(Value::as_object_mut);
+    object.expect("an object").insert(name.into(), value);
+    refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap())
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_name() {
+    let action = "/actions/1/primitives/1";
+    assert_eq!(
+        changed(&format!("{action}/op"), json!("teleport")),
+        "action Serve.truncate_frame, teleport: primitive teleport is not supported by this switch"
+    );
+    assert_eq!(
+        changed(&format!("{action}/parameters"), json!([])),
+        "action Serve.truncate_frame, truncate: it does not take 0 parameters"
+    );
+    assert_eq!(
+        changed("/__meta__/version", json!([3, 0])),
+        "__meta__: format version 3.0 is not supported by this switch"
+    );
+    assert!(extended("", "teleporters", json!([])).contains("unknown field `teleporters`"));
+    assert!(extended("/pipelines/0/tables/0", "wings", json!(2)).contains("unknown field `wings`"));
+    assert_eq!(
+        changed("/extern_instances", json!([{"name": "wormhole", "id": 0, "type": "t"}])),
+        "wormhole: an extern instance is not supported by this switch"
+    );
+    assert!(
+        changed("/pipelines/0/tables/0/type", json!("indirect"))
+            .ends_with("table type indirect is not supported by this switch")
+    );
+    assert!(
+        changed("/pipelines/0/conditionals/0/expression/value/op", json!("<=>"))
+            .ends_with("operation <=> is not supported by this switch")
+    );
+}
+
+#[test]
+fn references_to_nothing_are_refused() {
+    assert_eq!(
+        changed("/parsers/0/init_state", json!("begin")),
+        "parser parser: there is no state begin"
+    );
+    assert_eq!(
+        changed("/deparsers/0/order", json!(["orders", "disorder"])),
+        "deparser deparser: there is no header disorder"
+    );
+    assert_eq!(
+        changed("/pipelines/0/init_table", json!("nowhere")),
+        "pipeline ingress: there is no node nowhere"
+    );
+    assert_eq!(changed("/headers/0/header_type", json!("t")), "header scalars: there is no type t");
+    assert_eq!(changed("/headers/1/id", json!(0)), "header standard_metadata: id 0 is taken");
+    assert_eq!(changed("/parsers", json!([])), "parser: expected one, found 0");
+}
+
+#[test]
+fn a_pipeline_without_an_end_is_refused() {
+    let mut program: Value = serde_json::from_slice(COPIES).unwrap();
+    let ingress = program.pointer_mut("/pipelines/0").unwrap();
+    let first = ingress["conditionals"][0]["name"].clone();
+    for condition in ingress["conditionals"].as_array_mut().unwrap() {
+        condition["false_next"] = first.clone();
+    }
+    let text = refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap());
+    assert_eq!(text, "pipelines: a packet could run in circles");
+}
+
+#[test]
+fn limits_are_checked() {
+    let p4info = text::parse(COPIES_INFO).unwrap();
+    let limits = Limits { array_cells: 7, ..Limits::default() };
+    let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
+    assert_eq!(error.to_string(), "counter Serve.seen: number of cells is 8, the limit is 7");
+    let limits = Limits { table_entries: 3, ..Limits::default() };
+    let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
+    assert_eq!(error.to_string(), "table Serve.marks: number of entries is 4, the limit is 3");
+}
+
+#[test]
+fn a_program_must_match_its_p4info() {
+    let lookups: P4Info = text::parse(LOOKUPS_INFO).unwrap();
+    let copies: P4Info = text::parse(COPIES_INFO).unwrap();
+    assert_eq!(
+        refused(COPIES, &lookups),
+        "program and P4Info disagree: the P4Info has no table Serve.marks"
+    );
+    assert!(refused(LOOKUPS, &copies).starts_with("program and P4Info disagree: the P4Info has no"));
+    assert!(refused(COPIES, &P4Info::default()).starts_with("program and P4Info disagree: "));
+    let parsing = include_bytes!("../programs/parsing.json");
+    assert_eq!(
+        refused(parsing, &copies).split(',').next(),
+        Some("program and P4Info disagree: the program has nothing of what it lists")
+    );
+
+    let mut other = lookups.clone();
+    other.tables[1].match_fields.pop();
+    assert_eq!(
+        refused(LOOKUPS, &other),
+        "program and P4Info disagree: table Lookups.prefix has 2 key fields, its P4Info 1"
+    );
+    let mut other = lookups.clone();
+    other.tables[1].match_fields.swap(0, 1);
+    assert!(refused(LOOKUPS, &other).contains("table Lookups.prefix, key field 0 is"));
+    let mut other = lookups.clone();
+    other.tables[1].action_refs.clear();
+    assert!(refused(LOOKUPS, &other).contains("has action Lookups.set_prefix, its P4Info has not"));
+    let mut other = lookups;
+    other.actions.iter_mut().for_each(|action| action.params.clear());
+    assert!(refused(LOOKUPS, &other).contains("has other parameters in the P4Info"));
+    let mut other = copies;
+    other.counters[0].size = 9;
+    assert!(refused(COPIES, &other).contains("counter Serve.seen has 8 cells, 9 in the P4Info"));
+}
+
+#[test]
+fn what_is_not_json_is_refused_with_its_place() {
+    let p4info = P4Info::default();
+    let error = Engine::load(b"{\n \"headers\": [,]}", &p4info, Limits::default()).unwrap_err();
+    assert!(matches!(error, LoadError::Json { line: 2, .. }), "{error}");
+    assert!(refused(b"", &p4info).starts_with("line 1, column 0: "));
+    assert!(refused(b"3", &p4info).contains("struct Program"));
+}

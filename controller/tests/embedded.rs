@@ -199,7 +199,7 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
     let other = SwitchClient::connect(device, u128::MAX, patience)
         .await
         .unwrap();
-    let problem = || handle.controller().switches()[0].1.clone();
+    let problem = || handle.controller().switches()[0].problem.clone();
     while problem().is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

@@ -48,7 +48,7 @@ async fn connected(handle: &Handle) {
         .controller()
         .switches()
         .iter()
-        .any(|(_, problem, _)| problem.is_some())
+        .any(|switch| switch.problem.is_some())
     {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

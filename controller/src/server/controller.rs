@@ -45,6 +45,17 @@ pub struct JobState {
     pub(super) seats: Vec<Seat>,
 }
 
+/// A switch and how we stand with it.
+#[derive(Clone, Debug)]
+pub struct SwitchState {
+    /// The switch.
+    pub id: SwitchId,
+    /// Why the controller is not connected to it, on one line.
+    pub problem: Option<String>,
+    /// The jobs installed on it, by name.
+    pub jobs: Vec<String>,
+}
+
 impl Controller {
     /// Brings up every switch and keeps them up.
     pub(super) async fn start(config: Config) -> Result<Arc<Self>, ServeError> {
@@ -273,7 +284,11 @@ impl Controller {
                 Err(_) => return Err(self.missing(name, wait)),
             }
         }
-        let state = self.job(name)?;
+        // By id: another job may have got the name by now.
+        let state = self.registry().get(joining.job).map(state_of);
+        let state = state.ok_or_else(|| JobRequestError::Deleted {
+            name: name.to_owned(),
+        })?;
         Ok((joining.done(), state))
     }
 
@@ -318,15 +333,19 @@ impl Controller {
         .await
     }
 
-    /// Each switch's problem, if it has one, and the jobs on it by name.
-    pub fn switches(&self) -> Vec<(SwitchId, Option<String>, Vec<String>)> {
+    /// All switches, in the fabric's order.
+    pub fn switches(&self) -> Vec<SwitchState> {
         let registry = self.registry();
         let of = |switch: &ManagedSwitch| {
             let here = registry
                 .iter()
                 .filter(|record| record.plan.contains_key(&switch.id));
             let jobs = here.map(|record| record.job.name.clone()).collect();
-            (switch.id, switch.client().err(), jobs)
+            SwitchState {
+                id: switch.id,
+                problem: switch.client().err(),
+                jobs,
+            }
         };
         self.switches.iter().map(of).collect()
     }

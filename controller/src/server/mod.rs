@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
-pub use controller::Controller;
+pub use controller::{Controller, JobState, SwitchState};
 pub use error::{JobRequestError, ServeError};
 
 use crate::api::control_server::ControlServer;

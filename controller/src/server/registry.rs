@@ -100,6 +100,10 @@ impl Registry {
         Ok(self.jobs.get_mut(&id).expect("found by name just now"))
     }
 
+    pub fn get(&self, id: JobId) -> Option<&Record> {
+        self.jobs.get(&id)
+    }
+
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Record> {
         self.jobs.get_mut(&id)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::{Code, Request, Response, Status};
 use ultima_wire::frame::group_mac;
 
-use super::controller::{Controller, JobState};
+use super::controller::{Controller, JobState, SwitchState};
 use super::error::JobRequestError;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
@@ -236,7 +236,7 @@ impl Control for ControlService {
         &self,
         _: Request<api::ListSwitchesRequest>,
     ) -> Result<Response<api::ListSwitchesResponse>, Status> {
-        let switch = |(id, problem, jobs): (_, Option<String>, _)| {
+        let switch = |SwitchState { id, problem, jobs }| {
             let switch = self.controller.fabric().switch(id);
             api::Switch {
                 name: switch.name.clone(),

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::server::{self, Config, Handle};
+use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::{fabric, job};
 
 use crate::fabric::{Fabric, HostId};
@@ -21,7 +21,8 @@ pub const RIGHT: &str = "{ name: right, members: [h2, h4] }";
 /// A job across two switches.
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
-/// How long the controller may take to notice that it has lost a switch, or has it back.
+/// How long the controller may take to notice that it has lost a switch, or has it back; or
+/// a switch, that a controller has gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The controller of a testbed.
@@ -37,28 +38,43 @@ impl Controller {
     /// # Panics
     /// If it does not start.
     pub fn start(testbed: &Testbed) -> Self {
-        let yaml = testbed.fabric.yaml(&testbed.grpc());
-        let fabric = fabric::parse(&yaml, "fabric.yaml").unwrap_or_else(|error| panic!("{error}"));
-        let config = Config::new(fabric).unwrap_or_else(|error| panic!("{error}"));
-        let config = Config {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            ..config
-        };
+        let started = testbed.runtime.block_on(Self::serve(testbed));
+        started.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Ends it, which leaves the switches what they have, and starts another.
+    ///
+    /// # Panics
+    /// If the other does not start in ten seconds.
+    pub fn replace(self, testbed: &Testbed) -> Self {
         testbed.runtime.block_on(async {
-            let server = server::serve(config)
-                .await
-                .unwrap_or_else(|error| panic!("{error}"));
-            let address = server.address().to_string();
-            let client = Client::connect(&address)
-                .await
-                .unwrap_or_else(|error| panic!("{error}"));
-            Self { client, server }
+            self.server.stop().await;
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                match Self::serve(testbed).await {
+                    Ok(other) => break other,
+                    // The switch has not noticed yet that the first has gone.
+                    Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(20)).await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
         })
     }
 
-    /// Ends it; the switches keep what they have.
-    pub fn stop(self, testbed: &Testbed) {
-        testbed.runtime.block_on(self.server.stop());
+    async fn serve(testbed: &Testbed) -> Result<Self, ServeError> {
+        let yaml = testbed.fabric.yaml(&testbed.grpc());
+        let fabric = fabric::parse(&yaml, "fabric.yaml").unwrap_or_else(|error| panic!("{error}"));
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let server = server::serve(Config {
+            listen,
+            ..Config::new(fabric)?
+        })
+        .await?;
+        let client = Client::connect(&server.address().to_string()).await;
+        Ok(Self {
+            client: client.unwrap_or_else(|error| panic!("{error}")),
+            server,
+        })
     }
 
     /// Creates the job in `yaml`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ultima_p4::names::job;
-use ultima_tests::controller::{ACROSS, Controller, LEFT, RIGHT};
+use ultima_tests::controller::{ACROSS, LEFT, RIGHT};
 use ultima_tests::needs;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
@@ -18,8 +18,7 @@ fn starts_from_nothing(target: &Target) {
             controller,
             mut testbed,
         } = stage;
-        controller.stop(&testbed);
-        let controller = Controller::start(&testbed);
+        let controller = controller.replace(&testbed);
         for job in &jobs {
             let frame = job.gather(0, b"data").emit();
             assert!(testbed.exchange(job.host_of(0), &[frame]).is_empty());

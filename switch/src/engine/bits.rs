@@ -9,7 +9,7 @@ use num_bigint::{BigInt, BigUint, Sign};
 pub(super) const SLACK: usize = 17;
 
 /// Where a field stands in a buffer, and how wide it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
     /// First byte that the field touches.
     byte: u32,
@@ -102,6 +102,24 @@ impl Slot {
             ((value << unused) as i128) >> unused
         } else {
             value as i128
+        }
+    }
+
+    /// The field's value, sign-extended to 64 bits if it is signed. The field must be at most 64
+    /// bits wide.
+    #[inline]
+    pub fn load_word(self, buffer: &[u8]) -> u64 {
+        let span = self.span();
+        if self.width == 0 || span > 64 {
+            return self.load_int(buffer) as u64;
+        }
+        let at = self.byte as usize;
+        let word = u64::from_be_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
+        let top = word << self.skip;
+        if self.signed {
+            ((top as i64) >> (64 - self.width)) as u64
+        } else {
+            top >> (64 - self.width)
         }
     }
 
@@ -263,7 +281,10 @@ mod tests {
             let before = reference(&buffer, slot);
             prop_assert_eq!(slot.load_big(&buffer), BigInt::from(before.clone()));
             if slot.is_narrow() {
-                prop_assert_eq!(BigUint::from(slot.load(&buffer)), before);
+                prop_assert_eq!(BigUint::from(slot.load(&buffer)), before.clone());
+            }
+            if width <= 64 {
+                prop_assert_eq!(BigUint::from(slot.load_word(&buffer)), before);
             }
             let value = BigInt::from_bytes_be(Sign::Minus, &value);
             let mut by_parts = buffer.clone();
@@ -291,6 +312,7 @@ mod tests {
             slot.store(&mut buffer, value as i128 as u128);
             let expected = (value << (64 - width)) >> (64 - width);
             prop_assert_eq!(slot.load_int(&buffer), i128::from(expected));
+            prop_assert_eq!(slot.load_word(&buffer), expected as u64);
             prop_assert_eq!(slot.load_big(&buffer), BigInt::from(expected));
         }
     }

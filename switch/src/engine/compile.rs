@@ -13,6 +13,7 @@ use super::error::LoadError;
 use super::expression::{Big, Cast, Comparison, Env, FieldRef, HeaderRef, Num, Op, Test, low_i128};
 use super::json::{Operand, Operation, Term};
 use super::layout::Layout;
+use super::word::Word;
 
 /// What an expression may refer to.
 #[derive(Clone, Copy)]
@@ -52,40 +53,40 @@ impl Need {
 /// The values that a translated expression can have: `-2^bits..2^bits` if it is signed, else
 /// `0..2^bits`. If all bits are needed these are also the values that it should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bound {
-    bits: u32,
-    signed: bool,
+pub(super) struct Bound {
+    pub bits: u32,
+    pub signed: bool,
 }
 
 impl Bound {
     /// Whatever 128 bits can hold.
-    const ANY: Bound = Bound {
+    pub const ANY: Bound = Bound {
         bits: 127,
         signed: true,
     };
 
-    fn unsigned(bits: u32) -> Bound {
+    pub fn unsigned(bits: u32) -> Bound {
         Bound {
             bits,
             signed: false,
         }
     }
 
-    fn of_slot(slot: Slot) -> Bound {
+    pub fn of_slot(slot: Slot) -> Bound {
         Bound {
             bits: slot.width - u32::from(slot.signed && slot.width > 0),
             signed: slot.signed,
         }
     }
 
-    fn of_const(value: &BigInt) -> Bound {
+    pub fn of_const(value: &BigInt) -> Bound {
         Bound {
             bits: value.bits() as u32,
             signed: value.sign() == Sign::Minus,
         }
     }
 
-    fn join(self, other: Bound) -> Bound {
+    pub fn join(self, other: Bound) -> Bound {
         Bound {
             bits: self.bits.max(other.bits),
             signed: self.signed || other.signed,
@@ -93,8 +94,56 @@ impl Bound {
     }
 
     /// The bound of a number: what does not fit wraps.
-    fn of_num(self) -> Bound {
+    pub fn of_num(self) -> Bound {
         if self.is_narrow() { self } else { Bound::ANY }
+    }
+
+    /// The bound of an operation other than a shift.
+    pub fn combined(self, op: Op, other: Bound) -> Bound {
+        let (a, b) = (self, other);
+        let signed = a.signed || b.signed;
+        match op {
+            Op::Add => Bound {
+                bits: a.bits.max(b.bits) + 1,
+                signed,
+            },
+            Op::Sub => Bound {
+                bits: a.bits.max(b.bits) + 1,
+                signed: true,
+            },
+            Op::Mul => Bound {
+                bits: a.bits + b.bits + 1,
+                signed,
+            },
+            // A quotient by -1 has one bit more.
+            Op::Div | Op::Mod => {
+                let widest = a.join(b);
+                Bound {
+                    bits: widest.bits + u32::from(signed),
+                    ..widest
+                }
+            }
+            Op::And if !a.signed && !b.signed => Bound::unsigned(a.bits.min(b.bits)),
+            Op::And if !a.signed => a,
+            Op::And if !b.signed => b,
+            Op::And | Op::Or | Op::Xor | Op::Shl | Op::Shr => a.join(b),
+        }
+    }
+
+    /// The bound after a left shift by at most so much.
+    pub fn shifted_left(self, by: u32) -> Bound {
+        Bound {
+            bits: self.bits.saturating_add(by),
+            ..self
+        }
+    }
+
+    /// The bound after a right shift by at least so much.
+    pub fn shifted_right(self, by: u32) -> Bound {
+        Bound {
+            bits: self.bits.saturating_sub(by),
+            ..self
+        }
     }
 
     /// Whether every value fits 128-bit two's complement.
@@ -122,20 +171,35 @@ enum Kind {
 impl<'a> Scope<'a> {
     /// An integer of which all bits matter.
     pub fn exact(&self, term: &Term) -> Result<Value, LoadError> {
-        Ok(self.value(term, Need::Exact)?.0)
+        Ok(self.value(term, Need::Exact)?.0.lowered(None))
     }
 
     /// An integer that is stored in `width` bits.
     pub fn stored(&self, term: &Term, width: u32) -> Result<Value, LoadError> {
-        Ok(self.value(term, Need::Low(width))?.0)
+        Ok(self.value(term, Need::Low(width))?.0.lowered(Some(width)))
     }
 
     /// An integer that is used as an index, amount or id: exact up to 128 bits, saturated beyond.
     pub fn number(&self, term: &Term) -> Result<Num, LoadError> {
-        Ok(match self.exact(term)? {
-            Value::Num(num) => num,
-            Value::Big(big) => Num::Nearest(Box::new(big)),
-        })
+        Ok(self.value(term, Need::Exact)?.0.lowered(None).into_amount())
+    }
+
+    /// A condition.
+    pub fn test(&self, term: &Term) -> Result<Test, LoadError> {
+        Ok(lowered(self.test_tree(term)?))
+    }
+
+    /// A condition that may be given as an integer: not zero.
+    pub fn test_or_data(&self, term: &Term) -> Result<Test, LoadError> {
+        if self.kind_is_bool(term) {
+            return self.test(term);
+        }
+        Ok(lowered(not_zero(self.value(term, Need::Exact)?.0)))
+    }
+
+    /// A condition as an integer, 0 or 1.
+    pub fn bit(&self, term: &Term) -> Result<Value, LoadError> {
+        Ok(Value::Num(Num::FromTest(Box::new(self.test(term)?))))
     }
 
     /// A number that must be known when the program is loaded.
@@ -149,8 +213,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A condition.
-    pub fn test(&self, term: &Term) -> Result<Test, LoadError> {
+    fn test_tree(&self, term: &Term) -> Result<Test, LoadError> {
         let operation = match term {
             Term::Bool(value) => return Ok(Test::Const(*value)),
             Term::Operation(operation) => operation,
@@ -158,11 +221,11 @@ impl<'a> Scope<'a> {
         };
         let left = || self.operand(operation, &operation.left);
         let right = || self.operand(operation, &operation.right);
-        let both = || Ok((self.test(left()?)?, self.test(right()?)?));
+        let both = || Ok((self.test_tree(left()?)?, self.test_tree(right()?)?));
         Ok(match operation.op.as_str() {
             "and" => Test::And(Box::new(both()?)),
             "or" => Test::Or(Box::new(both()?)),
-            "not" => Test::Not(Box::new(self.test(right()?)?)),
+            "not" => Test::Not(Box::new(self.test_tree(right()?)?)),
             "==" => self.equal(left()?, right()?)?,
             "!=" => match self.equal(left()?, right()?)? {
                 Test::Compare(_, sides) => Test::Compare(Comparison::NotEqual, sides),
@@ -175,13 +238,9 @@ impl<'a> Scope<'a> {
             ">=" => self.compare(Comparison::GreaterOrEqual, left()?, right()?)?,
             "valid" => Test::Valid(self.header(right()?)?),
             "valid_union" => Test::AnyValid(self.union(right()?)?.into()),
-            "d2b" => match self.exact(right()?)? {
-                Value::Num(Num::FromTest(test)) => *test,
-                Value::Num(num) => Test::NotZero(num),
-                Value::Big(big) => Test::NotZeroBig(big),
-            },
+            "d2b" => not_zero(self.value(right()?, Need::Exact)?.0),
             "?" => {
-                let cond = self.test(self.operand(operation, &operation.cond)?)?;
+                let cond = self.test_tree(self.operand(operation, &operation.cond)?)?;
                 let (yes, no) = both()?;
                 let taken = Test::And(Box::new((cond.clone(), yes)));
                 let other = Test::And(Box::new((Test::Not(Box::new(cond)), no)));
@@ -191,26 +250,9 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// A condition that may be given as an integer: not zero.
-    pub fn test_or_data(&self, term: &Term) -> Result<Test, LoadError> {
-        if self.kind(term) == Kind::Bool {
-            return self.test(term);
-        }
-        Ok(match self.exact(term)? {
-            Value::Num(Num::FromTest(test)) => *test,
-            Value::Num(num) => Test::NotZero(num),
-            Value::Big(big) => Test::NotZeroBig(big),
-        })
-    }
-
     /// Whether a term is a condition.
     pub fn kind_is_bool(&self, term: &Term) -> bool {
         self.kind(term) == Kind::Bool
-    }
-
-    /// A condition as an integer, 0 or 1.
-    pub fn bit(&self, term: &Term) -> Result<Value, LoadError> {
-        Ok(Value::Num(Num::FromTest(Box::new(self.test(term)?))))
     }
 
     /// A header.
@@ -356,7 +398,7 @@ impl<'a> Scope<'a> {
             Term::Register(name, index) => {
                 let array = self.register(name)?;
                 let slot = Slot::new(0, self.registers[array].1, false);
-                let index = Box::new(self.number(index)?);
+                let index = Box::new(self.value(index, Need::Exact)?.0.into_amount());
                 let num = |_| Num::Register {
                     array,
                     index: index.clone(),
@@ -427,11 +469,11 @@ impl<'a> Scope<'a> {
             "sat_cast" => self.cast(Cast::Saturate, left()?, right()?, need),
             "usat_cast" => self.cast(Cast::SaturateUnsigned, left()?, right()?, need),
             "b2d" => {
-                let test = Box::new(self.test(right()?)?);
+                let test = Box::new(self.test_tree(right()?)?);
                 Ok((Value::Num(Num::FromTest(test)), Bound::unsigned(1)))
             }
             "?" => {
-                let cond = self.test(self.operand(operation, &operation.cond)?)?;
+                let cond = self.test_tree(self.operand(operation, &operation.cond)?)?;
                 let (yes, no) = (self.value(left()?, need)?, self.value(right()?, need)?);
                 let bound = yes.1.join(no.1);
                 let value = match (yes.0, no.0) {
@@ -470,25 +512,7 @@ impl<'a> Scope<'a> {
         need: Need,
     ) -> Result<(Value, Bound), LoadError> {
         let (left, right) = (self.value(left, need)?, self.value(right, need)?);
-        let (a, b) = (left.1, right.1);
-        let bound = match op {
-            Op::Add => Bound {
-                bits: a.bits.max(b.bits) + 1,
-                signed: a.signed || b.signed,
-            },
-            Op::Sub => Bound {
-                bits: a.bits.max(b.bits) + 1,
-                signed: true,
-            },
-            Op::Mul => Bound {
-                bits: a.bits + b.bits + 1,
-                signed: a.signed || b.signed,
-            },
-            Op::And if !a.signed && !b.signed => Bound::unsigned(a.bits.min(b.bits)),
-            Op::And if !a.signed => a,
-            Op::And if !b.signed => b,
-            _ => a.join(b),
-        };
+        let bound = left.1.combined(op, right.1);
         Ok(match (left.0, right.0) {
             (Value::Num(left), Value::Num(right)) if need.is_narrow() || bound.is_narrow() => (
                 Value::Num(Num::Binary(op, Box::new((left, right)))),
@@ -554,10 +578,7 @@ impl<'a> Scope<'a> {
         };
         let amount = amount_value.into_amount();
         let (value, bound) = self.value(value, need)?;
-        let grown = Bound {
-            bits: bound.bits.saturating_add(longest),
-            ..bound
-        };
+        let grown = bound.shifted_left(longest);
         match (value, need) {
             (Value::Num(num), need) if need.is_narrow() || grown.is_narrow() => {
                 let shifted = Num::Binary(Op::Shl, Box::new((num, amount)));
@@ -606,12 +627,7 @@ impl<'a> Scope<'a> {
         }
         let (value, bound) = self.value(value, Need::Exact)?;
         let shifted = match amount {
-            Num::Const(by) => {
-                let bits = bound
-                    .bits
-                    .saturating_sub(u32::try_from(by).unwrap_or(u32::MAX));
-                Bound { bits, ..bound }
-            }
+            Num::Const(by) => bound.shifted_right(u32::try_from(by).unwrap_or(u32::MAX)),
             _ => bound,
         };
         Ok(match value {
@@ -638,12 +654,7 @@ impl<'a> Scope<'a> {
             self.value(left, Need::Exact)?,
             self.value(right, Need::Exact)?,
         );
-        // A quotient by -1 has one bit more.
-        let bound = left.1.join(right.1);
-        let bound = Bound {
-            bits: bound.bits + u32::from(bound.signed),
-            ..bound
-        };
+        let bound = left.1.combined(op, right.1);
         Ok(match (left.0, right.0) {
             (Value::Num(left), Value::Num(right)) if bound.is_narrow() => {
                 (Value::Num(Num::Binary(op, Box::new((left, right)))), bound)
@@ -692,7 +703,10 @@ impl<'a> Scope<'a> {
 
     fn equal(&self, left: &Term, right: &Term) -> Result<Test, LoadError> {
         match self.kind(left) {
-            Kind::Bool => Ok(Test::Same(Box::new((self.test(left)?, self.test(right)?)))),
+            Kind::Bool => Ok(Test::Same(Box::new((
+                self.test_tree(left)?,
+                self.test_tree(right)?,
+            )))),
             Kind::Header => {
                 let sides = (self.header(left)?, self.header(right)?);
                 let type_of = |side| &self.layout.shape(self.sample(side)).name;
@@ -869,7 +883,28 @@ fn narrow_if(big: Big, bound: Bound, need: Need) -> (Value, Bound) {
     }
 }
 
+/// A condition as code, where it can be.
+fn lowered(test: Test) -> Test {
+    Word::of_test(&test).map_or(test, Test::Word)
+}
+
+fn not_zero(value: Value) -> Test {
+    match value {
+        Value::Num(Num::FromTest(test)) => *test,
+        Value::Num(num) => Test::NotZero(num),
+        Value::Big(big) => Test::NotZeroBig(big),
+    }
+}
+
 impl Value {
+    /// A number as code, where it can be; `low` bits of it matter, or all.
+    fn lowered(self, low: Option<u32>) -> Value {
+        match self {
+            Value::Num(num) => Value::Num(Word::of_num(&num, low).map_or(num, Num::Word)),
+            big => big,
+        }
+    }
+
     fn into_big(self) -> Big {
         match self {
             Value::Num(num) => Big::FromNum(Box::new(num)),

@@ -1,9 +1,9 @@
 //! Expressions: evaluation.
 //!
 //! BMv2 computes with integers of any size and cuts them to a field's width when it stores them.
-//! Here most of an expression is a [`Num`], computed in 128-bit two's complement, which is exact
-//! because `compile` puts it there only if no intermediate value can be wider, or if only low
-//! bits of it are used. The rest is a [`Big`].
+//! Here an expression is a [`Num`], computed in 128-bit two's complement, which is exact because
+//! `compile` puts it there only if no intermediate value can be wider, or if only low bits of it
+//! are used. Most are narrower still, and become a [`Word`]; the rest is a [`Big`].
 
 use num_bigint::BigInt;
 
@@ -11,6 +11,7 @@ use super::bits::{Slot, big_mask, low_bits, mask};
 use super::layout::Layout;
 use super::phv::Phv;
 use super::register::Register;
+use super::word::Word;
 
 /// What an expression may look at.
 #[derive(Clone, Copy)]
@@ -73,6 +74,7 @@ pub(super) enum Num {
     Low(Box<Big>),
     /// A wide value that is used as an amount or index: the nearest integer of 128 bits.
     Nearest(Box<Big>),
+    Word(Word),
 }
 
 /// An integer of any width.
@@ -132,6 +134,7 @@ pub(super) enum Test {
     Not(Box<Test>),
     And(Box<(Test, Test)>),
     Or(Box<(Test, Test)>),
+    Word(Word),
 }
 
 /// A header, perhaps by an index that is computed.
@@ -212,6 +215,7 @@ impl Num {
                 }
             }
             Num::FromTest(test) => i128::from(test.eval(env)),
+            Num::Word(word) => word.eval(env),
             Num::Low(value) => low_i128(&value.eval(env)),
             Num::Nearest(value) => {
                 let value = value.eval(env);
@@ -383,6 +387,7 @@ impl Test {
             Test::Not(test) => !test.eval(env),
             Test::And(sides) => sides.0.eval(env) && sides.1.eval(env),
             Test::Or(sides) => sides.0.eval(env) || sides.1.eval(env),
+            Test::Word(word) => word.bits(env) != 0,
         }
     }
 }

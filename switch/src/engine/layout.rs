@@ -212,6 +212,23 @@ impl Layout {
     }
 }
 
+#[cfg(test)]
+impl Layout {
+    /// The layout of a program without headers.
+    pub fn empty() -> Layout {
+        Layout {
+            shapes: Vec::new(),
+            instances: Vec::new(),
+            stacks: Vec::new(),
+            unions: HashMap::new(),
+            initial: vec![0; SLACK],
+            metadata: 0..0,
+            by_name: HashMap::new(),
+            stack_by_name: HashMap::new(),
+        }
+    }
+}
+
 impl Shape {
     pub fn find(&self, field: &str, at: &str) -> Result<usize, LoadError> {
         self.fields

@@ -31,6 +31,7 @@ mod schema;
 mod standard;
 mod table;
 mod value;
+mod word;
 
 pub use counter::{Counter, CounterCell};
 pub use error::{ControlError, ErrorKind, LoadError};

@@ -276,8 +276,8 @@ impl Datapath {
     pub(crate) fn serve_ports(&mut self, poller: &Epoll) -> bool {
         for _ in 0..SERVE_TURN {
             let mut more = false;
+            let now = self.clock.now();
             for index in 0..self.ports.len() {
-                let now = self.clock.now();
                 let port = &self.ports[index];
                 if port.ready || port.due.is_some_and(|due| due <= now) {
                     more |= self.serve(index, now, poller);

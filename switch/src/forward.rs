@@ -158,7 +158,7 @@ impl Forwarder {
             for event in &events[..count] {
                 match event.data() {
                     WAKE => busy |= self.run_commands(),
-                    ALARM => self.alarm.rang(),
+                    ALARM => self.alarm.rang(clock.now()),
                     index => self.handle_port(index as usize, event.events()),
                 }
             }

@@ -29,6 +29,9 @@ use crate::tm::WireError;
 /// How long clients have to take note that the server ends.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Calls of one connection that are served at once; others wait.
+const MAX_CALLS: usize = 64;
+
 /// Why a switch does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
@@ -142,6 +145,7 @@ impl Switch {
         let (stop_server, stopped) = oneshot::channel();
         let server = Server::builder()
             .tcp_nodelay(true)
+            .concurrency_limit_per_connection(MAX_CALLS)
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()));
         let server = tokio::spawn(async move {

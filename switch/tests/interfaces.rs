@@ -14,7 +14,7 @@ use common::{Controller, PATIENCE, Peer, accounted, bare, group, names, packets,
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
-use ultima_p4runtime::v1::{Entity, TableEntry};
+use ultima_p4runtime::v1::Entity;
 use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 /// Why this machine cannot run these tests, if it cannot.

@@ -188,3 +188,6 @@ impl P4Runtime for P4RuntimeCalls {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,11 +20,21 @@ pub struct Queued<C> {
     pub depth_at_enqueue: u32,
 }
 
+/// What a frame counts for against a limit in bytes: Ethernet pads it to 60, and memory is not
+/// filled by frames that have no length.
+pub(super) fn charge(len: u64) -> u64 {
+    len.max(MIN_CHARGE)
+}
+
+/// Least charge for a frame, in bytes.
+pub(super) const MIN_CHARGE: u64 = 60;
+
 /// First in, first out, at most `limit` bytes.
 #[derive(Debug)]
 pub struct Queue<C> {
     items: VecDeque<Queued<C>>,
     bytes: u64,
+    charged: u64,
     limit: u64,
 }
 
@@ -34,15 +44,18 @@ impl<C> Queue<C> {
         Queue {
             items: VecDeque::new(),
             bytes: 0,
+            charged: 0,
             limit,
         }
     }
 
     /// Appends a copy, or hands it back when it does not fit.
     pub fn push(&mut self, copy: C, len: u32, key: Key, now: Nanos) -> Result<(), C> {
-        if self.bytes + u64::from(len) > self.limit {
+        let charge = charge(u64::from(len));
+        if self.charged + charge > self.limit {
             return Err(copy);
         }
+        self.charged += charge;
         self.bytes += u64::from(len);
         let depth_at_enqueue = self.packets();
         self.items.push_back(Queued {
@@ -59,6 +72,7 @@ impl<C> Queue<C> {
     pub fn pop(&mut self) -> Option<Queued<C>> {
         let item = self.items.pop_front()?;
         self.bytes -= u64::from(item.len);
+        self.charged -= charge(u64::from(item.len));
         Some(item)
     }
 
@@ -84,15 +98,15 @@ mod tests {
 
     #[test]
     fn drops_the_tail_and_keeps_the_order() {
-        let mut queue = Queue::new(250);
+        let mut queue = Queue::new(260);
         assert!(queue.push('a', 100, Key::NONE, 1).is_ok());
         assert!(queue.push('b', 100, Key::NONE, 2).is_ok());
         assert_eq!(queue.push('c', 100, Key::NONE, 3), Err('c'));
         assert!(
-            queue.push('d', 50, Key::NONE, 4).is_ok(),
+            queue.push('d', 60, Key::NONE, 4).is_ok(),
             "a smaller one still fits exactly"
         );
-        assert_eq!((queue.packets(), queue.bytes()), (3, 250));
+        assert_eq!((queue.packets(), queue.bytes()), (3, 260));
         let first = queue.pop().expect("three are queued");
         assert_eq!(
             (first.copy, first.enqueued_at, first.depth_at_enqueue),
@@ -108,5 +122,19 @@ mod tests {
             Some(('d', 2))
         );
         assert_eq!((queue.pop().is_none(), queue.bytes()), (true, 0));
+    }
+
+    #[test]
+    fn frames_without_length_fill_it_too() {
+        let mut queue = Queue::new(600);
+        let taken = (0..100)
+            .filter(|n| queue.push(*n, 0, Key::NONE, 0).is_ok())
+            .count();
+        assert_eq!((taken, queue.bytes()), (10, 0));
+        while queue.pop().is_some() {}
+        assert!(
+            queue.push(1, 600, Key::NONE, 0).is_ok(),
+            "and empty it again"
+        );
     }
 }

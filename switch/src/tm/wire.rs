@@ -9,6 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Nanos;
 use super::loss::{Loss, LossError, LossProcess};
+use super::queue::{MIN_CHARGE, charge};
 use crate::stats::Key;
 
 /// Bytes that a wire without rate or delay may hold for its socket.
@@ -53,8 +54,8 @@ pub enum WireError {
     #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
     Delay(Duration),
     /// A queue that holds no frame.
-    #[error("queue of 0 bytes: expected room for at least one frame")]
-    Queue,
+    #[error("queue of {0} bytes: expected room for at least one frame, {MIN_CHARGE} bytes")]
+    Queue(u64),
     /// A loss model that is none.
     #[error(transparent)]
     Loss(#[from] LossError),
@@ -69,8 +70,8 @@ impl WireConfig {
         if self.delay > MAX_DELAY {
             return Err(WireError::Delay(self.delay));
         }
-        if self.queue_bytes == 0 {
-            return Err(WireError::Queue);
+        if self.queue_bytes < MIN_CHARGE {
+            return Err(WireError::Queue(self.queue_bytes));
         }
         self.loss
             .iter()
@@ -107,6 +108,7 @@ pub(super) struct Wire {
     free_at: Nanos,
     line: VecDeque<InFlight>,
     line_bytes: u64,
+    line_charged: u64,
     line_limit: u64,
 }
 
@@ -138,13 +140,14 @@ impl Wire {
             free_at: 0,
             line: VecDeque::new(),
             line_bytes: 0,
+            line_charged: 0,
             line_limit,
         }
     }
 
     /// Whether another frame may set out, as far as memory goes.
     pub(super) fn has_room(&self) -> bool {
-        self.line_bytes < self.line_limit
+        self.line_charged < self.line_limit
     }
 
     /// When the wire is done with the last frame it took.
@@ -169,6 +172,7 @@ impl Wire {
             return Carried::Lost(frame);
         }
         self.line_bytes += frame.len() as u64;
+        self.line_charged += charge(frame.len() as u64);
         self.line.push_back(InFlight {
             frame,
             key,
@@ -191,6 +195,7 @@ impl Wire {
     pub(super) fn take(&mut self) -> Option<InFlight> {
         let flight = self.line.pop_front()?;
         self.line_bytes -= flight.frame.len() as u64;
+        self.line_charged -= charge(flight.frame.len() as u64);
         Some(flight)
     }
 

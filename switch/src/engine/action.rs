@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
+use super::word::Word;
 
 /// An action of the program.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(super) struct Param {
 #[derive(Debug)]
 pub(super) enum Instruction {
     Assign(Slot, Num),
+    AssignWord(Slot, Word),
     AssignPlace(Place, Value),
     AssignHeader {
         to: HeaderRef,
@@ -219,6 +221,10 @@ impl Machine<'_> {
             Instruction::Assign(slot, num) => {
                 let value = number(num, self);
                 slot.store(&mut self.phv.bytes, value as u128);
+            }
+            Instruction::AssignWord(slot, word) => {
+                let value = word.bits(self.env(args));
+                slot.store_word(&mut self.phv.bytes, value);
             }
             Instruction::AssignPlace(place, value) => self.assign(place, value, args),
             Instruction::AssignHeader { to, from } => {

@@ -21,6 +21,9 @@ pub(super) struct Slot {
     pub width: u32,
 }
 
+/// The widest value that a program can have anywhere: no frame is longer.
+pub(super) const MAX_BITS: u32 = 65_535 * 8;
+
 /// The widest field that is read and written as a machine integer.
 pub(super) const MAX_NARROW: u32 = 128;
 
@@ -60,6 +63,12 @@ impl Slot {
     /// Bytes that a canonical value of this width needs at most.
     pub fn bytes(self) -> usize {
         self.width.div_ceil(8) as usize
+    }
+
+    /// The bytes of the buffer that the field takes, if it takes whole ones.
+    pub fn whole_bytes(self) -> Option<std::ops::Range<usize>> {
+        let at = self.byte as usize;
+        (self.skip == 0 && self.width.is_multiple_of(8)).then(|| at..at + self.bytes())
     }
 
     pub fn is_narrow(self) -> bool {
@@ -190,6 +199,30 @@ impl Slot {
         }
     }
 
+    /// Writes the low bits of `value`.
+    #[inline]
+    pub fn store_word(self, buffer: &mut [u8], value: u64) {
+        let span = self.span();
+        if self.width == 0 || span > 64 {
+            return self.store_wide_word(buffer, value);
+        }
+        let at = self.byte as usize;
+        let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
+        let shift = 64 - span;
+        let field = (u64::MAX >> (64 - self.width)) << shift;
+        let word = u64::from_be_bytes(*bytes) & !field | (value << shift) & field;
+        *bytes = word.to_be_bytes();
+    }
+
+    #[cold]
+    fn store_wide_word(self, buffer: &mut [u8], value: u64) {
+        if self.is_narrow() {
+            self.store(buffer, u128::from(value));
+        } else {
+            self.store_big(buffer, &BigInt::from(value));
+        }
+    }
+
     /// Writes big-endian bytes, whose value must fit the field.
     pub fn store_bytes(self, buffer: &mut [u8], bytes: &[u8]) {
         if self.is_narrow() && bytes.len() <= 16 {
@@ -298,6 +331,10 @@ mod tests {
                 let mut at_once = buffer.clone();
                 slot.store(&mut at_once, low);
                 prop_assert_eq!(&at_once, &by_parts);
+                let (mut word, mut double) = (buffer.clone(), buffer.clone());
+                slot.store_word(&mut word, low as u64);
+                slot.store(&mut double, u128::from(low as u64));
+                prop_assert_eq!(word, double);
             }
             let mut copied = vec![0; 64 + SLACK];
             let target = Slot::new(3, width, false);

@@ -3,7 +3,7 @@
 use num_bigint::BigInt;
 use serde_json::Value as Json;
 
-use super::bits::{SLACK, Slot, low_bits};
+use super::bits::{MAX_BITS, SLACK, Slot, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
 use super::expression::{Env, Test};
@@ -43,13 +43,17 @@ impl Calculation {
     pub fn new(calculation: &json::Calculation, layout: &Layout) -> Result<Calculation, LoadError> {
         let at = format!("calculation {}", calculation.name);
         let algorithm = Algorithm::named(&calculation.algo, &at)?;
-        let (mut input, mut payload) = (Vec::new(), false);
+        let (mut input, mut payload) = (Vec::<Input>::new(), false);
         for part in &calculation.input {
             if payload {
                 return Err(LoadError::unsupported("input behind the payload", at));
             }
             match Input::new(part, layout, &at)? {
-                Some(part) => input.push(part),
+                Some(next) => {
+                    if !input.last_mut().is_some_and(|last| last.join(&next)) {
+                        input.push(next);
+                    }
+                }
                 None => payload = true,
             }
         }
@@ -99,6 +103,23 @@ impl Calculation {
 }
 
 impl Input {
+    /// Takes the next piece in if it follows this one in the packet.
+    fn join(&mut self, next: &Input) -> bool {
+        match (self, next) {
+            (
+                Input::Field { header, slot },
+                Input::Field {
+                    header: other,
+                    slot: behind,
+                },
+            ) if header == other && slot.bit() + slot.width as usize == behind.bit() => {
+                *slot = Slot::new(slot.bit(), slot.width + behind.width, false);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// `None` for the payload.
     fn new(part: &Json, layout: &Layout, at: &str) -> Result<Option<Input>, LoadError> {
         Ok(Some(match Term::parse(part, at)? {
@@ -118,7 +139,13 @@ impl Input {
             Term::Header(header) => Input::Header(layout.find(&header, at)?),
             Term::Hex(value) => {
                 let width = json::bitwidth(part)
-                    .ok_or_else(|| LoadError::malformed("a constant without a bitwidth", at))?;
+                    .filter(|width| *width <= MAX_BITS)
+                    .ok_or_else(|| {
+                        LoadError::malformed(
+                            "a constant needs a bitwidth, no more than a frame has",
+                            at,
+                        )
+                    })?;
                 let slot = Slot::new(0, width, false);
                 let mut bytes = vec![0; slot.bytes() + SLACK];
                 slot.store_big(&mut bytes, &BigInt::from(low_bits(&value, width)));
@@ -132,6 +159,11 @@ impl Input {
 
 /// Appends a field behind `bits` bits. The last byte is padded with zeros.
 fn push_bits(out: &mut Vec<u8>, bits: &mut usize, slot: Slot, from: &[u8]) {
+    if let (0, Some(bytes)) = (*bits % 8, slot.whole_bytes()) {
+        out.extend_from_slice(&from[bytes]);
+        *bits += slot.width as usize;
+        return;
+    }
     let mut left = slot.width;
     while left > 0 {
         // To the next byte boundary first, then in words.

@@ -8,7 +8,7 @@
 
 use num_bigint::{BigInt, Sign};
 
-use super::bits::{MAX_NARROW, Slot, mask};
+use super::bits::{MAX_BITS, MAX_NARROW, Slot, mask};
 use super::error::LoadError;
 use super::expression::{Big, Cast, Comparison, Env, FieldRef, HeaderRef, Num, Op, Test, low_i128};
 use super::json::{Operand, Operation, Term};
@@ -152,6 +152,9 @@ impl Bound {
     }
 }
 
+/// Twice the widest field, and some.
+const MAX_INTERMEDIATE: u32 = 1 << 21;
+
 /// All bits of a number.
 const BITS: Need = Need::Low(MAX_NARROW);
 
@@ -242,9 +245,7 @@ impl<'a> Scope<'a> {
             "?" => {
                 let cond = self.test_tree(self.operand(operation, &operation.cond)?)?;
                 let (yes, no) = both()?;
-                let taken = Test::And(Box::new((cond.clone(), yes)));
-                let other = Test::And(Box::new((Test::Not(Box::new(cond)), no)));
-                Test::Or(Box::new((taken, other)))
+                Test::Choose(Box::new((cond, yes, no)))
             }
             _ => return Err(self.unknown(operation)),
         })
@@ -375,6 +376,15 @@ impl<'a> Scope<'a> {
     }
 
     fn value(&self, term: &Term, need: Need) -> Result<(Value, Bound), LoadError> {
+        let (value, bound) = self.value_of_any_size(term, need)?;
+        if bound.bits > MAX_INTERMEDIATE {
+            let what = format!("an intermediate value of {} bits", bound.bits);
+            return Err(LoadError::unsupported(what, self.at));
+        }
+        Ok((value, bound))
+    }
+
+    fn value_of_any_size(&self, term: &Term, need: Need) -> Result<(Value, Bound), LoadError> {
         match term {
             Term::Hex(value) => {
                 let bound = Bound::of_const(value);
@@ -578,7 +588,11 @@ impl<'a> Scope<'a> {
         };
         let amount = amount_value.into_amount();
         let (value, bound) = self.value(value, need)?;
-        let grown = bound.shifted_left(longest);
+        let most = match need {
+            Need::Low(cap) if !need.is_narrow() => longest.min(cap),
+            _ => longest,
+        };
+        let grown = bound.shifted_left(most);
         match (value, need) {
             (Value::Num(num), need) if need.is_narrow() || grown.is_narrow() => {
                 let shifted = Num::Binary(Op::Shl, Box::new((num, amount)));
@@ -675,9 +689,11 @@ impl<'a> Scope<'a> {
     ) -> Result<(Value, Bound), LoadError> {
         let width = u32::try_from(self.constant(width)?)
             .ok()
-            .filter(|width| *width > 0);
-        let width = width
-            .ok_or_else(|| LoadError::malformed("the width of a cast must be positive", self.at))?;
+            .filter(|width| (1..=MAX_BITS).contains(width));
+        let width = width.ok_or_else(|| {
+            let what = format!("the width of a cast must be in 1..={MAX_BITS}");
+            LoadError::malformed(what, self.at)
+        })?;
         let inner = match cast {
             Cast::Wrap => Need::Low(width),
             _ => Need::Exact,
@@ -732,8 +748,11 @@ impl<'a> Scope<'a> {
             return Ok(Test::Compare(how, Box::new((left.clone(), right.clone()))));
         }
         // IPv6 addresses: unsigned values of 128 bits are equal if their bits are.
-        let bits = |bound: Bound| !bound.signed && bound.bits <= MAX_NARROW;
-        if how == Comparison::Equal && bits(a.1) && bits(b.1) {
+        let plain = |term: &Term, bound: Bound| {
+            let operation = matches!(term, Term::Operation(_));
+            !operation && !bound.signed && bound.bits <= MAX_NARROW
+        };
+        if how == Comparison::Equal && plain(left, a.1) && plain(right, b.1) {
             let sides = (self.value(left, BITS)?.0, self.value(right, BITS)?.0);
             if let (Value::Num(left), Value::Num(right)) = sides {
                 return Ok(Test::Compare(how, Box::new((left, right))));

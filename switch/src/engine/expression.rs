@@ -134,6 +134,7 @@ pub(super) enum Test {
     Not(Box<Test>),
     And(Box<(Test, Test)>),
     Or(Box<(Test, Test)>),
+    Choose(Box<(Test, Test, Test)>),
     Word(Word),
 }
 
@@ -387,6 +388,13 @@ impl Test {
             Test::Not(test) => !test.eval(env),
             Test::And(sides) => sides.0.eval(env) && sides.1.eval(env),
             Test::Or(sides) => sides.0.eval(env) || sides.1.eval(env),
+            Test::Choose(parts) => {
+                if parts.0.eval(env) {
+                    parts.1.eval(env)
+                } else {
+                    parts.2.eval(env)
+                }
+            }
             Test::Word(word) => word.bits(env) != 0,
         }
     }

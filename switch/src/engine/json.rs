@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 use serde_json::Value;
 
+use super::bits::MAX_BITS;
 use super::error::LoadError;
 
 /// Attributes without a meaning for execution.
@@ -589,7 +590,10 @@ impl Term {
             }
             "lookahead" => match value.as_array().map(Vec::as_slice) {
                 Some([offset, width]) => {
-                    let bits = |json| position(json, at).map(|bits| bits as u32);
+                    let bits = |json| match position(json, at)? as u32 {
+                        bits @ 0..=MAX_BITS => Ok(bits),
+                        _ => Err(wrong("as many bits as a frame has", json, at)),
+                    };
                     Term::Lookahead(bits(offset)?, bits(width)?)
                 }
                 _ => return Err(wrong("[offset, width]", value, at)),

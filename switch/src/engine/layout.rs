@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::bits::{SLACK, Slot};
+use super::bits::{MAX_BITS, SLACK, Slot};
 use super::error::LoadError;
 use super::json;
 
@@ -137,6 +137,7 @@ impl Layout {
         for instance in instances.iter_mut().filter(|i| !i.metadata) {
             instance.base = place(shapes[instance.shape].bytes);
         }
+        check_limit("size in bytes", place(0) as u64, MAX_BYTES, "headers")?;
         let mut initial = vec![0; place(0) + SLACK];
         for (valid, instance) in initial.iter_mut().zip(&instances) {
             *valid = u8::from(instance.metadata);
@@ -264,15 +265,7 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
             .filter_map(|f| f.width)
             .map(u64::from)
             .sum();
-        if fixed_bits > MAX_BITS {
-            let (what, limit) = ("width in bits", MAX_BITS);
-            return Err(LoadError::Limit {
-                what,
-                at,
-                found: fixed_bits,
-                limit,
-            });
-        }
+        check_bits(fixed_bits, &at)?;
         if !fixed_bits.is_multiple_of(8) && !metadata_types.contains(&&header_type.name) {
             return Err(LoadError::unsupported(
                 format!("a header of {fixed_bits} bits"),
@@ -288,15 +281,7 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
                 Some(width) => width,
                 None => {
                     let max = header_type.max_length.map_or(0, |max| max as usize);
-                    if max as u64 * 8 > MAX_BITS {
-                        let (found, limit) = (max as u64 * 8, MAX_BITS);
-                        return Err(LoadError::Limit {
-                            what: "width in bits",
-                            at,
-                            found,
-                            limit,
-                        });
-                    }
+                    check_bits(max as u64 * 8, &at)?;
                     let room = max.checked_sub(fixed_bytes).ok_or_else(|| {
                         LoadError::malformed(format!("max_length {max} is too short"), &at)
                     })?;
@@ -331,8 +316,25 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
     Ok(shapes)
 }
 
-/// No frame is longer, so no header need be.
-const MAX_BITS: u64 = 65_535 * 8;
+fn check_bits(bits: u64, at: &str) -> Result<(), LoadError> {
+    check_limit("width in bits", bits, u64::from(MAX_BITS), at)
+}
+
+fn check_limit(what: &'static str, found: u64, limit: u64, at: &str) -> Result<(), LoadError> {
+    if found > limit {
+        let at = at.into();
+        return Err(LoadError::Limit {
+            what,
+            at,
+            found,
+            limit,
+        });
+    }
+    Ok(())
+}
+
+/// Bytes of all headers and metadata of a packet.
+const MAX_BYTES: u64 = 1 << 20;
 
 type Unions = (
     HashMap<String, Vec<usize>>,

@@ -538,42 +538,36 @@ impl Loader<'_> {
 
     fn state(&self, limits: &Limits) -> Result<State, LoadError> {
         let schema = self.schema;
+        let mut cells = Cells {
+            used: 0,
+            limit: limits.array_cells as u64,
+        };
         let mut counters = Vec::new();
         for (counter, size) in indirect_counters(self.file) {
             let id = array_id("counter", &counter.name, size, &schema.counters)?;
-            let size = cells("counter", &counter.name, size, limits)?;
-            let cells = vec![CounterCell::default(); size];
-            counters.push(Counter {
-                id,
-                name: counter.name.clone(),
-                cells,
-            });
+            let size = cells.take("counter", &counter.name, size, 1)?;
+            let (name, cells) = (counter.name.clone(), vec![CounterCell::default(); size]);
+            counters.push(Counter { id, name, cells });
         }
         let mut meters = Vec::new();
         for meter in indirect_meters(self.file) {
             let id = array_id("meter", &meter.name, meter.size, &schema.meters)?;
-            let size = cells("meter", &meter.name, meter.size, limits)?;
-            let cells = vec![MeterCell::default(); size];
+            let size = cells.take("meter", &meter.name, meter.size, 1)?;
+            let (name, cells) = (meter.name.clone(), vec![MeterCell::default(); size]);
             meters.push(Meter {
                 id,
-                name: meter.name.clone(),
+                name,
                 unit: unit(meter)?,
                 cells,
             });
         }
         let mut registers = Vec::new();
         for register in &self.file.register_arrays {
-            let (name, size) = (&register.name, register.size);
-            let id = array_id("register", name, size, &schema.registers)?;
-            let bytes = size.saturating_mul(u64::from(register.bitwidth.div_ceil(64).max(1)));
-            let at = format!("register {name}");
-            check_size("number of 64-bit words", bytes, limits.array_cells, &at)?;
-            registers.push(Register::new(
-                id,
-                name.clone(),
-                size as usize,
-                register.bitwidth,
-            ));
+            let (name, width) = (&register.name, register.bitwidth);
+            let id = array_id("register", name, register.size, &schema.registers)?;
+            let words = u64::from(width.div_ceil(64).max(1));
+            let size = cells.take("register", name, register.size, words)?;
+            registers.push(Register::new(id, name.clone(), size, width));
         }
         Ok(State {
             counters,
@@ -722,14 +716,28 @@ fn array_id(
     }
 }
 
-fn cells(kind: &str, name: &str, size: u64, limits: &Limits) -> Result<usize, LoadError> {
-    check_size(
-        "number of cells",
-        size,
-        limits.array_cells,
-        &format!("{kind} {name}"),
-    )?;
-    Ok(size as usize)
+/// What is left of the limit on the cells of all arrays together.
+struct Cells {
+    used: u64,
+    limit: u64,
+}
+
+impl Cells {
+    /// Takes an array of `size` cells, each as large as `weight` of the smallest.
+    fn take(&mut self, kind: &str, name: &str, size: u64, weight: u64) -> Result<usize, LoadError> {
+        let at = format!("{kind} {name}");
+        self.used = size.saturating_mul(weight).saturating_add(self.used);
+        let (what, found, limit) = ("number of cells, with those before,", self.used, self.limit);
+        if found > limit {
+            return Err(LoadError::Limit {
+                what,
+                at,
+                found,
+                limit,
+            });
+        }
+        Ok(size as usize)
+    }
 }
 
 fn check_size(what: &'static str, found: u64, limit: usize, at: &str) -> Result<(), LoadError> {

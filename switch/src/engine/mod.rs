@@ -62,7 +62,8 @@ use standard::Standard;
 pub struct Limits {
     /// Entries of one table; a program that declares more is refused.
     pub table_entries: usize,
-    /// Cells of one counter, meter or register array.
+    /// Cells of all counter, meter and register arrays together; a register wider than 64 bits
+    /// counts for each 64 of them.
     pub array_cells: usize,
     /// Parser states that one packet may visit.
     pub parser_states: u32,

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::action::{Action, Instruction, Param};
-use super::bits::{SLACK, Slot};
+use super::bits::{MAX_BITS, SLACK, Slot};
 use super::compile::{Place, Scope, Value};
 use super::error::LoadError;
+use super::expression::Num;
 use super::json::{self, Term};
 use super::layout::Layout;
 
@@ -36,6 +37,17 @@ impl Names<'_> {
         let mut bytes = 0;
         let mut params = Vec::new();
         for param in &action.runtime_data {
+            if param.bitwidth > MAX_BITS {
+                let (what, found, limit) = ("width in bits", param.bitwidth, MAX_BITS);
+                let (found, limit) = (found.into(), limit.into());
+                let at = format!("{at}, parameter {}", param.name);
+                return Err(LoadError::Limit {
+                    what,
+                    at,
+                    found,
+                    limit,
+                });
+            }
             let slot = Slot::new(bytes * 8, param.bitwidth, false);
             bytes += slot.bytes();
             params.push(Param {
@@ -95,6 +107,9 @@ impl Names<'_> {
                     false => scope.stored(value, place.width())?,
                 };
                 match (place, value) {
+                    (Place::Fixed(slot), Value::Num(Num::Word(word))) if slot.width <= 64 => {
+                        Instruction::AssignWord(slot, word)
+                    }
                     (Place::Fixed(slot), Value::Num(num)) if slot.is_narrow() => {
                         Instruction::Assign(slot, num)
                     }

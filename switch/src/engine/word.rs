@@ -408,6 +408,11 @@ impl Lowering {
                 let (a, b) = (self.test(&sides.0)?, self.test(&sides.1)?);
                 self.push(Op::Or(a, b))
             }
+            Test::Choose(parts) => {
+                let test = self.test(&parts.0)?;
+                let (yes, no) = (self.test(&parts.1)?, self.test(&parts.2)?);
+                self.push(Op::Choose(test, yes, no))
+            }
             Test::Valid(_)
             | Test::AnyValid(_)
             | Test::CompareBig(..)

@@ -101,9 +101,14 @@ fn a_pipeline_without_an_end_is_refused() {
 #[test]
 fn limits_are_checked() {
     let p4info = text::parse(COPIES_INFO).unwrap();
-    let limits = Limits { array_cells: 7, ..Limits::default() };
-    let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
-    assert_eq!(error.to_string(), "counter Serve.seen: number of cells is 8, the limit is 7");
+    // 8 counters, 4 meters, 4 registers.
+    for cells in [7, 15] {
+        let limits = Limits { array_cells: cells, ..Limits::default() };
+        let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
+        let (at, found) = if cells == 7 { ("counter Serve.seen", 8) } else { ("register Serve.memory", 16) };
+        let text = format!("{at}: number of cells, with those before, is {found}, the limit is {cells}");
+        assert_eq!(error.to_string(), text);
+    }
     let limits = Limits { table_entries: 3, ..Limits::default() };
     let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
     assert_eq!(error.to_string(), "table Serve.marks: number of entries is 4, the limit is 3");

@@ -30,7 +30,7 @@ impl Command {
             Command::Switch(arguments) => switch::run(arguments),
             Command::Controller(arguments) => controller::run(arguments),
             Command::Job(arguments) => job::run(arguments),
-            Command::DemoWorker(arguments) => crate::demo::work(arguments),
+            Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)
     }

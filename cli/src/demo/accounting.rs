@@ -113,7 +113,7 @@ fn phase(
             "no_peer",
             drops(|d| d.no_peer.as_ref()) + drops(|d| d.oversize.as_ref()),
         ),
-        // Handed to a worker that never counted it: it was killed, or refused to keep it.
+        // Handed to a worker that did not count it: it was killed, had no room, or could not read it.
         ("receiver", left.saturating_sub(in_time + late)),
     ];
     Phase {

@@ -25,6 +25,8 @@ pub struct Worker {
     pub progress: Progress,
     pub totals: Totals,
     pub trained: Option<(Accuracy, Vec<f32>)>,
+    /// Why it could not go on, if it had the time to say so.
+    pub failure: Option<String>,
 }
 
 /// One worker's gradient in a step, and the update that it applied.
@@ -38,6 +40,8 @@ pub struct Collected {
     pub update_error: UpdateError,
     /// How far the workers' own gradients are from their mean.
     pub dispersion: UpdateError,
+    /// Steps that every worker still there has done.
+    pub steps_done: u32,
     /// Steps of which not all workers have told yet.
     open: BTreeMap<u32, Vec<Option<Update>>>,
     exact: Vec<f32>,
@@ -49,6 +53,7 @@ impl Collected {
             progress: Progress::Training,
             totals: Totals::default(),
             trained: None,
+            failure: None,
         };
         Self {
             workers: (0..workers).map(|_| worker()).collect(),
@@ -56,6 +61,7 @@ impl Collected {
             durations: Vec::new(),
             update_error: UpdateError::default(),
             dispersion: UpdateError::default(),
+            steps_done: 0,
             open: BTreeMap::new(),
             exact: vec![0.0; parameters],
         }
@@ -87,6 +93,7 @@ impl Collected {
                 worker.progress = Progress::Trained;
                 worker.trained = tensors.pop().map(|parameters| (accuracy, parameters));
             }
+            Some((Message::Failed { reason }, _)) => worker.failure = Some(reason),
             Some((Message::Drained { totals }, _)) => {
                 worker.progress = Progress::Drained;
                 worker.totals = totals;
@@ -109,11 +116,6 @@ impl Collected {
         (0..).zip(&self.workers).filter_map(lost).collect()
     }
 
-    /// Steps that every worker still there has done.
-    pub fn steps_done(&self, steps: u32) -> u32 {
-        self.open.keys().next().copied().unwrap_or(steps)
-    }
-
     fn count(&mut self, step: &Step) {
         self.durations.push(Duration::from_nanos(step.took_ns));
         *match step.closed_by {
@@ -127,15 +129,16 @@ impl Collected {
     /// Measures the steps that all workers have told of; a lost worker's gradient counts where it told it.
     fn measure(&mut self) {
         while let Some(entry) = self.open.first_entry() {
-            let waiting = self.workers.iter().zip(entry.get());
+            let mut told = self.workers.iter().zip(entry.get());
             let waits = |(worker, update): (&Worker, &Option<Update>)| {
                 worker.progress == Progress::Training && update.is_none()
             };
-            if waiting.map(waits).any(|waits| waits) {
+            if told.any(waits) {
                 return;
             }
             let (gradients, applied): (Vec<_>, Vec<_>) =
                 entry.remove().into_iter().flatten().unzip();
+            self.steps_done += 1;
             exact_mean(&gradients, &mut self.exact);
             for (gradient, applied) in gradients.iter().zip(&applied) {
                 self.dispersion.add(gradient, &self.exact);

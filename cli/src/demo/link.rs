@@ -23,6 +23,11 @@ pub enum Message {
         /// On the held-out images.
         accuracy: Accuracy,
     },
+    /// It cannot go on; its process ends.
+    Failed {
+        /// Why, in one line.
+        reason: String,
+    },
     /// It has read all that will ever arrive.
     Drained {
         /// Packets, over the whole run.

@@ -218,10 +218,10 @@ mod tests {
     use ndarray::array;
 
     #[test]
-    fn layers_tile_the_buffer() {
+    fn layers_tile_the_buffer_last_to_first() {
         let model = Mlp::new(&[64, 30, 20, 10], 1);
         let mut end = 0;
-        for layer in &model.layers {
+        for layer in model.layers.iter().rev() {
             assert_eq!(layer.weights().start, end);
             assert_eq!(layer.biases().start, layer.weights().end);
             end = layer.biases().end;

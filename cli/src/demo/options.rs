@@ -66,7 +66,7 @@ pub struct Options {
     pub straggler: Straggler,
 
     /// When an AllReduce ends, whatever has arrived [default: grows with the workers]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
     /// Send gradient entries as they are, without the randomized Hadamard transform
     #[arg(long)]
@@ -215,6 +215,16 @@ impl Options {
             }
         }
         impairments
+    }
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let deadline = units::duration(text)?;
+    let shortest = Duration::from_millis(1);
+    if deadline >= shortest {
+        Ok(deadline)
+    } else {
+        Err("expected at least 1ms".into())
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use sha2::{Digest, Sha256};
@@ -160,7 +160,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             break;
         };
         collected.take(rank, message);
-        bar.set_position(collected.steps_done(options.steps).into());
+        bar.set_position(collected.steps_done.into());
     }
     bar.finish_and_clear();
 
@@ -202,7 +202,12 @@ fn report(
         .iter()
         .map(|(accuracy, _)| accuracy)
         .min_by(|a, b| a.overall().total_cmp(&b.overall()))
-        .context("no worker finished")?;
+        .ok_or_else(
+            || match collected.workers.iter().find_map(|w| w.failure.as_deref()) {
+                Some(reason) => anyhow!("no worker finished: {reason}"),
+                None => anyhow!("no worker finished: all were killed"),
+            },
+        )?;
     let replicas: Vec<&[f32]> = trained
         .iter()
         .map(|(_, replica)| replica.as_slice())

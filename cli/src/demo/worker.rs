@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub struct WorkerConfig {
 }
 
 /// Joins the job, trains, reports, and stays until the main process has seen the network empty.
-pub fn work(arguments: WorkerArguments) -> Result<()> {
+pub fn work(arguments: WorkerArguments) -> Result<ExitCode> {
     if arguments.die_with_parent {
         process::die_with_parent()?;
     }
@@ -84,10 +85,31 @@ pub fn work(arguments: WorkerArguments) -> Result<()> {
     let mut main_process = File::from(report);
     let mut report = BufWriter::with_capacity(1 << 20, main_process.try_clone()?);
 
-    let membership = join(&config)?;
+    let outcome = train(&config, port, &mut main_process, &mut report);
+    if let Err(error) = &outcome {
+        // It alone has a terminal to say it on; when it is gone, so is everything.
+        let failed = Message::Failed {
+            reason: format!("{error:#}"),
+        };
+        let _ = link::send(&mut report, failed, &[]);
+    }
+    Ok(if outcome.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn train(
+    config: &WorkerConfig,
+    port: OwnedFd,
+    main_process: &mut File,
+    report: &mut BufWriter<File>,
+) -> Result<()> {
+    let membership = join(config)?;
     let rank = u16::try_from(membership.rank).context("the rank from the controller")?;
-    let mut collective = collective(&config, &membership, port)?;
-    link::send(&mut report, Message::Joined, &[])?;
+    let mut collective = collective(config, &membership, port)?;
+    link::send(report, Message::Joined, &[])?;
 
     let mut trainer = Trainer::new(config.plan, rank)?;
     let mut sleeps = random::stream(config.plan.seed, Purpose::Stragglers, rank.into());
@@ -108,17 +130,17 @@ pub fn work(arguments: WorkerArguments) -> Result<()> {
             closed_by: outcome.closed_by,
             totals: collective.report()?.totals,
         });
-        link::send(&mut report, message, &[&gradient, &update])?;
+        link::send(report, message, &[&gradient, &update])?;
     }
     let trained = Message::Trained {
         accuracy: trainer.accuracy(),
     };
-    link::send(&mut report, trained, &[trainer.parameters()])?;
+    link::send(report, trained, &[trainer.parameters()])?;
 
     // The main process writes one byte when nothing is on its way to us any more.
     main_process.read_exact(&mut [0])?;
     let totals = collective.finish(Duration::ZERO)?.totals;
-    link::send(&mut report, Message::Drained { totals }, &[])?;
+    link::send(report, Message::Drained { totals }, &[])?;
     Ok(())
 }
 

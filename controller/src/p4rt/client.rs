@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 use ultima_p4runtime::batch;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, ReadRequest,
-    SetForwardingPipelineConfigRequest, Uint128, Update, WriteRequest, forwarding_pipeline_config,
-    get_forwarding_pipeline_config_request, set_forwarding_pipeline_config_request, write_request,
+    SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, Uint128,
+    Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
+    set_forwarding_pipeline_config_request, write_request,
 };
 
 use crate::client::root_cause;
@@ -49,12 +50,43 @@ pub struct SwitchClient {
     session: Session,
 }
 
+/// Asks for mastership; answers with the stream's two directions, what the switch says, and the
+/// election id that it says it of.
+async fn arbitrate(
+    rpc: &mut P4RuntimeClient<Channel>,
+    device_id: u64,
+    election_id: u128,
+) -> Result<
+    (
+        mpsc::Sender<StreamMessageRequest>,
+        Streaming<StreamMessageResponse>,
+        Mastership,
+        u128,
+    ),
+    Status,
+> {
+    let first = session::arbitration(device_id, election_id);
+    let (requests, outgoing) = session::requests(first);
+    let mut responses = rpc.stream_channel(outgoing).await?.into_inner();
+    let answer = session::next(&mut responses).await?;
+    let Mastership::Vacant { highest } = answer else {
+        return Ok((requests, responses, answer, election_id));
+    };
+    // Somebody with a higher id was primary and has gone.
+    let again = session::arbitration(device_id, highest);
+    // If nobody takes it the stream has ended, which the next answer says.
+    let _ = requests.send(again).await;
+    let answer = session::next(&mut responses).await?;
+    Ok((requests, responses, answer, highest))
+}
+
 impl SwitchClient {
     /// Connects to `device` and becomes its primary, trying for as long as `patience` says: a
     /// switch may just be starting.
     ///
     /// # Errors
-    /// The last attempt's, when `patience` ends; at once when the switch answers and refuses.
+    /// The last attempt's, when `patience` ends; at once when the switch answers and refuses for
+    /// another reason than an election id that is in use.
     pub async fn connect(
         device: Device,
         election_id: u128,
@@ -71,7 +103,9 @@ impl SwitchClient {
         let endpoint = Endpoint::from_shared(format!("http://{}", device.grpc))
             .map_err(|error| no_answer(error.to_string()))?
             .tcp_nodelay(true)
-            .tcp_keepalive(Some(CALL_TIMEOUT));
+            .tcp_keepalive(Some(CALL_TIMEOUT))
+            // A failed batch tells of each of its updates in a trailer.
+            .http2_max_header_list_size(batch::header_list_size(BATCH));
         let channel = loop {
             let reason = match timeout_at(deadline, endpoint.connect()).await {
                 Ok(Ok(channel)) => break channel,
@@ -85,25 +119,21 @@ impl SwitchClient {
         };
 
         let mut rpc = P4RuntimeClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
-        let first = session::arbitration(device.device_id, election_id);
-        let (requests, outgoing) = session::requests(first);
-        let arbitration = async {
-            let mut responses = rpc.stream_channel(outgoing).await?.into_inner();
-            let answer = session::next(&mut responses).await?;
-            let Mastership::Vacant { highest } = answer else {
-                return Ok((responses, answer, election_id));
-            };
-            // Somebody with a higher id was primary and has gone.
-            let again = session::arbitration(device.device_id, highest);
-            // If nobody takes it the stream has ended, which the next answer says.
-            let _ = requests.send(again).await;
-            let answer = session::next(&mut responses).await?;
-            Ok((responses, answer, highest))
-        };
-        let (responses, mastership, election_id) = match timeout_at(deadline, arbitration).await {
-            Err(_) => return Err(no_answer("no answer to arbitration".into())),
-            Ok(Err(status)) => return Err(refused(&device, &status)),
-            Ok(Ok(answer)) => answer,
+        let (requests, responses, mastership, election_id) = loop {
+            let arbitration = arbitrate(&mut rpc, device.device_id, election_id);
+            match timeout_at(deadline, arbitration).await {
+                Err(_) => return Err(no_answer("no answer to arbitration".into())),
+                Ok(Ok(answer)) => break answer,
+                // Another stream has this election id (P4Runtime §5.3), which may be that of a
+                // controller that just ended: switches notice late.
+                Ok(Err(status))
+                    if status.code() == Code::InvalidArgument
+                        && Instant::now() + RETRY < deadline =>
+                {
+                    sleep(RETRY).await;
+                }
+                Ok(Err(status)) => return Err(refused(&device, &status)),
+            }
         };
         let session = Session::start(requests, responses);
         match mastership {

@@ -1,212 +1,33 @@
-//! Loading: from the two files to an engine.
-
-use std::collections::{HashMap, HashSet};
+//! Tables and the flow between them.
 
 use num_bigint::{BigInt, Sign};
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_p4runtime::config::v1::P4Info;
 
-use super::action::{Action, State};
-use super::bits::{Slot, low_bits};
-use super::checksum::{Calculation, Checksum};
-use super::counter::{Counter, CounterCell};
-use super::deparser::Deparser;
-use super::error::LoadError;
-use super::json::{self, Term};
-use super::layout::Layout;
-use super::meter::{Meter, MeterCell, MeterUnit};
-use super::parser::Parser;
-use super::pipeline::{Flow, Node, NodeNames};
-use super::pre::Pre;
-use super::primitive::Names;
-use super::register::Register;
-use super::schema::{ActionSchema, ArraySchema, Schema, TableSchema};
-use super::standard::Standard;
-use super::table::{
+use super::super::Limits;
+use super::super::action::{Action, Param};
+use super::super::bits::{big_mask, low_bits};
+use super::super::error::LoadError;
+use super::super::json;
+use super::super::key::words_of;
+use super::super::pipeline::{Flow, Node, NodeNames};
+use super::super::primitive::Names;
+use super::super::schema::{ActionSchema, Schema, TableSchema};
+use super::super::table::{
     ActionCall, Declaration, DirectMeter, FieldMatch, Key, KeyField, Match, MatchKind, Scope,
     Table, TableAction, TableEntry, TableParam,
 };
-use super::{Engine, Limits, Program};
+use super::arrays::unit;
 
-impl Engine {
-    /// Loads a program: `json` is p4c's BMv2 JSON, `p4info` its P4Info.
-    ///
-    /// # Errors
-    /// Anything the format has and this interpreter does not implement is refused by name, and so
-    /// is a program whose objects are not those of the P4Info.
-    pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, LoadError> {
-        let file = json::parse(json)?;
-        refuse(&file)?;
-        let schema = Schema::new(p4info)?;
-        let layout = Layout::new(&file)?;
-        let standard = Standard::new(&file, &layout)?;
-        let registers: Vec<_> = file
-            .register_arrays
-            .iter()
-            .map(|r| (r.name.clone(), r.bitwidth))
-            .collect();
-
-        let calculations = file
-            .calculations
-            .iter()
-            .map(|c| Calculation::new(c, &layout));
-        let calculations = calculations.collect::<Result<Vec<_>, _>>()?;
-        let (field_lists, field_list_ids) = field_lists(&file, &layout)?;
-        let names = Names {
-            layout: &layout,
-            registers: &registers,
-            counters: positions(indirect_counters(&file).map(|(counter, _)| &counter.name)),
-            meters: positions(indirect_meters(&file).map(|meter| &meter.name)),
-            calculations: positions(calculations.iter().map(|c| &c.name)),
-            field_lists: field_list_ids,
-        };
-        let actions = file.actions.iter().map(|action| names.action(action));
-        let actions = actions.collect::<Result<Vec<_>, _>>()?;
-        let checksums = file.checksums.iter().map(|checksum| {
-            let at = format!("checksum {}", checksum.name);
-            Checksum::new(checksum, names.scope(&[], &at), &calculations)
-        });
-        let checksums = checksums.collect::<Result<Vec<_>, _>>()?;
-        let parser = Parser::new(one(&file.parsers, "parser")?, &file.errors, &names)?;
-        let deparser = Deparser::new(one(&file.deparsers, "deparser")?, &names)?;
-
-        let loader = Loader {
-            file: &file,
-            schema: &schema,
-            names: &names,
-            actions: &actions,
-        };
-        let (flow, tables) = loader.flow(&limits)?;
-        let state = loader.state(&limits)?;
-        check_any_there(&file, &schema)?;
-
-        let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
-        let program = Program {
-            standard,
-            calculations,
-            checksums,
-            field_lists,
-            parser,
-            deparser,
-            flow,
-            actions,
-            errors: file.errors.clone(),
-            layout,
-        };
-        Ok(Engine::assemble(program, tables, state, pre, limits))
-    }
-}
-
-/// Refuses what the file has and this switch does not.
-fn refuse(file: &json::Program) -> Result<(), LoadError> {
-    let (major, minor) = file.meta.version;
-    if major != 2 {
-        let what = format!("format version {major}.{minor}");
-        return Err(LoadError::unsupported(what, "__meta__"));
-    }
-    let profiles = file
-        .pipelines
-        .iter()
-        .flat_map(|pipeline| &pipeline.action_profiles);
-    let unknown = [
-        ("a parser value set", file.parse_vsets.first()),
-        ("an extern instance", file.extern_instances.first()),
-        ("an action profile", profiles.into_iter().next()),
-    ];
-    for (what, found) in unknown {
-        if let Some(found) = found {
-            return Err(LoadError::unsupported(what, &found.name));
-        }
-    }
-    Ok(())
-}
-
-fn one<'a, T>(all: &'a [T], what: &str) -> Result<&'a T, LoadError> {
-    match all {
-        [one] => Ok(one),
-        _ => Err(LoadError::malformed(
-            format!("expected one, found {}", all.len()),
-            what,
-        )),
-    }
-}
-
-fn positions<'a>(names: impl Iterator<Item = &'a String>) -> HashMap<String, usize> {
-    names
-        .enumerate()
-        .map(|(at, name)| (name.clone(), at))
-        .collect()
-}
-
-fn indirect_counters(file: &json::Program) -> impl Iterator<Item = (&json::CounterArray, u64)> {
-    let indirect = file
-        .counter_arrays
-        .iter()
-        .filter(|counter| !counter.is_direct);
-    indirect.map(|counter| (counter, counter.size.unwrap_or(0)))
-}
-
-fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &json::MeterArray> {
-    file.meter_arrays.iter().filter(|meter| !meter.is_direct)
-}
-
-/// Field lists as slots, and their positions by id.
-type FieldLists = (Vec<Vec<Slot>>, HashMap<u32, usize>);
-
-fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, LoadError> {
-    let (mut lists, mut by_id) = (Vec::new(), HashMap::new());
-    for list in &file.field_lists {
-        let at = format!("field list {}", list.name);
-        let slots = list
-            .elements
-            .iter()
-            .map(|element| match Term::parse(element, &at)? {
-                Term::Field(header, field) => layout.field(&header, &field, &at),
-                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
-            });
-        by_id.insert(list.id, lists.len());
-        lists.push(slots.collect::<Result<_, _>>()?);
-    }
-    Ok((lists, by_id))
-}
-
-/// p4c drops tables that no packet can reach from the program and keeps them in P4Info, so P4Info
-/// may list more than there is. But a P4Info of which nothing is there belongs to another program.
-fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadError> {
-    let tables = file
-        .pipelines
-        .iter()
-        .flat_map(|p| &p.tables)
-        .map(|table| &table.name);
-    let arrays = (file.counter_arrays.iter().map(|counter| &counter.name))
-        .chain(file.meter_arrays.iter().map(|meter| &meter.name))
-        .chain(file.register_arrays.iter().map(|register| &register.name));
-    let there: HashSet<_> = tables.chain(arrays).collect();
-    let mut listed = (schema.tables.keys())
-        .chain(schema.counters.keys())
-        .chain(schema.meters.keys())
-        .chain(schema.registers.keys())
-        .chain(schema.direct.keys())
-        .peekable();
-    match listed.peek().copied() {
-        Some(first) if !listed.any(|name| there.contains(name)) => {
-            let what = format!("the program has nothing of what it lists, {first} for one");
-            Err(LoadError::p4info(what))
-        }
-        _ => Ok(()),
-    }
-}
-
-struct Loader<'a> {
-    file: &'a json::Program,
-    schema: &'a Schema,
-    names: &'a Names<'a>,
-    actions: &'a [Action],
+/// What tables are built from.
+pub(super) struct Loader<'a> {
+    pub file: &'a json::Program,
+    pub schema: &'a Schema,
+    pub names: &'a Names<'a>,
+    pub actions: &'a [Action],
 }
 
 impl Loader<'_> {
-    fn flow(&self, limits: &Limits) -> Result<(Flow, Vec<Table>), LoadError> {
+    /// The pipelines, and their tables with their initial entries.
+    pub fn flow(&self, limits: &Limits) -> Result<(Flow, Vec<Table>), LoadError> {
         let (mut flow, mut tables) = (Flow::default(), Vec::new());
         for pipeline in &self.file.pipelines {
             let nodes = NodeNames::new(pipeline, flow.nodes.len())?;
@@ -328,7 +149,7 @@ impl Loader<'_> {
             let mask = match &part.mask {
                 Some(mask) => {
                     let value = low_bits(&json::hex(mask, at)?, slot.width);
-                    Some(super::key::words_of(&value, slot.width))
+                    Some(words_of(&value, slot.width))
                 }
                 None => None,
             };
@@ -535,50 +356,6 @@ impl Loader<'_> {
             color,
         }))
     }
-
-    fn state(&self, limits: &Limits) -> Result<State, LoadError> {
-        let schema = self.schema;
-        let mut cells = Cells {
-            used: 0,
-            limit: limits.array_cells as u64,
-        };
-        let mut counters = Vec::new();
-        for (counter, size) in indirect_counters(self.file) {
-            let id = array_id("counter", &counter.name, size, &schema.counters)?;
-            let size = cells.take("counter", &counter.name, size, 1)?;
-            let (name, cells) = (counter.name.clone(), vec![CounterCell::default(); size]);
-            counters.push(Counter { id, name, cells });
-        }
-        let mut meters = Vec::new();
-        for meter in indirect_meters(self.file) {
-            let id = array_id("meter", &meter.name, meter.size, &schema.meters)?;
-            let size = cells.take("meter", &meter.name, meter.size, 1)?;
-            let (name, cells) = (meter.name.clone(), vec![MeterCell::default(); size]);
-            meters.push(Meter {
-                id,
-                name,
-                unit: unit(meter)?,
-                cells,
-            });
-        }
-        let mut registers = Vec::new();
-        for register in &self.file.register_arrays {
-            let (name, width) = (&register.name, register.bitwidth);
-            let id = array_id("register", name, register.size, &schema.registers)?;
-            let words = u64::from(width.div_ceil(64).max(1));
-            let size = cells.take("register", name, register.size, words)?;
-            registers.push(Register::new(id, name.clone(), size, width));
-        }
-        Ok(State {
-            counters,
-            meters,
-            registers,
-            rng: Xoshiro256PlusPlus::seed_from_u64(0),
-            scratch: Vec::new(),
-            key: Vec::new(),
-            masked: Vec::new(),
-        })
-    }
 }
 
 /// The parameters of an action: the file knows their widths, P4Info their ids.
@@ -594,7 +371,7 @@ fn params(action: &Action, known: &ActionSchema) -> Result<Vec<TableParam>, Load
         return Err(LoadError::p4info(what));
     }
     let both = action.params.iter().zip(&known.params);
-    let param = |(own, (id, name)): (&super::action::Param, &(u32, String))| TableParam {
+    let param = |(own, (id, name)): (&Param, &(u32, String))| TableParam {
         id: *id,
         name: name.clone(),
         slot: own.slot,
@@ -604,7 +381,7 @@ fn params(action: &Action, known: &ActionSchema) -> Result<Vec<TableParam>, Load
 
 fn unlisted_params(action: &Action) -> Vec<TableParam> {
     let params = action.params.iter().enumerate();
-    let param = |(index, param): (usize, &super::action::Param)| TableParam {
+    let param = |(index, param): (usize, &Param)| TableParam {
         id: index as u32 + 1,
         name: param.name.clone(),
         slot: param.slot,
@@ -633,14 +410,14 @@ fn initial_match(
         Ok(BigInt::from(low_bits(&json::hex(digits, at)?, width)))
     };
     let bytes = |value: &BigInt| value.to_bytes_be().1;
-    let all = BigInt::from(super::bits::big_mask(width));
+    let all = BigInt::from(big_mask(width));
     Ok(match written {
         json::MatchKey::Exact { key } => Some(Match::Exact(bytes(&number(key)?))),
         json::MatchKey::Lpm {
             prefix_length: 0, ..
         } => None,
         json::MatchKey::Lpm { key, prefix_length } if *prefix_length <= width => {
-            let kept = all - BigInt::from(super::bits::big_mask(width - prefix_length));
+            let kept = all - BigInt::from(big_mask(width - prefix_length));
             let value = bytes(&(number(key)? & kept));
             Some(Match::Lpm {
                 value,
@@ -680,64 +457,6 @@ fn initial_match(
 /// A number of the file as big-endian bytes of at most `width` bits.
 fn hex_bytes(digits: &str, width: u32, at: &str) -> Result<Vec<u8>, LoadError> {
     Ok(low_bits(&json::hex(digits, at)?, width).to_bytes_be())
-}
-
-fn unit(meter: &json::MeterArray) -> Result<MeterUnit, LoadError> {
-    let at = format!("meter {}", meter.name);
-    if meter.rate_count != 2 {
-        let what = format!("a meter with {} rates", meter.rate_count);
-        return Err(LoadError::unsupported(what, at));
-    }
-    match meter.unit.as_str() {
-        "packets" => Ok(MeterUnit::Packets),
-        "bytes" => Ok(MeterUnit::Bytes),
-        other => Err(LoadError::unsupported(format!("a meter of {other}"), at)),
-    }
-}
-
-fn array_id(
-    kind: &str,
-    name: &str,
-    size: u64,
-    listed: &HashMap<String, ArraySchema>,
-) -> Result<u32, LoadError> {
-    match listed.get(name) {
-        None => Err(LoadError::p4info(format!(
-            "the P4Info has no {kind} {name}"
-        ))),
-        Some(found) if found.size != size => {
-            let what = format!(
-                "{kind} {name} has {size} cells, {} in the P4Info",
-                found.size
-            );
-            Err(LoadError::p4info(what))
-        }
-        Some(found) => Ok(found.id),
-    }
-}
-
-/// What is left of the limit on the cells of all arrays together.
-struct Cells {
-    used: u64,
-    limit: u64,
-}
-
-impl Cells {
-    /// Takes an array of `size` cells, each as large as `weight` of the smallest.
-    fn take(&mut self, kind: &str, name: &str, size: u64, weight: u64) -> Result<usize, LoadError> {
-        let at = format!("{kind} {name}");
-        self.used = size.saturating_mul(weight).saturating_add(self.used);
-        let (what, found, limit) = ("number of cells, with those before,", self.used, self.limit);
-        if found > limit {
-            return Err(LoadError::Limit {
-                what,
-                at,
-                found,
-                limit,
-            });
-        }
-        Ok(size as usize)
-    }
 }
 
 fn check_size(what: &'static str, found: u64, limit: usize, at: &str) -> Result<(), LoadError> {

@@ -1,0 +1,180 @@
+//! Loading: from the two files to an engine.
+
+mod arrays;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+
+use ultima_p4runtime::config::v1::P4Info;
+
+use self::arrays::{indirect_counters, indirect_meters};
+use self::table::Loader;
+use super::bits::Slot;
+use super::checksum::{Calculation, Checksum};
+use super::deparser::Deparser;
+use super::error::LoadError;
+use super::json::{self, Term};
+use super::layout::Layout;
+use super::parser::Parser;
+use super::pre::Pre;
+use super::primitive::Names;
+use super::schema::Schema;
+use super::standard::Standard;
+use super::{Engine, Limits, Program};
+
+impl Engine {
+    /// Loads a program: `json` is p4c's BMv2 JSON, `p4info` its P4Info.
+    ///
+    /// # Errors
+    /// Anything the format has and this interpreter does not implement is refused by name, and so
+    /// is a program whose objects are not those of the P4Info.
+    pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, LoadError> {
+        let file = json::parse(json)?;
+        refuse(&file)?;
+        let schema = Schema::new(p4info)?;
+        let layout = Layout::new(&file)?;
+        let standard = Standard::new(&file, &layout)?;
+        let registers: Vec<_> = file
+            .register_arrays
+            .iter()
+            .map(|r| (r.name.clone(), r.bitwidth))
+            .collect();
+
+        let calculations = file
+            .calculations
+            .iter()
+            .map(|c| Calculation::new(c, &layout));
+        let calculations = calculations.collect::<Result<Vec<_>, _>>()?;
+        let (field_lists, field_list_ids) = field_lists(&file, &layout)?;
+        let names = Names {
+            layout: &layout,
+            registers: &registers,
+            counters: positions(indirect_counters(&file).map(|(counter, _)| &counter.name)),
+            meters: positions(indirect_meters(&file).map(|meter| &meter.name)),
+            calculations: positions(calculations.iter().map(|c| &c.name)),
+            field_lists: field_list_ids,
+        };
+        let actions = file.actions.iter().map(|action| names.action(action));
+        let actions = actions.collect::<Result<Vec<_>, _>>()?;
+        let checksums = file.checksums.iter().map(|checksum| {
+            let at = format!("checksum {}", checksum.name);
+            Checksum::new(checksum, names.scope(&[], &at), &calculations)
+        });
+        let checksums = checksums.collect::<Result<Vec<_>, _>>()?;
+        let parser = Parser::new(one(&file.parsers, "parser")?, &file.errors, &names)?;
+        let deparser = Deparser::new(one(&file.deparsers, "deparser")?, &names)?;
+
+        let loader = Loader {
+            file: &file,
+            schema: &schema,
+            names: &names,
+            actions: &actions,
+        };
+        let (flow, tables) = loader.flow(&limits)?;
+        let state = arrays::state(&file, &schema, &limits)?;
+        check_any_there(&file, &schema)?;
+
+        let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
+        let program = Program {
+            standard,
+            calculations,
+            checksums,
+            field_lists,
+            parser,
+            deparser,
+            flow,
+            actions,
+            errors: file.errors.clone(),
+            layout,
+        };
+        Ok(Engine::assemble(program, tables, state, pre, limits))
+    }
+}
+
+/// Refuses what the file has and this switch does not.
+fn refuse(file: &json::Program) -> Result<(), LoadError> {
+    let (major, minor) = file.meta.version;
+    if major != 2 {
+        let what = format!("format version {major}.{minor}");
+        return Err(LoadError::unsupported(what, "__meta__"));
+    }
+    let profiles = file
+        .pipelines
+        .iter()
+        .flat_map(|pipeline| &pipeline.action_profiles);
+    let unknown = [
+        ("a parser value set", file.parse_vsets.first()),
+        ("an extern instance", file.extern_instances.first()),
+        ("an action profile", profiles.into_iter().next()),
+    ];
+    for (what, found) in unknown {
+        if let Some(found) = found {
+            return Err(LoadError::unsupported(what, &found.name));
+        }
+    }
+    Ok(())
+}
+
+fn one<'a, T>(all: &'a [T], what: &str) -> Result<&'a T, LoadError> {
+    match all {
+        [one] => Ok(one),
+        _ => Err(LoadError::malformed(
+            format!("expected one, found {}", all.len()),
+            what,
+        )),
+    }
+}
+
+fn positions<'a>(names: impl Iterator<Item = &'a String>) -> HashMap<String, usize> {
+    names
+        .enumerate()
+        .map(|(at, name)| (name.clone(), at))
+        .collect()
+}
+
+/// Field lists as slots, and their positions by id.
+type FieldLists = (Vec<Vec<Slot>>, HashMap<u32, usize>);
+
+fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, LoadError> {
+    let (mut lists, mut by_id) = (Vec::new(), HashMap::new());
+    for list in &file.field_lists {
+        let at = format!("field list {}", list.name);
+        let slots = list
+            .elements
+            .iter()
+            .map(|element| match Term::parse(element, &at)? {
+                Term::Field(header, field) => layout.field(&header, &field, &at),
+                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
+            });
+        by_id.insert(list.id, lists.len());
+        lists.push(slots.collect::<Result<_, _>>()?);
+    }
+    Ok((lists, by_id))
+}
+
+/// p4c drops tables that no packet can reach from the program and keeps them in P4Info, so P4Info
+/// may list more than there is. But a P4Info of which nothing is there belongs to another program.
+fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadError> {
+    let tables = file
+        .pipelines
+        .iter()
+        .flat_map(|p| &p.tables)
+        .map(|table| &table.name);
+    let arrays = (file.counter_arrays.iter().map(|counter| &counter.name))
+        .chain(file.meter_arrays.iter().map(|meter| &meter.name))
+        .chain(file.register_arrays.iter().map(|register| &register.name));
+    let there: HashSet<_> = tables.chain(arrays).collect();
+    let mut listed = (schema.tables.keys())
+        .chain(schema.counters.keys())
+        .chain(schema.meters.keys())
+        .chain(schema.registers.keys())
+        .chain(schema.direct.keys())
+        .peekable();
+    match listed.peek().copied() {
+        Some(first) if !listed.any(|name| there.contains(name)) => {
+            let what = format!("the program has nothing of what it lists, {first} for one");
+            Err(LoadError::p4info(what))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,299 @@
+//! The parser: states, what they do to the packet, and where they go.
+
+mod load;
+
+use super::DropCause;
+use super::action::{Instruction, Machine};
+use super::bits::{SLACK, Slot};
+use super::expression::{FieldRef, Num, Test};
+use super::key::push_words;
+
+#[derive(Debug)]
+pub(super) struct Parser {
+    states: Vec<State>,
+    start: Option<usize>,
+    errors: Errors,
+}
+
+#[derive(Debug)]
+struct State {
+    ops: Vec<Op>,
+    key: Vec<KeyPart>,
+    transitions: Vec<Transition>,
+    default: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Op {
+    Extract(usize),
+    ExtractVarbit {
+        header: usize,
+        bits: Num,
+    },
+    /// To the next element of a stack.
+    ExtractNext {
+        stack: usize,
+        member: usize,
+        bits: Option<Num>,
+    },
+    Lookahead {
+        to: Slot,
+        offset: u32,
+        width: u32,
+    },
+    Verify {
+        test: Test,
+        error: Num,
+    },
+    Advance(Num),
+    Primitive(Vec<Instruction>),
+}
+
+#[derive(Debug)]
+enum KeyPart {
+    Field(Slot),
+    Late(FieldRef),
+    Lookahead { offset: u32, width: u32 },
+}
+
+/// Taken if the key equals `value` where `mask` has ones.
+#[derive(Debug)]
+struct Transition {
+    value: Vec<u64>,
+    mask: Vec<u64>,
+    next: Option<usize>,
+}
+
+/// The numbers that the program gives to the errors of the core library.
+#[derive(Debug, Clone, Copy)]
+struct Errors {
+    no_error: u32,
+    packet_too_short: u32,
+    stack_out_of_bounds: u32,
+    header_too_short: u32,
+    parser_invalid_argument: u32,
+}
+
+/// How far a parser came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// Bytes extracted or skipped.
+    pub bytes: usize,
+    /// The program's number for the error that ended it, or for `NoError`.
+    pub error: u32,
+}
+
+/// Why a parser stops before its end: an error of the program's, or of the switch's.
+enum Stop {
+    Error(u32),
+    Drop(DropCause),
+}
+
+impl From<DropCause> for Stop {
+    fn from(cause: DropCause) -> Stop {
+        Stop::Drop(cause)
+    }
+}
+
+impl Parser {
+    /// Parses a frame into the machine's header vector.
+    ///
+    /// # Errors
+    /// The packet visited more than `max_states` states, or an action of the parser ended it.
+    /// Errors of the program's own (`PacketTooShort`, `verify`) are part of the result.
+    pub fn run(
+        &self,
+        machine: &mut Machine,
+        frame: &[u8],
+        max_states: u32,
+    ) -> Result<Parsed, DropCause> {
+        let mut parsed = Parsed {
+            bytes: 0,
+            error: self.errors.no_error,
+        };
+        let mut state = self.start;
+        let mut visited = 0;
+        while let Some(current) = state {
+            visited += 1;
+            if visited > max_states {
+                return Err(DropCause::ParserLimit);
+            }
+            match self.visit(&self.states[current], machine, frame, &mut parsed.bytes) {
+                Ok(next) => state = next,
+                Err(Stop::Drop(cause)) => return Err(cause),
+                Err(Stop::Error(error)) => {
+                    parsed.error = error;
+                    break;
+                }
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn visit(
+        &self,
+        state: &State,
+        machine: &mut Machine,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<usize>, Stop> {
+        for op in &state.ops {
+            self.perform(op, machine, frame, at)?;
+        }
+        if state.transitions.is_empty() {
+            return Ok(state.default);
+        }
+        let mut key = std::mem::take(&mut machine.state.key);
+        key.clear();
+        let built = self.build_key(&state.key, machine, &frame[*at..], &mut key);
+        let taken = state
+            .transitions
+            .iter()
+            .find(|transition| transition.matches(&key));
+        let next = taken.map_or(state.default, |transition| transition.next);
+        machine.state.key = key;
+        built.map(|()| next)
+    }
+
+    fn build_key(
+        &self,
+        parts: &[KeyPart],
+        machine: &mut Machine,
+        ahead: &[u8],
+        key: &mut Vec<u64>,
+    ) -> Result<(), Stop> {
+        for part in parts {
+            match part {
+                KeyPart::Field(slot) => push_words(*slot, &machine.phv.bytes, key),
+                KeyPart::Late(field) => match field.resolve(machine.env(&[])) {
+                    Some(slot) => push_words(slot, &machine.phv.bytes, key),
+                    None => return Err(Stop::Error(self.errors.stack_out_of_bounds)),
+                },
+                KeyPart::Lookahead { offset, width } => {
+                    let slot = self.peek(machine, ahead, *offset, *width)?;
+                    push_words(slot, &machine.state.scratch, key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings bits ahead into the scratch buffer.
+    fn peek(
+        &self,
+        machine: &mut Machine,
+        ahead: &[u8],
+        offset: u32,
+        width: u32,
+    ) -> Result<Slot, Stop> {
+        let end = (offset as usize + width as usize).div_ceil(8);
+        if end > ahead.len() {
+            return Err(Stop::Error(self.errors.packet_too_short));
+        }
+        let start = offset as usize / 8;
+        let scratch = &mut machine.state.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(&ahead[start..end]);
+        scratch.extend([0; SLACK]);
+        Ok(Slot::new(offset as usize % 8, width, false))
+    }
+
+    fn perform(
+        &self,
+        op: &Op,
+        machine: &mut Machine,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<(), Stop> {
+        match op {
+            Op::Extract(header) => self.extract(machine, *header, None, frame, at),
+            Op::ExtractVarbit { header, bits } => {
+                self.extract(machine, *header, Some(bits), frame, at)
+            }
+            Op::ExtractNext {
+                stack,
+                member,
+                bits,
+            } => {
+                let stack = &machine.layout.stacks[*stack];
+                let next = machine.phv.next(stack);
+                let Some(element) = stack.elements.get(next) else {
+                    return Err(Stop::Error(self.errors.stack_out_of_bounds));
+                };
+                self.extract(machine, element[*member], bits.as_ref(), frame, at)?;
+                machine.phv.set_next(stack, next + 1);
+                Ok(())
+            }
+            Op::Lookahead { to, offset, width } => {
+                let slot = self.peek(machine, &frame[*at..], *offset, *width)?;
+                let scratch = &machine.state.scratch;
+                if slot.width == to.width {
+                    slot.copy_to(scratch, *to, &mut machine.phv.bytes);
+                } else {
+                    to.store_big(&mut machine.phv.bytes, &slot.load_big(scratch));
+                }
+                Ok(())
+            }
+            Op::Verify { test, error } => {
+                let env = machine.env(&[]);
+                if test.eval(env) {
+                    return Ok(());
+                }
+                Err(Stop::Error(error.eval(env) as u32))
+            }
+            Op::Advance(bits) => {
+                let bytes = self.whole_bytes(bits.eval(machine.env(&[])))?;
+                if bytes > (frame.len() - *at) as u128 {
+                    return Err(Stop::Error(self.errors.packet_too_short));
+                }
+                *at += bytes as usize;
+                Ok(())
+            }
+            Op::Primitive(code) => Ok(machine.execute(code, &[])?),
+        }
+    }
+
+    fn extract(
+        &self,
+        machine: &mut Machine,
+        header: usize,
+        bits: Option<&Num>,
+        frame: &[u8],
+        at: &mut usize,
+    ) -> Result<(), Stop> {
+        let shape = machine.layout.shape(header);
+        let varbit = match bits {
+            Some(bits) => self.whole_bytes(bits.eval(machine.env(&[])))?,
+            None => 0,
+        };
+        let left = frame.len() - *at;
+        if varbit.saturating_add(shape.fixed_bytes as u128) > left as u128 {
+            return Err(Stop::Error(self.errors.packet_too_short));
+        }
+        let varbit = varbit as usize;
+        if varbit > shape.varbit.map_or(0, |field| field.max_bytes) {
+            return Err(Stop::Error(self.errors.header_too_short));
+        }
+        let end = *at + shape.fixed_bytes + varbit;
+        machine
+            .phv
+            .extract(machine.layout, header, &frame[*at..end], varbit);
+        *at = end;
+        Ok(())
+    }
+
+    /// BMv2 moves by whole bytes only, and so do we.
+    fn whole_bytes(&self, bits: i128) -> Result<u128, Stop> {
+        match u128::try_from(bits) {
+            Ok(bits) if bits % 8 == 0 => Ok(bits / 8),
+            _ => Err(Stop::Error(self.errors.parser_invalid_argument)),
+        }
+    }
+}
+
+impl Transition {
+    fn matches(&self, key: &[u64]) -> bool {
+        let words = self.value.iter().zip(&self.mask).zip(key);
+        self.value.len() <= key.len() && words.into_iter().all(|((v, m), k)| k & m == *v)
+    }
+}

@@ -37,16 +37,13 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 #[tokio::main]
 async fn main() -> Outcome<()> {
     let (peers, switch) = start(WireConfig::default()).await?;
-    let (sent, received) = flood(&peers[0], &peers[1..2], UNICAST)?;
-    println!(
-        "unicast, {FRAME} bytes: {:.0} packets/s in, {:.0} packets/s out",
-        sent, received
-    );
-    let (sent, received) = flood(&peers[0], &peers[1..9], MULTICAST)?;
-    println!(
-        "multicast to 8:       {:.0} packets/s in, {:.0} packets/s out",
-        sent, received
-    );
+    for (name, dst, to) in [("unicast", UNICAST, 1), ("multicast to 8", MULTICAST, 8)] {
+        let rate = flood(&peers[0], &peers[1..=to], dst)?;
+        println!(
+            "{name}: {:.0} packets/s in, {:.0} out; {:.0} in per second of the forwarding thread",
+            rate.sent, rate.received, rate.per_cpu_second
+        );
+    }
     switch.stop().await?;
 
     for delay in [
@@ -63,7 +60,7 @@ async fn main() -> Outcome<()> {
         late.sort_unstable();
         let at = |percent: usize| late[(late.len() - 1) * percent / 100].as_nanos() as f64 / 1000.0;
         println!(
-            "wire of {delay:?}: across the switch in {delay:?} + {:.1} µs (median), {:.1} µs (99 %)",
+            "wire of {delay:?}: crossed in {delay:?} + {:.1} µs (median), {:.1} µs (99 %)",
             at(50),
             at(99)
         );
@@ -161,8 +158,32 @@ fn frame(dst: u64) -> Vec<u8> {
     frame
 }
 
-/// Sends as fast as the switch takes frames; packets per second sent and received by all together.
-fn flood(from: &UnixDatagram, to: &[UnixDatagram], dst: u64) -> Outcome<(f64, f64)> {
+/// Packets per second.
+struct Rate {
+    sent: f64,
+    /// By all receivers together.
+    received: f64,
+    /// Packets sent per second that the forwarding thread computed: what a core of its own would
+    /// do.
+    per_cpu_second: f64,
+}
+
+/// Time that the forwarding thread has computed so far.
+fn forwarding_time() -> Outcome<Duration> {
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let path = task?.path();
+        if std::fs::read_to_string(path.join("comm"))?.trim() == "ultima-forward" {
+            // Nanoseconds on the CPU come first (Documentation/scheduler/sched-stats).
+            let schedstat = std::fs::read_to_string(path.join("schedstat"))?;
+            let nanos = schedstat.split_whitespace().next().unwrap_or_default();
+            return Ok(Duration::from_nanos(nanos.parse()?));
+        }
+    }
+    Err("there is no forwarding thread".into())
+}
+
+/// Sends as fast as the switch takes frames.
+fn flood(from: &UnixDatagram, to: &[UnixDatagram], dst: u64) -> Outcome<Rate> {
     for peer in to {
         peer.set_read_timeout(Some(Duration::from_millis(300)))?;
     }
@@ -181,7 +202,7 @@ fn flood(from: &UnixDatagram, to: &[UnixDatagram], dst: u64) -> Outcome<(f64, f6
                 })
             })
             .collect();
-        let start = Instant::now();
+        let (start, computed) = (Instant::now(), forwarding_time()?);
         let mut sent = 0u64;
         while start.elapsed() < SPAN {
             for _ in 0..32 {
@@ -191,7 +212,12 @@ fn flood(from: &UnixDatagram, to: &[UnixDatagram], dst: u64) -> Outcome<(f64, f6
         }
         let seconds = start.elapsed().as_secs_f64();
         let received: u64 = sinks.into_iter().map(|sink| sink.join().unwrap_or(0)).sum();
-        Ok((sent as f64 / seconds, received as f64 / seconds))
+        let computed = (forwarding_time()? - computed).as_secs_f64();
+        Ok(Rate {
+            sent: sent as f64 / seconds,
+            received: received as f64 / seconds,
+            per_cpu_second: sent as f64 / computed,
+        })
     })
 }
 

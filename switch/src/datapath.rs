@@ -342,9 +342,9 @@ impl Datapath {
             .min()
     }
 
-    /// Writes captures out when it is time, or now.
-    pub(crate) fn flush_captures(&mut self, anyhow: bool) {
-        if anyhow || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
+    /// Writes captures out when it is time for that; with `all`, in any case.
+    pub(crate) fn flush_captures(&mut self, all: bool) {
+        if all || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
             for capture in self
                 .ports
                 .iter_mut()

@@ -29,6 +29,9 @@ use crate::tm::WireError;
 /// How long clients have to take note that the server ends.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How often a silent client is asked whether it is there, and how long it has for its answer: a
+/// controller whose machine is gone must not hold its election id for ever.
+const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Calls of one connection that are served at once; others wait.
 const MAX_CALLS: usize = 64;
 
@@ -145,6 +148,8 @@ impl Switch {
         let (stop_server, stopped) = oneshot::channel();
         let server = Server::builder()
             .tcp_nodelay(true)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
             .concurrency_limit_per_connection(MAX_CALLS)
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()));

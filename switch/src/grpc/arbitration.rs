@@ -100,7 +100,7 @@ impl Arbitration {
             }
             Some(_) if device_id != self.device_id => {
                 return Err(Status::failed_precondition(format!(
-                    "this stream is for device {}, not {device_id}; open another for another device",
+                    "this stream is for device {}, not {device_id}; open another for that one",
                     self.device_id
                 )));
             }

@@ -65,7 +65,7 @@ fn action(action: &v1::TableAction) -> Result<ActionCall, EntityError> {
                 .collect(),
         }),
         Some(_) => Err(EntityError::invalid(
-            "the table has no action profile: expected an action, not a member, group or action set",
+            "the table has no action profile: expected an action, not a member, group or set",
         )),
         None => Err(EntityError::invalid(
             "the action is empty: expected an action",

@@ -51,7 +51,7 @@ impl RawPort {
             return Err(match Errno::last() {
                 Errno::EPERM => io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    "attaching to an interface needs CAP_NET_RAW: run as root, or use unix:PATH ports",
+                    "attaching to an interface needs CAP_NET_RAW: be root, or use unix:PATH",
                 ),
                 other => other.into(),
             });
@@ -109,8 +109,8 @@ impl RawPort {
                     if !self.warned {
                         self.warned = true;
                         tracing::warn!(
-                            "{}: refused a frame whose offloads cannot be finished here; turn them off at \
-                             the sender: ethtool -K IFACE tso off gso off ufo off tx off",
+                            "{}: refused a frame whose offloads cannot be finished here; turn them \
+                             off at the sender: ethtool -K IFACE tso off gso off ufo off tx off",
                             self.name
                         );
                     }

@@ -54,7 +54,7 @@ pub enum LossError {
     },
     /// A field of an impossible width or an empty range.
     #[error(
-        "loss by field: width {bytes} and range {start}..{end}: expected 1 to 8 bytes and start < end"
+        "loss by field: {bytes} bytes in {start}..{end}: expected 1 to 8 bytes and start < end"
     )]
     Field {
         /// Width asked for, in bytes.

@@ -1,0 +1,277 @@
+//! Setting programs over P4Runtime, and what a running packet sees of changes.
+
+mod common;
+
+use common::{Bed, Controller, DEVICE, bare, group, pipeline_config, probe};
+use tonic::Code;
+use ultima_p4runtime::v1::entity::Entity as Kind;
+use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
+use ultima_p4runtime::v1::p4_data::Data;
+use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
+use ultima_p4runtime::v1::{
+    self, CounterData, CounterEntry, Entity, GetForwardingPipelineConfigRequest, P4Data,
+    RegisterEntry, TableEntry, Update,
+};
+use ultima_switch::Switch;
+
+const A: u64 = 0x0200_0000_0001;
+const B: u64 = 0x0200_0000_0002;
+
+async fn get(
+    controller: &mut Controller,
+    kind: ResponseType,
+) -> Option<v1::ForwardingPipelineConfig> {
+    let request = GetForwardingPipelineConfigRequest {
+        device_id: DEVICE,
+        response_type: kind.into(),
+    };
+    let answer = controller
+        .client
+        .get_forwarding_pipeline_config(request)
+        .await;
+    answer.expect("answered").into_inner().config
+}
+
+#[tokio::test]
+async fn a_pipeline_is_verified_saved_committed_and_read_back() {
+    let switch = Switch::start(bare()).await.expect("starts");
+    let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
+    assert_eq!(get(&mut controller, ResponseType::All).await, None);
+    let error = controller
+        .set_pipeline(Action::Commit, None)
+        .await
+        .expect_err("nothing saved");
+    assert_eq!(error.code(), Code::NotFound);
+    let config = v1::ForwardingPipelineConfig {
+        cookie: Some(v1::forwarding_pipeline_config::Cookie { cookie: 42 }),
+        ..pipeline_config()
+    };
+    controller
+        .set_pipeline(Action::Verify, Some(config.clone()))
+        .await
+        .expect("verified");
+    assert_eq!(
+        get(&mut controller, ResponseType::All).await,
+        None,
+        "VERIFY changes nothing"
+    );
+    for broken in [
+        None,
+        Some(v1::ForwardingPipelineConfig {
+            p4info: None,
+            ..config.clone()
+        }),
+        Some(v1::ForwardingPipelineConfig {
+            p4_device_config: Vec::new(),
+            ..config.clone()
+        }),
+        Some(v1::ForwardingPipelineConfig {
+            p4_device_config: b"{}".to_vec(),
+            ..config.clone()
+        }),
+    ] {
+        let error = controller
+            .set_pipeline(Action::VerifyAndCommit, broken)
+            .await;
+        assert_eq!(error.expect_err("refused").code(), Code::InvalidArgument);
+    }
+    let error = controller
+        .set_pipeline(Action::Unspecified, Some(config.clone()))
+        .await;
+    assert_eq!(error.expect_err("refused").code(), Code::InvalidArgument);
+
+    controller
+        .set_pipeline(Action::VerifyAndSave, Some(config.clone()))
+        .await
+        .expect("saved");
+    assert_eq!(
+        get(&mut controller, ResponseType::All).await,
+        Some(config.clone())
+    );
+    let only_cookie = get(&mut controller, ResponseType::CookieOnly)
+        .await
+        .expect("config");
+    assert_eq!(
+        (only_cookie.cookie, only_cookie.p4info),
+        (config.cookie, None)
+    );
+    let p4info = get(&mut controller, ResponseType::P4infoAndCookie)
+        .await
+        .expect("config");
+    assert_eq!(
+        (p4info.p4info, p4info.p4_device_config.len()),
+        (config.p4info.clone(), 0)
+    );
+    let device = get(&mut controller, ResponseType::DeviceConfigAndCookie)
+        .await
+        .expect("config");
+    assert_eq!(
+        (device.p4info, device.p4_device_config),
+        (None, config.p4_device_config.clone())
+    );
+    // Writes refer to the saved program, and are part of what is committed.
+    controller.insert(vec![group(1, &[(1, 1)])]).await;
+    let error = controller
+        .set_pipeline(Action::Commit, Some(config.clone()))
+        .await;
+    assert_eq!(error.expect_err("refused").code(), Code::InvalidArgument);
+    controller
+        .set_pipeline(Action::Commit, None)
+        .await
+        .expect("committed");
+    let groups: Entity = v1::MulticastGroupEntry::default().into();
+    assert_eq!(
+        controller
+            .read(vec![groups.clone()])
+            .await
+            .expect("read")
+            .len(),
+        1
+    );
+    // A new commit clears the state, a backup may not order one.
+    controller
+        .set_pipeline(Action::VerifyAndCommit, Some(config))
+        .await
+        .expect("committed");
+    assert!(
+        controller
+            .read(vec![groups])
+            .await
+            .expect("read")
+            .is_empty()
+    );
+    controller.election_id = 9;
+    let error = controller
+        .set_pipeline(Action::VerifyAndCommit, None)
+        .await
+        .expect_err("refused");
+    assert_eq!(error.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn reconciling_preserves_the_state_or_refuses() {
+    let bed = Bed::new(2).await;
+    let mut controller = bed.controller().await;
+    let default = TableEntry {
+        is_default_action: true,
+        action: bed.unicast(0, 2).action,
+        ..bed
+            .names
+            .table("IngressPipe.forward")
+            .expect("table")
+            .all_entries()
+    };
+    let counted = TableEntry {
+        counter_data: Some(CounterData {
+            packet_count: 3,
+            byte_count: 4,
+        }),
+        ..bed.unicast(A, 2)
+    };
+    let register = RegisterEntry {
+        data: Some(P4Data {
+            data: Some(Data::Bitstring(vec![8])),
+        }),
+        ..bed
+            .names
+            .register("IngressPipe.last_number")
+            .expect("register")
+            .cell(2)
+            .expect("index")
+    };
+    controller
+        .insert(vec![counted.clone().into(), group(3, &[(1, 1)])])
+        .await;
+    let updates = vec![
+        Update::modify(default.clone()),
+        Update::modify(register.clone()),
+    ];
+    controller.write(updates).await.expect("written");
+    let everything: Vec<Entity> = vec![
+        TableEntry {
+            counter_data: Some(CounterData::default()),
+            ..TableEntry::default()
+        }
+        .into(),
+        default.clone().into(),
+        CounterEntry::default().into(),
+        RegisterEntry::default().into(),
+        v1::MulticastGroupEntry::default().into(),
+    ];
+    let before = controller.read(everything.clone()).await.expect("read");
+    assert!(before.contains(&Kind::TableEntry(counted)));
+    let config = pipeline_config();
+    controller
+        .set_pipeline(Action::ReconcileAndCommit, Some(config))
+        .await
+        .expect("reconciled");
+    assert_eq!(
+        controller.read(everything.clone()).await.expect("read"),
+        before
+    );
+    // Another program has no place for these entries.
+    let other = ultima_p4::v1model();
+    let p4info = ultima_p4runtime::text::parse(other.p4info).expect("P4Info");
+    let other = v1::ForwardingPipelineConfig {
+        p4info: Some(p4info),
+        p4_device_config: other.device_config.to_vec(),
+        cookie: None,
+    };
+    let error = controller
+        .set_pipeline(Action::ReconcileAndCommit, Some(other.clone()))
+        .await;
+    let error = error.expect_err("refused");
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(
+        error
+            .message()
+            .starts_with("the existing state cannot be preserved"),
+        "{error}"
+    );
+    assert_eq!(
+        controller.read(everything).await.expect("read"),
+        before,
+        "and stays as it was"
+    );
+    controller
+        .set_pipeline(Action::VerifyAndCommit, Some(other))
+        .await
+        .expect("committed");
+}
+
+#[tokio::test]
+async fn a_packet_sees_all_of_a_batch_or_nothing() {
+    let bed = Bed::new(3).await;
+    let mut controller = bed.controller().await;
+    let route = |port| vec![bed.unicast(A, port), bed.unicast(B, port)];
+    controller
+        .insert(route(2).into_iter().map(Entity::from).collect())
+        .await;
+    // Each round sends a pair while both routes change in one batch. Were the change visible in
+    // between, a pair could be split the wrong way: A by the new route, B after it by the old one.
+    for round in 0..200u32 {
+        let port = 2 + (round % 2) as u16;
+        let updates = route(port).into_iter().map(Update::modify).collect();
+        let sender = &bed.peers[&1];
+        sender.send(&probe(A, 0, round * 2, 60));
+        sender.send(&probe(B, 0, round * 2 + 1, 60));
+        controller.write(updates).await.expect("written");
+    }
+    let mut at = std::collections::BTreeMap::new();
+    bed.entered(1, 400).await;
+    for port in [2u16, 3] {
+        for _ in 0..common::packets(&bed.port(port).await.ordered) {
+            at.insert(common::number(&bed.peers[&port].receive()), port);
+        }
+    }
+    assert_eq!(at.len(), 400);
+    for round in 0..200u32 {
+        let (old, new) = (3 - (round % 2) as u16, 2 + (round % 2) as u16);
+        let pair = (at[&(round * 2)], at[&(round * 2 + 1)]);
+        assert_ne!(
+            pair,
+            (new, old),
+            "round {round}: B behind A saw the older entries"
+        );
+    }
+}

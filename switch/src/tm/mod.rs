@@ -6,7 +6,7 @@
 //!
 //! A copy leaves the queue when the wire is free for it, so the egress program sees the queue as it
 //! is then, and a frame that it shortens occupies the wire for its final length only. Nothing here
-//! reads a clock or a socket: time comes in as nanoseconds, frames go out through [`Medium`].
+//! reads a clock or a socket: time comes in as nanoseconds, frames go out through a trait.
 //!
 //! Backpressure: a medium that takes no more leaves frames on the delay line; a full delay line
 //! stops the dequeuing; a full queue drops its tail, which is counted. Nothing else is ever lost

@@ -3,13 +3,17 @@
 //! Exit codes: 0 done; 1 the work ran and failed; 2 bad input, or something that is needed does not
 //! answer; 130 interrupted. Errors are one line on standard error.
 
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 use clap::error::ErrorKind;
+use tracing_subscriber::EnvFilter;
 
 mod command;
 mod demo;
+mod output;
 mod process;
 mod units;
 
@@ -27,20 +31,41 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    let log = tracing_subscriber::EnvFilter::try_from_env("ULTIMA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(log)
-        .with_writer(std::io::stderr)
-        .init();
-
-    match arguments.command.run() {
+    match log().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", one_line(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// Logs warnings to standard error, or what `ULTIMA_LOG` asks for.
+fn log() -> anyhow::Result<()> {
+    let filter = match std::env::var("ULTIMA_LOG") {
+        Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
+            format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
+        })?,
+        Err(_) => EnvFilter::new("warn"),
+    };
+    let ansi = stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(ansi)
+        .with_writer(stderr)
+        .init();
+    Ok(())
+}
+
+/// An error with its causes, those left out that the text before already says.
+fn one_line(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .fold(String::new(), |line, cause| match cause.to_string() {
+            cause if line.is_empty() => cause,
+            cause if line.contains(&cause) => line,
+            cause => format!("{line}: {cause}"),
+        })
 }
 
 /// Help and version as clap prints them; its errors in one line, like all others.

@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// The hidden option that makes a process of this binary die with its parent.
 pub const DIE_WITH_PARENT: &str = "--die-with-parent";
@@ -48,7 +49,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server, feeds it `input`, and waits for the line `listening on ADDRESS` on its standard output.
+    /// Starts a server, feeds it `input`, and waits for the line `listening on ADDRESS` on its standard output. When it
+    /// ends later on, by itself or not, its name comes through `ended`.
     ///
     /// # Errors
     /// What the server itself said, if it ends before that.
@@ -57,6 +59,7 @@ impl Server {
         arguments: Vec<OsString>,
         descriptors: Descriptors,
         input: &str,
+        ended: UnboundedSender<&'static str>,
     ) -> Result<Self> {
         let mut command = command(arguments, descriptors)?;
         command
@@ -94,7 +97,11 @@ impl Server {
                 eprintln!("{name}: {line}");
             }
         });
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        tokio::spawn(async move {
+            while let Ok(Some(_)) = lines.next_line().await {}
+            // Where nobody listens any more the demo itself has ended.
+            let _ = ended.send(name);
+        });
         Ok(Self {
             name,
             child,
@@ -115,7 +122,8 @@ fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Com
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     arguments.push(DIE_WITH_PARENT.into());
     let mut command = Command::new(binary);
-    command.args(arguments).kill_on_drop(true);
+    // In a group of its own, so that Ctrl-C reaches us alone and we say what is to happen.
+    command.args(arguments).kill_on_drop(true).process_group(0);
     let mappings = descriptors
         .into_iter()
         .map(|(child_fd, parent_fd)| FdMapping {

@@ -8,6 +8,8 @@ use ultima_controller::client::Client;
 use ultima_controller::job;
 use ultima_controller::server::DEFAULT_LISTEN;
 
+use crate::output;
+
 /// Creates, shows and deletes jobs at a running controller
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -63,31 +65,30 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .build()?
         .block_on(async {
             let client = Client::connect(&arguments.controller).await?;
-            match arguments.command {
+            let text = match arguments.command {
                 Command::Create { .. } => {
                     let job = client.create_job(&spec.expect("read above")).await?;
-                    print!("{}", summary(&[job]));
+                    summary(&[job])
                 }
-                Command::List => print!("{}", summary(&client.jobs().await?)),
+                Command::List => summary(&client.jobs().await?),
                 Command::Show { name } => {
                     let job = client.job(&name).await?;
                     let counters = client.counters(&name).await?;
-                    print!(
-                        "{}{}{}",
-                        summary(std::slice::from_ref(&job)),
-                        members(&job),
-                        counts(&counters)
-                    );
+                    let summary = summary(std::slice::from_ref(&job));
+                    format!("{summary}{}{}", members(&job), counts(&counters))
                 }
                 Command::Delete { name } => {
                     let pending = client.delete_job(&name).await?;
-                    println!("deleted {name}");
-                    if !pending.is_empty() {
-                        println!("still on {}, until they are back", pending.join(", "));
+                    match pending.is_empty() {
+                        true => format!("deleted {name}\n"),
+                        false => {
+                            let switches = pending.join(", ");
+                            format!("deleted {name}\nstill on {switches}, until they are back\n")
+                        }
                     }
                 }
-            }
-            Ok(())
+            };
+            Ok(output::print(&text)?)
         })
 }
 
@@ -149,6 +150,7 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
             packets(&counted.unicast),
             packets(&counted.delivered),
             packets(&counted.own_copy),
+            packets(&counted.unknown_rank),
         ]
     });
     let header = [
@@ -159,6 +161,7 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "UNICAST",
         "DELIVERED",
         "OWN COPY",
+        "UNKNOWN RANK",
     ];
     format!("\n{}", table(header, rows))
 }

@@ -27,6 +27,16 @@ pub struct Worker<'a> {
     pub finished: bool,
 }
 
+impl Worker<'_> {
+    /// What left it: a worker that was killed cannot say what it sent last, but the switch saw it.
+    fn sent(&self, kind: Kind, counters: fn(&Totals) -> PhaseCounters) -> u64 {
+        match self.finished {
+            true => counters(&self.totals).sent,
+            false => by_kind(self.port.entered.as_ref(), kind),
+        }
+    }
+}
+
 /// The scatter: one copy for every packet.
 pub fn scatter(workers: &[Worker<'_>]) -> Phase {
     phase(workers, Kind::Scatter, |totals| totals.phases.scatter, None)
@@ -73,13 +83,9 @@ fn phase(
             .sum()
     };
 
-    // A worker that was killed cannot say what it sent last: the switch saw it.
     let sent: u64 = workers
         .iter()
-        .map(|worker| match worker.finished {
-            true => counters(&worker.totals).sent,
-            false => by_kind(worker.port.entered.as_ref(), kind),
-        })
+        .map(|worker| worker.sent(kind, counters))
         .sum();
     let entered = packets(|port| port.entered.as_ref());
     let forwarded = packets(|port| port.forwarded.as_ref());
@@ -91,6 +97,7 @@ fn phase(
     );
     let in_time = hosts(|phase| phase.in_time);
     let late = hosts(|phase| phase.late);
+    let no_room = hosts(|phase| phase.refused);
 
     // Copies owed for a packet, and copies that the group makes for its own sender. The program drops these in
     // egress; one that did not even fit its queue is found among the queue's.
@@ -101,7 +108,10 @@ fn phase(
 
     let dropped = [
         ("before_switch", sent.saturating_sub(entered) * copies_each),
-        ("ingress_program", (entered - forwarded) * copies_each),
+        (
+            "ingress_program",
+            entered.saturating_sub(forwarded) * copies_each,
+        ),
         (
             "not_copied",
             (forwarded * members.unwrap_or(1)).saturating_sub(ordered),
@@ -113,11 +123,20 @@ fn phase(
             "no_peer",
             drops(|d| d.no_peer.as_ref()) + drops(|d| d.oversize.as_ref()),
         ),
-        // Handed to a worker that did not count it: it was killed, had no room, or could not read it.
-        ("receiver", left.saturating_sub(in_time + late)),
+        // For an operation so far ahead of its receiver that there was no room to keep it.
+        ("no_room", no_room),
+        // Handed to a worker that did not count it: it was killed, or could not read it.
+        ("receiver", left.saturating_sub(in_time + late + no_room)),
     ];
     Phase {
-        slots: hosts(|phase| phase.slots),
+        // What a killed worker owed is what it sent, and what it had given up when it last told.
+        slots: workers
+            .iter()
+            .map(|worker| match worker.finished {
+                true => counters(&worker.totals).slots,
+                false => worker.sent(kind, counters) + counters(&worker.totals).never_sent,
+            })
+            .sum(),
         sent,
         copies: sent * copies_each,
         delivered_in_time: in_time,

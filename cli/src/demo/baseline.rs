@@ -2,7 +2,7 @@
 
 use super::digits::DigitsError;
 use super::metrics::Accuracy;
-use super::training::{LEARNING_RATE, Plan};
+use super::training::{Plan, learning_rate};
 
 /// What exact averaging leads to.
 #[derive(Clone, Debug)]
@@ -22,13 +22,13 @@ pub fn train(plan: Plan, steps: u32) -> Result<Baseline, DigitsError> {
     let mut model = plan.model();
     let mut gradients = vec![vec![0.0; model.parameters().len()]; plan.workers.into()];
     let mut mean = vec![0.0; model.parameters().len()];
-    for _ in 0..steps {
+    for step in 0..steps {
         for (batches, gradient) in batches.iter_mut().zip(&mut gradients) {
             let batch = batches.draw(&digits.train);
             model.gradient(batch.features(), batch.labels(), gradient);
         }
         exact_mean(&gradients, &mut mean);
-        model.descend(&mean, LEARNING_RATE);
+        model.descend(&mean, learning_rate(step, steps));
     }
     Ok(Baseline {
         accuracy: Accuracy::of(&model, &digits.held_out),
@@ -107,12 +107,15 @@ mod tests {
         let parameters = trainers[0].parameters().len();
         let mut gradients = vec![vec![0.0; parameters]; plan.workers.into()];
         let mut mean = vec![0.0; parameters];
-        for _ in 0..3 {
+        for step in 0..3 {
             for (trainer, gradient) in trainers.iter_mut().zip(&mut gradients) {
                 trainer.gradient(gradient);
             }
             exact_mean(&gradients, &mut mean);
-            trainers.iter_mut().for_each(|trainer| trainer.apply(&mean));
+            let rate = learning_rate(step, 3);
+            trainers
+                .iter_mut()
+                .for_each(|trainer| trainer.apply(&mean, rate));
         }
         let baseline = train(plan, 3).unwrap();
         for trainer in &trainers {

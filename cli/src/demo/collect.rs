@@ -116,6 +116,13 @@ impl Collected {
         (0..).zip(&self.workers).filter_map(lost).collect()
     }
 
+    /// Why workers could not go on, as far as they said so.
+    pub fn failures(&self) -> impl Iterator<Item = &str> {
+        self.workers
+            .iter()
+            .filter_map(|worker| worker.failure.as_deref())
+    }
+
     fn count(&mut self, step: &Step) {
         self.durations.push(Duration::from_nanos(step.took_ns));
         *match step.closed_by {

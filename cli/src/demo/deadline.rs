@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
-/// Payload of a full packet in bytes: with 94 bytes of headers it fits an MTU of 1,500.
+/// Payload of a full packet in bytes: with 80 bytes of headers from IPv4 on it fits an MTU of 1,500.
 pub const SLOT_BYTES: usize = 1408;
 
 /// What 2 cores need at most to move a step's packets through the interpreted switch, measured on the slow
 /// side and doubled: a part that is always there, and one for each worker.
 const BASE: Duration = Duration::from_millis(80);
-const PER_WORKER: Duration = Duration::from_millis(20);
+const PER_WORKER: Duration = Duration::from_millis(30);
 
 /// t_S and t_B of an operation, from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ impl Bounds {
     /// For a gradient of `parameters` values among `workers` over wires of `rate` bits per second and `delay`.
     ///
     /// Each receiver's wire carries 2·S·(N−1)/N bytes in an operation, half of them in the gather. The end leaves
-    /// that twice over, and the flush leaves the gather's half, a round trip and a third of the machine's own time.
+    /// that twice over, and the flush leaves the gather's half, a round trip and a quarter of the machine's own time.
     pub fn new(
         deadline: Option<Duration>,
         parameters: usize,
@@ -43,7 +43,7 @@ impl Bounds {
         });
         let machine = BASE + PER_WORKER * u32::from(workers);
         let t_b = deadline.unwrap_or(machine + 4 * gather + 4 * delay);
-        let crossing = gather + 2 * delay + machine / 3;
+        let crossing = gather + 2 * delay + machine / 4;
         // A deadline that the user set may leave no room for that: then half of it is the gather's.
         Self {
             t_s: t_b.saturating_sub(crossing).max(t_b / 2),
@@ -69,7 +69,7 @@ mod tests {
         assert!(slow.t_b - slow.t_s > Duration::from_millis(26 + 2));
         assert!(slow.t_s > Duration::from_millis(26));
         let fast = Bounds::new(None, 104_842, 4, None, Duration::ZERO);
-        assert_eq!(fast.t_b, Duration::from_millis(160));
+        assert_eq!(fast.t_b, Duration::from_millis(200));
         let set = Bounds::new(
             Some(Duration::from_millis(10)),
             104_842,

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Child;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
@@ -29,6 +29,7 @@ use super::options::Options;
 use super::report::{Multicast, Report};
 use super::training::Plan;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
+use crate::output;
 use crate::process::{self, Descriptors, Server};
 
 /// The job's name at the controller.
@@ -37,6 +38,8 @@ const JOB: &str = "demo";
 const SWITCH: &str = "s1";
 /// The first descriptor under which the switch finds its ports.
 const SWITCH_FD: i32 = 10;
+/// How long nothing may be heard of any worker, beyond what one step may take, before those that are behind are given up.
+const SILENCE: Duration = Duration::from_secs(30);
 /// How long the network may take to empty after the last step.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,7 +49,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     let code = runtime.block_on(async {
-        let mut processes = Processes::default();
+        let mut processes = Processes::new();
         let report = tokio::select! {
             report = train(options, &mut processes) => Some(report),
             () = crate::command::interrupted() => None,
@@ -57,11 +60,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::from(130));
         };
         let report = report?;
-        if options.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{report}");
-        }
+        let text = match options.json {
+            true => serde_json::to_string_pretty(&report)? + "\n",
+            false => report.to_string(),
+        };
+        output::print(&text)?;
         Ok(match report.check() {
             Ok(()) => ExitCode::SUCCESS,
             Err(imbalance) => {
@@ -76,13 +79,35 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// Everything that the demo has started.
-#[derive(Default)]
 struct Processes {
     servers: Vec<Server>,
     workers: Vec<Child>,
+    /// Names of servers that ended, and where they say so.
+    ended: UnboundedReceiver<&'static str>,
+    ends: UnboundedSender<&'static str>,
 }
 
 impl Processes {
+    fn new() -> Self {
+        let (ends, ended) = mpsc::unbounded_channel();
+        Self {
+            servers: Vec::new(),
+            workers: Vec::new(),
+            ended,
+            ends,
+        }
+    }
+
+    /// Kills the workers that have not come as far as `progress`.
+    fn kill_behind(&mut self, collected: &Collected, progress: Progress) -> Result<()> {
+        for (process, worker) in self.workers.iter_mut().zip(&collected.workers) {
+            if worker.progress < progress {
+                process.start_kill()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends all of them and waits until they are gone.
     async fn stop(self) {
         for mut worker in self.workers {
@@ -113,10 +138,10 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     );
 
     let (switch_ends, worker_ends) = port_pairs(options.workers)?;
-    let switch = start_switch(options, switch_ends).await?;
+    let switch = start_switch(options, switch_ends, processes.ends.clone()).await?;
     let switch_address = switch.address.clone();
     processes.servers.push(switch);
-    let controller = start_controller(options, &switch_address).await?;
+    let controller = start_controller(options, &switch_address, processes.ends.clone()).await?;
     let controller_address = controller.address.clone();
     processes.servers.push(controller);
     let job = JobSpec {
@@ -155,14 +180,27 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
 
     let bar = progress_bar(options);
     let mut collected = Collected::new(options.workers, parameters);
-    while !collected.all(Progress::Trained) {
-        let Some((rank, message)) = inbox.recv().await else {
-            break;
-        };
-        collected.take(rank, message);
-        bar.set_position(collected.steps_done.into());
-    }
+    let silence = SILENCE + bounds.t_b + Duration::from_secs_f64(options.straggler.sleep_ms * 1e-3);
+    collect(
+        Progress::Trained,
+        &mut collected,
+        &mut inbox,
+        processes,
+        silence,
+        &bar,
+    )
+    .await?;
     bar.finish_and_clear();
+    if collected
+        .workers
+        .iter()
+        .all(|worker| worker.progress == Progress::Lost)
+    {
+        bail!(
+            "no worker finished: {}",
+            collected.failures().next().unwrap_or("all were killed")
+        );
+    }
 
     // Only when the switch holds nothing any more have the workers everything that will ever reach them.
     let ports = drained_ports(&switch_address).await?;
@@ -170,11 +208,17 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         // A worker that is gone does not listen; its end is in the inbox.
         let _ = link.write_all(&[0]).await;
     }
-    while !collected.all(Progress::Drained) {
-        let Some((rank, message)) = inbox.recv().await else {
-            break;
-        };
-        collected.take(rank, message);
+    collect(
+        Progress::Drained,
+        &mut collected,
+        &mut inbox,
+        processes,
+        silence,
+        &bar,
+    )
+    .await?;
+    for failure in collected.failures() {
+        eprintln!("a worker was lost: {failure}");
     }
     let baseline = tokio::task::spawn_blocking({
         let steps = options.steps;
@@ -183,6 +227,30 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     .await??;
 
     report(options, &collected, &ports, bounds, &baseline, started)
+}
+
+/// Takes messages until all workers that are still there have come as far as `progress`.
+async fn collect(
+    progress: Progress,
+    collected: &mut Collected,
+    inbox: &mut mpsc::Receiver<Said>,
+    processes: &mut Processes,
+    silence: Duration,
+    bar: &ProgressBar,
+) -> Result<()> {
+    while !collected.all(progress) {
+        tokio::select! {
+            message = inbox.recv() => {
+                // The last sender goes with the last worker, whose end came before.
+                let Some((rank, message)) = message else { break };
+                collected.take(rank, message);
+                bar.set_position(collected.steps_done.into());
+            }
+            Some(server) = processes.ended.recv() => bail!("the {server} ended before the training did"),
+            () = tokio::time::sleep(silence) => processes.kill_behind(collected, progress)?,
+        }
+    }
+    Ok(())
 }
 
 fn report(
@@ -202,12 +270,7 @@ fn report(
         .iter()
         .map(|(accuracy, _)| accuracy)
         .min_by(|a, b| a.overall().total_cmp(&b.overall()))
-        .ok_or_else(
-            || match collected.workers.iter().find_map(|w| w.failure.as_deref()) {
-                Some(reason) => anyhow!("no worker finished: {reason}"),
-                None => anyhow!("no worker finished: all were killed"),
-            },
-        )?;
+        .context("no worker finished")?;
     let replicas: Vec<&[f32]> = trained
         .iter()
         .map(|(_, replica)| replica.as_slice())
@@ -279,7 +342,11 @@ fn port_pairs(workers: u16) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
         .context("cannot make a pair of sockets for a switch port")
 }
 
-async fn start_switch(options: &Options, ends: Vec<OwnedFd>) -> Result<Server> {
+async fn start_switch(
+    options: &Options,
+    ports: Vec<OwnedFd>,
+    ended: UnboundedSender<&'static str>,
+) -> Result<Server> {
     let mut arguments: Vec<OsString> = vec!["switch".into()];
     let mut option = |name: &str, value: String| {
         arguments.extend([OsString::from(name), OsString::from(value)]);
@@ -291,17 +358,21 @@ async fn start_switch(options: &Options, ends: Vec<OwnedFd>) -> Result<Server> {
         option(name, value);
     }
     let mut descriptors = Descriptors::new();
-    for (index, end) in (0..).zip(ends) {
+    for (index, end) in (0..).zip(ports) {
         option("-i", format!("{}@fd:{}", index + 1, SWITCH_FD + index));
         descriptors.push((SWITCH_FD + index, end));
     }
     if let Some(directory) = &options.pcap {
         arguments.extend(["--pcap".into(), directory.into()]);
     }
-    Server::start("switch", arguments, descriptors, "").await
+    Server::start("switch", arguments, descriptors, "", ended).await
 }
 
-async fn start_controller(options: &Options, switch: &str) -> Result<Server> {
+async fn start_controller(
+    options: &Options,
+    switch: &str,
+    ended: UnboundedSender<&'static str>,
+) -> Result<Server> {
     let mut arguments: Vec<OsString> = [
         "controller",
         "serve",
@@ -325,6 +396,7 @@ async fn start_controller(options: &Options, switch: &str) -> Result<Server> {
         arguments,
         Descriptors::new(),
         &fabric(options.workers, switch),
+        ended,
     )
     .await
 }
@@ -361,7 +433,7 @@ fn start_worker(config: &WorkerConfig, port: OwnedFd) -> Result<(Child, UnixStre
 }
 
 /// Forwards what a worker says to the inbox, its end included; returns the way back to it.
-fn listen(rank: usize, stream: UnixStream, inbox: Inbox) -> OwnedWriteHalf {
+fn listen(rank: usize, stream: UnixStream, inbox: mpsc::Sender<Said>) -> OwnedWriteHalf {
     let (read, write) = stream.into_split();
     tokio::spawn(async move {
         let mut read = BufReader::with_capacity(1 << 20, read);
@@ -377,7 +449,8 @@ fn listen(rank: usize, stream: UnixStream, inbox: Inbox) -> OwnedWriteHalf {
     write
 }
 
-type Inbox = mpsc::Sender<(usize, Option<(Message, Vec<Vec<f32>>)>)>;
+/// A worker's rank and what it says; nothing when it has ended.
+type Said = (usize, Option<(Message, Vec<Vec<f32>>)>);
 
 /// The switch's ports once they hold nothing any more.
 async fn drained_ports(switch: &str) -> Result<Vec<Port>> {

@@ -15,7 +15,7 @@ use ultima_controller::MacAddr;
 use ultima_controller::api::{self, JoinResponse};
 use ultima_controller::client::Client;
 use ultima_host::{
-    Coding, Collective, Config, Gather, OperationId, Pacing, PortAddress, PortConfig,
+    Coding, Collective, Config, EarlyBounds, Gather, OperationId, Pacing, PortAddress, PortConfig,
 };
 use ultima_wire::{UDP_PORT, group_address};
 
@@ -23,11 +23,14 @@ use super::deadline::{Bounds, SLOT_BYTES};
 use super::link::{self, Message, Step};
 use super::options::Straggler;
 use super::random::{self, Purpose};
-use super::training::{Plan, Trainer};
+use super::training::{Plan, Trainer, learning_rate};
 use crate::process;
 
 /// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
 const PACING_BURST: u32 = 10 * 1500;
+/// Operations that a worker may fall behind before packets of the newest find no room: a straggler sleeps through many
+/// where the deadline is short.
+const EARLY_OPERATIONS: usize = 64;
 /// How long a worker waits until all the others have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -122,7 +125,7 @@ fn train(
         trainer.gradient(&mut gradient);
         update.copy_from_slice(&gradient);
         let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut update)?;
-        trainer.apply(&update);
+        trainer.apply(&update, learning_rate(step, config.steps));
 
         let message = Message::Step(Step {
             step,
@@ -182,6 +185,10 @@ fn collective(
         },
         gather,
         t_s: config.bounds.t_s,
+        early: EarlyBounds {
+            operations: EARLY_OPERATIONS,
+            ..EarlyBounds::default()
+        },
         pacing: config.link_rate.map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,

@@ -8,16 +8,17 @@
 
 control Replication(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) replicated;
-    COUNTER(MAX_JOBS) unicast;
 
     apply {
         if (hdr.ultima.kind == 2 && hdr.ultima.slot == 5) {
             meta.drop = 1;
         } else if (hdr.ipv4.dst_addr[31:28] == IPV4_MULTICAST) {
-            meta.replicated = 1;
-            COUNT(replicated, meta.job_index);
-        } else {
-            COUNT(unicast, meta.job_index);
+            if (meta.group == NO_GROUP) {
+                meta.drop = 1;
+            } else {
+                meta.replicated = 1;
+                COUNT(replicated, meta.job_index);
+            }
         }
     }
 }

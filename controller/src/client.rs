@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use crate::api::{self, control_client::ControlClient};
 use crate::job::JobSpec;
 
 /// How long to try to reach the controller.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long the controller may take for an answer; creating a job waits for its switches.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// A connection to a controller. Clones share it.
 #[derive(Clone, Debug)]
@@ -39,6 +42,13 @@ pub enum ClientError {
         /// What it says.
         message: String,
     },
+}
+
+/// A request that ends after `timeout`, also where something listens that never answers.
+fn within<T>(timeout: Duration, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(timeout);
+    request
 }
 
 impl Client {
@@ -71,7 +81,7 @@ impl Client {
             gather: api::Gather::from(spec.gather).into(),
             seed: spec.seed,
         };
-        let answer = self.rpc.clone().create_job(request).await;
+        let answer = self.rpc.clone().create_job(within(ANSWER, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
@@ -80,7 +90,11 @@ impl Client {
     /// # Errors
     /// The controller doesn't answer.
     pub async fn jobs(&self) -> Result<Vec<api::Job>, ClientError> {
-        let answer = self.rpc.clone().list_jobs(api::ListJobsRequest {}).await;
+        let answer = self
+            .rpc
+            .clone()
+            .list_jobs(within(ANSWER, api::ListJobsRequest {}))
+            .await;
         Ok(answer
             .map_err(|status| self.error(status))?
             .into_inner()
@@ -95,7 +109,7 @@ impl Client {
         let answer = self
             .rpc
             .clone()
-            .get_job(api::GetJobRequest { name: name.into() })
+            .get_job(within(ANSWER, api::GetJobRequest { name: name.into() }))
             .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
@@ -109,7 +123,7 @@ impl Client {
         let answer = self
             .rpc
             .clone()
-            .delete_job(api::DeleteJobRequest { name: name.into() })
+            .delete_job(within(ANSWER, api::DeleteJobRequest { name: name.into() }))
             .await;
         Ok(answer
             .map_err(|status| self.error(status))?
@@ -133,7 +147,11 @@ impl Client {
             host: host.into(),
             wait_ms,
         };
-        let answer = self.rpc.clone().join(request).await;
+        let answer = self
+            .rpc
+            .clone()
+            .join(within(wait.saturating_add(ANSWER), request))
+            .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
@@ -149,7 +167,7 @@ impl Client {
         };
         self.rpc
             .clone()
-            .leave(request)
+            .leave(within(ANSWER, request))
             .await
             .map_err(|status| self.error(status))?;
         Ok(())
@@ -163,7 +181,7 @@ impl Client {
         let answer = self
             .rpc
             .clone()
-            .get_counters(api::GetCountersRequest { job: job.into() })
+            .get_counters(within(ANSWER, api::GetCountersRequest { job: job.into() }))
             .await;
         Ok(answer
             .map_err(|status| self.error(status))?
@@ -179,7 +197,7 @@ impl Client {
         let answer = self
             .rpc
             .clone()
-            .list_switches(api::ListSwitchesRequest {})
+            .list_switches(within(ANSWER, api::ListSwitchesRequest {}))
             .await;
         Ok(answer
             .map_err(|status| self.error(status))?

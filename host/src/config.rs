@@ -22,7 +22,7 @@ pub struct Config {
     pub ranks: u16,
     /// What signs and rotations are drawn from.
     pub seed: u64,
-    /// Payload of a full packet in bytes, a multiple of 4; with the headers' 94 bytes it must fit
+    /// Payload of a full packet in bytes, a multiple of 4; with 80 bytes of headers from IPv4 on it must fit
     /// the path's MTU.
     pub slot_bytes: usize,
     /// How buckets are prepared for loss.

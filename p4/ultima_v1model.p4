@@ -48,7 +48,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     AddressResolution() arp;
 
     COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options or a cut frame, by ingress port
-    COUNTER(MAX_PORTS) unrouted;    // no route, no neighbor, no protocol of ours, or no time to live left
+    COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
 
     apply {
         meta.ingress_port = standard.ingress_port;
@@ -71,12 +71,13 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (meta.claims_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
-                if (meta.drop == 0) {
-                    replication.apply(hdr, meta);
-                }
             }
             if (meta.drop == 0) {
+                // Before the counts of where a packet goes: one without time left goes nowhere.
                 time_to_live.apply(hdr, meta);
+                if (meta.drop == 0 && meta.claims_ultima == 1) {
+                    replication.apply(hdr, meta);
+                }
                 if (meta.drop == 0 && meta.replicated == 0) {
                     routing.apply(hdr, meta);
                 }

@@ -350,6 +350,7 @@ async fn counters_start_at_zero() {
         unicast: zero,
         delivered: zero,
         own_copy: zero,
+        unknown_rank: zero,
     };
     assert_eq!(client.counters("train").await.unwrap(), [expected]);
 }

@@ -308,7 +308,7 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         .to_string();
     assert_eq!(
         error,
-        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 14 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
+        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 15 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
     );
     drop(other);
 }

@@ -1,5 +1,9 @@
 // Who may send what: a packet that claims to be Ultima passes only if a rule knows its port, job,
 // epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
+//
+// Each such packet is counted here once. What is received then takes one way, and for each job
+//     received = replicated + unicast + those of its packets among `unrouted`
+// where `unrouted` is by ingress port: no time to live left, no group, or no route.
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) received;   // admitted, by job index

@@ -1,8 +1,13 @@
 // Egress: every copy is addressed to its rank (RID = rank); the sender's own copy is dropped here.
+//
+// What comes here is counted once, sent or dropped. A switch that its queues dropped nothing on has counted
+//     delivered + own_copy + unknown_rank = replicated * replicas of the group + unicast
+// for each job; what the left side lacks was dropped between ingress and egress.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) delivered;   // copies and unicast packets sent out, by job index
-    COUNTER(MAX_JOBS) own_copy;    // copies dropped because they would return to their sender
+    COUNTER(MAX_JOBS) delivered;      // copies and unicast packets sent out, by job index
+    COUNTER(MAX_JOBS) own_copy;       // copies dropped because they would return to where they came from
+    COUNTER(MAX_JOBS) unknown_rank;   // copies dropped because this switch doesn't know their rank
 
     // The UDP checksum covers the addresses of the pseudo-header (RFC 768); 0 means that there is none,
     // and a sum that comes out as 0 is sent as 0xFFFF.
@@ -24,7 +29,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
     }
 
     // A copy whose rank this switch doesn't know has no address to go to.
-    action unknown_rank() {
+    action no_address() {
         meta.drop = 1;
     }
 
@@ -33,21 +38,23 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
             hdr.ultima.job: exact @name("job");
             meta.rid: exact @name("rid");
         }
-        actions = { readdress; unknown_rank; }
-        const default_action = unknown_rank();
+        actions = { readdress; no_address; }
+        const default_action = no_address();
         size = MAX_REPLICAS;
     }
 
     apply {
         if (meta.replicated == 1) {
-            if (meta.rid == TRUNK_RID) {
-                // Only trunks prune by port: several ranks may sit behind one of an edge switch.
-                meta.drop = (bit<1>)(meta.egress_port == meta.ingress_port);
-            } else if (meta.rid == hdr.ultima.source_rank) {
+            // Only trunks prune by port: several ranks may sit behind one of an edge switch.
+            if (meta.rid == hdr.ultima.source_rank
+                    || (meta.rid == TRUNK_RID && meta.egress_port == meta.ingress_port)) {
                 meta.drop = 1;
                 COUNT(own_copy, meta.job_index);
-            } else {
+            } else if (meta.rid != TRUNK_RID) {
                 replica.apply();
+                if (meta.drop == 1) {
+                    COUNT(unknown_rank, meta.job_index);
+                }
             }
         }
         if (meta.drop == 0) {

@@ -1,8 +1,7 @@
-// An admitted packet to a multicast address goes to its job's group; all others are unicast.
+// An admitted packet to a multicast address goes to its job's group; all others are left to routing.
 
 control Replication(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) replicated;   // packets handed to the group, by job index
-    COUNTER(MAX_JOBS) unicast;      // packets left to routing, by job index
 
     apply {
         if (hdr.ipv4.dst_addr[31:28] == IPV4_MULTICAST) {
@@ -12,8 +11,6 @@ control Replication(inout headers_t hdr, inout metadata_t meta) {
                 meta.replicated = 1;
                 COUNT(replicated, meta.job_index);
             }
-        } else {
-            COUNT(unicast, meta.job_index);
         }
     }
 }

@@ -15,6 +15,8 @@ control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Routing(inout headers_t hdr, inout metadata_t meta) {
+    COUNTER(MAX_JOBS) unicast;   // a job's packets that have a route, by job index
+
     action forward(bit<9> port, bit<48> dst_mac) {
         meta.egress_port = port;
         hdr.ethernet.dst_mac = dst_mac;
@@ -33,5 +35,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         route.apply();
+        if (meta.drop == 0 && meta.claims_ultima == 1) {
+            COUNT(unicast, meta.job_index);
+        }
     }
 }

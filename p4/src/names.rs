@@ -95,24 +95,39 @@ pub mod replica {
 
 /// Indirect counters of packets and bytes, one array a cause. The first group is indexed by a job's counter
 /// index, 0 standing for jobs that the switch does not know; the second by ingress port.
+///
+/// Every packet that claims to be Ultima's in an intact IPv4 packet is one of `RECEIVED` and `REJECTED`. For
+/// each job `RECEIVED` is `REPLICATED` + `UNICAST` + those of its packets that `UNROUTED` counts, and
+/// `REPLICATED` × the replicas of its group + `UNICAST` is `DELIVERED` + `OWN_COPY` + `UNKNOWN_RANK` + what
+/// queues between ingress and egress dropped.
 pub mod counter {
     /// Admitted packets of the job.
     pub const RECEIVED: &str = "UltimaIngress.admission.received";
     /// Packets that claim to be the job's and were refused and dropped.
     pub const REJECTED: &str = "UltimaIngress.admission.rejected";
-    /// Packets handed to the job's group.
+    /// Admitted packets handed to the job's group.
     pub const REPLICATED: &str = "UltimaIngress.replication.replicated";
-    /// Packets left to routing.
-    pub const UNICAST: &str = "UltimaIngress.replication.unicast";
+    /// Admitted packets that routing found a way for.
+    pub const UNICAST: &str = "UltimaIngress.routing.unicast";
     /// Copies and unicast packets sent out.
     pub const DELIVERED: &str = "UltimaEgress.delivery.delivered";
-    /// Copies dropped because they would return to their sender.
+    /// Copies dropped because they would return to where they came from: to their sender, or over the trunk.
     pub const OWN_COPY: &str = "UltimaEgress.delivery.own_copy";
+    /// Copies dropped because the switch doesn't know their rank.
+    pub const UNKNOWN_RANK: &str = "UltimaEgress.delivery.unknown_rank";
     /// By ingress port: bad IPv4 checksum, version, options, or a frame shorter than IPv4 says.
     pub const MALFORMED: &str = "UltimaIngress.malformed";
-    /// By ingress port: no route, no neighbor, another protocol, or no time to live left.
+    /// By ingress port: no route, group or neighbor, another protocol, or no time to live left.
     pub const UNROUTED: &str = "UltimaIngress.unrouted";
 
-    /// Those indexed by job, in the order in which a packet meets them.
-    pub const BY_JOB: [&str; 6] = [RECEIVED, REJECTED, REPLICATED, UNICAST, DELIVERED, OWN_COPY];
+    /// Those indexed by job: ingress's, then egress's.
+    pub const BY_JOB: [&str; 7] = [
+        RECEIVED,
+        REJECTED,
+        REPLICATED,
+        UNICAST,
+        DELIVERED,
+        OWN_COPY,
+        UNKNOWN_RANK,
+    ];
 }

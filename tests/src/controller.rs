@@ -9,6 +9,7 @@ use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::{fabric, job};
+use ultima_wire::group_address;
 
 use crate::fabric::{Fabric, HostId};
 use crate::job::{Job, Member};
@@ -18,6 +19,8 @@ use crate::testbed::Testbed;
 pub const LEFT: &str = "{ name: left, members: [h1, h1, h2, h3] }";
 /// The other of them.
 pub const RIGHT: &str = "{ name: right, members: [h2, h4] }";
+/// [`RIGHT`] without a group.
+pub const RIGHT_BY_UNICAST: &str = "{ name: right, members: [h2, h4], gather: unicast }";
 /// A job across two switches.
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
@@ -147,7 +150,11 @@ fn as_installed(fabric: &Fabric, job: &api::Job) -> Job {
         epoch: number(job.epoch),
         counter: job.counter_index,
         group: job.group_id,
-        group_address: job.group_address.parse().expect("it gathers by multicast"),
+        group_address: if job.group_address.is_empty() {
+            group_address(number(job.id))
+        } else {
+            job.group_address.parse().expect("an IPv4 address")
+        },
         members: members.collect(),
     }
 }

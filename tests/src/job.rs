@@ -31,9 +31,9 @@ pub struct Job {
     pub epoch: u16,
     /// Where its counts stand in every counter array.
     pub counter: u32,
-    /// Its multicast group on every switch.
+    /// Its multicast group on every switch; 0 if it gathers by unicast.
     pub group: u32,
-    /// Where its members multicast to.
+    /// Where its members multicast to, or would if the job had a group.
     pub group_address: Ipv4Addr,
     /// Its members in rank order.
     pub members: Vec<Member>,

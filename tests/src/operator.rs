@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
-use ultima_p4::names::{job, source};
+use ultima_p4::names::{job, replica, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
 use ultima_p4runtime::v1::{Entity, MulticastGroupEntry, TableEntry, Update};
 use ultima_p4runtime::{config::v1::P4Info, text};
@@ -59,6 +59,24 @@ impl Operator {
     /// If the switch refuses.
     pub async fn admit(&self, fabric: &Fabric, job: &Job, rank: u16) {
         self.write(vec![Update::insert(self.admission(fabric, job, rank))])
+            .await;
+    }
+
+    /// Deletes the entry that addresses copies to a rank.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn forget(&self, job: &Job, rank: u16) {
+        self.write(vec![Update::delete(self.address(job, rank))])
+            .await;
+    }
+
+    /// Inserts it again.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn remember(&self, job: &Job, rank: u16) {
+        self.write(vec![Update::insert(self.address(job, rank))])
             .await;
     }
 
@@ -124,6 +142,21 @@ impl Operator {
                 .exact(source::SOURCE_RANK, rank)?
                 .exact(source::SRC_ADDR, *member.address.ip())?
                 .action(source::ADMIT, &[])?
+                .build()
+        })
+    }
+
+    fn address(&self, job: &Job, rank: u16) -> TableEntry {
+        let member = &job.members[usize::from(rank)];
+        let call = [
+            (replica::DST_MAC, member.mac.octets().into()),
+            (replica::DST_ADDR, (*member.address.ip()).into()),
+            (replica::DST_PORT, member.address.port().into()),
+        ];
+        self.entry(replica::TABLE, |row| {
+            row.exact(replica::JOB, job.id)?
+                .exact(replica::RID, rank)?
+                .action(replica::READDRESS, &call)?
                 .build()
         })
     }

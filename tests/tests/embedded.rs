@@ -58,6 +58,7 @@ fn mutated_frames() {
             stage.testbed.exchange(from, &[frame]);
         }
         let counts = stage.counts().since(&before);
+        let mut admitted_unrouted = 0;
         for job in &stage.jobs {
             let packets = |array| packets(&counts, array, job.counter);
             let received = packets(counter::RECEIVED);
@@ -65,11 +66,23 @@ fn mutated_frames() {
                 received > 0 && packets(counter::REJECTED) > 0,
                 "both ways are taken"
             );
+            let [replicated, unicast] = [counter::REPLICATED, counter::UNICAST].map(packets);
+            admitted_unrouted += received
+                .checked_sub(replicated + unicast)
+                .expect("a packet takes one way at most");
             assert_eq!(
-                received,
-                packets(counter::REPLICATED) + packets(counter::UNICAST)
+                replicated * job.members.len() as u64 + unicast,
+                packets(counter::DELIVERED) + packets(counter::OWN_COPY)
             );
         }
+        let unrouted: u64 = (counts.0.iter())
+            .filter(|(cell, _)| cell.array == counter::UNROUTED)
+            .map(|(_, count)| count.packets)
+            .sum();
+        assert!(
+            admitted_unrouted <= unrouted,
+            "{admitted_unrouted} admitted packets went nowhere, {unrouted} are counted"
+        );
         for (name, array) in [
             ("unknown job", counter::REJECTED),
             ("malformed", counter::MALFORMED),

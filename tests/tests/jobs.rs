@@ -89,6 +89,7 @@ fn are_counted(target: &Target) {
                 said.unicast,
                 said.delivered,
                 said.own_copy,
+                said.unknown_rank,
             ];
             for (array, said) in counter::BY_JOB.into_iter().zip(said) {
                 let cell = Cell {

@@ -247,7 +247,7 @@ fn table_and_counter_sizes_come_from_the_program() {
     );
     assert_eq!(
         line(sized(names::counter::UNICAST, 7)),
-        "switch s1: counter index 7 is needed, and UltimaIngress.replication.unicast has 7; delete a job"
+        "switch s1: counter index 7 is needed, and UltimaIngress.routing.unicast has 7; delete a job"
     );
     let error = check_fabric(&fabric, sized(names::route::TABLE, 3).names(), SwitchId(1));
     assert_eq!(

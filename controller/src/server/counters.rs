@@ -45,5 +45,6 @@ pub async fn read(
         unicast: count(counter::UNICAST),
         delivered: count(counter::DELIVERED),
         own_copy: count(counter::OWN_COPY),
+        unknown_rank: count(counter::UNKNOWN_RANK),
     })
 }

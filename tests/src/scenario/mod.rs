@@ -3,6 +3,7 @@
 //! A [`Scenario`] is a few frames, each with all that must arrive for it and all that must be counted.
 //! Nothing else may arrive, and nothing else may be counted.
 
+mod dropped;
 mod jobs;
 mod members;
 mod plain;
@@ -11,6 +12,7 @@ mod run;
 mod truncated;
 mod trunk;
 
+pub use dropped::{to_an_unknown_rank, without_a_group};
 pub use run::{Outcome, in_any_order, run, shown};
 
 use ultima_p4::names::counter;
@@ -137,10 +139,15 @@ impl Scenario {
 
     /// A rank's packet to the group arrives at all ranks but itself, addressed to each.
     fn multicast(self, job: &Job, source: u16, sent: &Datagram) -> Self {
+        self.multicast_but(&[], job, source, sent)
+    }
+
+    /// A rank's packet to the group arrives at all ranks but itself and those that the switch doesn't know.
+    fn multicast_but(self, unknown: &[u16], job: &Job, source: u16, sent: &Datagram) -> Self {
         let frame = sent.emit();
         let bytes = frame.len();
         let copies: Vec<(HostId, Vec<u8>)> = (job.ranks())
-            .filter(|rank| *rank != source)
+            .filter(|rank| *rank != source && !unknown.contains(rank))
             .map(|rank| (job.host_of(rank), job.copy_for(sent, rank).emit()))
             .collect();
         let delivered = copies.len() as u64;
@@ -148,7 +155,20 @@ impl Scenario {
             .count(counter::RECEIVED, job.counter, 1, bytes)
             .count(counter::REPLICATED, job.counter, 1, bytes)
             .count(counter::OWN_COPY, job.counter, 1, bytes)
+            .count(
+                counter::UNKNOWN_RANK,
+                job.counter,
+                unknown.len() as u64,
+                bytes,
+            )
             .count(counter::DELIVERED, job.counter, delivered, bytes)
+    }
+
+    /// Admission lets a job's packet in, and then it has no way to go.
+    fn admitted_unrouted(self, scene: Scene<'_>, job: &Job, from: HostId, frame: Vec<u8>) -> Self {
+        let bytes = frame.len();
+        self.unrouted(scene, from, frame)
+            .count(counter::RECEIVED, job.counter, 1, bytes)
     }
 
     /// Admission refuses a packet and counts it for a job, or for none.

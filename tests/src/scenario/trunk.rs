@@ -54,7 +54,7 @@ impl Across<'_> {
     }
 
     /// The copy for the trunk counts as delivered where it leaves, as received where it comes in;
-    /// its way back is closed.
+    /// its way back is closed, and what would take it counts as own copy there.
     fn gather(self) -> Scenario {
         let Self { job, .. } = self;
         job.ranks().fold(
@@ -118,6 +118,13 @@ impl Across<'_> {
                     )
                     .count_at(
                         self.other_than(source),
+                        counter::OWN_COPY,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        self.other_than(source),
                         counter::DELIVERED,
                         job.counter,
                         far,
@@ -162,7 +169,6 @@ impl Across<'_> {
                 bytes,
             )
             .count_at(far, counter::RECEIVED, job.counter, 1, bytes)
-            .count_at(far, counter::REPLICATED, job.counter, 1, bytes)
             .count_at(far, counter::UNROUTED, port.into(), 1, bytes)
     }
 

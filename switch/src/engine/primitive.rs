@@ -116,20 +116,20 @@ impl Names<'_> {
                     (place, value) => Instruction::AssignPlace(place, value),
                 }
             }
-            ("assign_header", [to, from]) => Instruction::AssignHeader {
-                to: scope.header(to)?,
-                from: scope.header(from)?,
-            },
+            ("assign_header", [to, from]) => {
+                let (to, from) = (scope.header(to)?, scope.header(from)?);
+                alike(&[scope.sample(&to)], &[scope.sample(&from)], scope)?;
+                Instruction::AssignHeader { to, from }
+            }
             ("assign_union", [to, from]) => {
                 let (to, from) = (scope.union(to)?, scope.union(from)?);
+                alike(&to, &from, scope)?;
                 Instruction::AssignHeaders(to.into_iter().zip(from).collect())
             }
             ("assign_header_stack" | "assign_union_stack", [to, from]) => {
                 let (to, from) = (scope.stack(to)?, scope.stack(from)?);
-                let size = |stack: usize| scope.layout.stacks[stack].elements.len();
-                if size(to) != size(from) {
-                    return Err(LoadError::malformed("the stacks differ in size", scope.at));
-                }
+                let headers = |stack: usize| scope.layout.stacks[stack].elements.concat();
+                alike(&headers(to), &headers(from), scope)?;
                 Instruction::AssignStack { to, from }
             }
             ("assign_VL", [to, from]) => Instruction::AssignVarbit {
@@ -289,6 +289,23 @@ fn find(
 ) -> Result<usize, LoadError> {
     let found = names.get(name).copied();
     found.ok_or_else(|| LoadError::malformed(format!("there is no {kind} {name}"), scope.at))
+}
+
+/// Headers are assigned as they stand in the packet's vector, so they must be of one type.
+fn alike(to: &[usize], from: &[usize], scope: &Scope) -> Result<(), LoadError> {
+    let shapes = |headers: &[usize]| -> Vec<usize> {
+        headers
+            .iter()
+            .map(|header| scope.layout.instances[*header].shape)
+            .collect()
+    };
+    if shapes(to) == shapes(from) {
+        return Ok(());
+    }
+    Err(LoadError::malformed(
+        "the two sides are of different types",
+        scope.at,
+    ))
 }
 
 /// Jumps go to a primitive of the same action, or behind the last one.

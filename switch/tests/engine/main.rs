@@ -4,6 +4,7 @@ mod arithmetic;
 mod control;
 mod copies;
 mod lookups;
+mod mutants;
 mod parsing;
 mod random_frames;
 mod refusals;

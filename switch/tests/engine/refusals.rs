@@ -87,6 +87,20 @@ fn references_to_nothing_are_refused() {
 }
 
 #[test]
+fn headers_of_different_types_are_not_assigned() {
+    let other_type = json!([
+        {"type": "header", "value": "copy"},
+        {"type": "header", "value": "orders"},
+    ]);
+    let mut program: Value = serde_json::from_slice(COPIES).unwrap();
+    let primitive = program.pointer_mut("/actions/1/primitives/1").unwrap();
+    *primitive = json!({"op": "assign_header", "parameters": other_type});
+    let text = refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap());
+    let at = "action Serve.truncate_frame, assign_header";
+    assert_eq!(text, format!("{at}: the two sides are of different types"));
+}
+
+#[test]
 fn a_pipeline_without_an_end_is_refused() {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     let ingress = program.pointer_mut("/pipelines/0").unwrap();

@@ -155,7 +155,7 @@ impl Scope<'_> {
     }
 
     /// A header of the same type as the one that `header` will be.
-    pub(super) fn sample(&self, header: &HeaderRef) -> usize {
+    pub(in crate::engine) fn sample(&self, header: &HeaderRef) -> usize {
         match header {
             HeaderRef::Fixed(header) => *header,
             HeaderRef::Indexed { stack, member, .. } | HeaderRef::Last { stack, member } => {

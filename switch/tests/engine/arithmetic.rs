@@ -32,7 +32,10 @@ fn signed(value: u32) -> BigInt {
 
 fn unsigned_cap(value: BigInt, bits: u32) -> BigUint {
     let all: BigInt = (BigInt::from(1) << bits) - 1;
-    value.clamp(BigInt::ZERO, all).to_biguint().expect("not negative")
+    value
+        .clamp(BigInt::ZERO, all)
+        .to_biguint()
+        .expect("not negative")
 }
 
 fn signed_cap(value: BigInt, bits: u32) -> BigUint {
@@ -88,8 +91,28 @@ fn operands() -> impl Strategy<Value = Operands> {
         ]
     };
     let amount = prop_oneof![0u8..40, any::<u8>()];
-    let parts = (word(), word(), short(), short(), long(), long(), longer(), longer(), amount);
-    parts.prop_map(|(a, b, s, t, c, d, e, f, n)| Operands { a, b, s, t, c, d, e, f, n })
+    let parts = (
+        word(),
+        word(),
+        short(),
+        short(),
+        long(),
+        long(),
+        longer(),
+        longer(),
+        amount,
+    );
+    parts.prop_map(|(a, b, s, t, c, d, e, f, n)| Operands {
+        a,
+        b,
+        s,
+        t,
+        c,
+        d,
+        e,
+        f,
+        n,
+    })
 }
 
 /// What each result should be, with its width, in the order of the headers.
@@ -122,7 +145,11 @@ fn expected(o: &Operands) -> Vec<(&'static str, u32, BigUint)> {
         ("slice", 12, wrap(&(&a >> 12), 12)),
         ("nibble", 4, wrap(&b, 4)),
         ("chosen", 32, narrow(a.clone().min(b.clone()))),
-        ("patched", 32, BigUint::from(o.a & 0xffff_00ff | (o.b & 0xff) << 8)),
+        (
+            "patched",
+            32,
+            BigUint::from(o.a & 0xffff_00ff | (o.b & 0xff) << 8),
+        ),
         ("signed sum", 24, of24(&s + &t)),
         ("signed difference", 24, of24(&s - &t)),
         ("signed product", 24, of24(&s * &t)),

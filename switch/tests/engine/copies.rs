@@ -46,7 +46,11 @@ fn said((port, packet): &(u16, Vec<u8>)) -> Said {
 }
 
 fn send(testbed: &mut Testbed, order: u8, argument: u8, value: u32) -> Vec<Said> {
-    testbed.send(1, &frame(order, argument, 9, value)).iter().map(said).collect()
+    testbed
+        .send(1, &frame(order, argument, 9, value))
+        .iter()
+        .map(said)
+        .collect()
 }
 
 /// The value of the one packet that leaves.
@@ -72,7 +76,11 @@ fn replica(port: u16, rid: u16) -> Replica {
 }
 
 fn session(replicas: Vec<Replica>) -> CloneSession {
-    CloneSession { replicas, class_of_service: 3, packet_length_bytes: 0 }
+    CloneSession {
+        replicas,
+        class_of_service: 3,
+        packet_length_bytes: 0,
+    }
 }
 
 #[test]
@@ -93,10 +101,19 @@ fn ingress_clones_are_the_packet_as_it_came_with_kept_fields() {
     let mut testbed = program!("copies");
     let clones = session(vec![replica(4, 7), replica(5, 8)]);
     testbed.engine.pre_mut().insert_session(6, clones).unwrap();
-    let clone = |port, rid| Said { port, rid, instance_type: 1, lost: 0, ..NORMAL };
+    let clone = |port, rid| Said {
+        port,
+        rid,
+        instance_type: 1,
+        lost: 0,
+        ..NORMAL
+    };
     // The original's value is 0, set behind the call; the clones still have the 5 of the wire.
     let original = Said { value: 0, ..NORMAL };
-    assert_eq!(send(&mut testbed, 2, 6, 5), [clone(4, 7), clone(5, 8), original]);
+    assert_eq!(
+        send(&mut testbed, 2, 6, 5),
+        [clone(4, 7), clone(5, 8), original]
+    );
     let (_, copies) = testbed.ingress(1, &frame(2, 6, 9, 5), 0);
     let priorities: Vec<_> = copies.iter().map(|copy| copy.priority).collect();
     assert_eq!(priorities, [3, 3, 0]);
@@ -118,16 +135,31 @@ fn sessions_can_cut_clones() {
 #[test]
 fn egress_clones_are_the_packet_as_it_is_with_kept_fields() {
     let mut testbed = program!("copies");
-    testbed.engine.pre_mut().insert_session(6, session(vec![replica(4, 7)])).unwrap();
+    testbed
+        .engine
+        .pre_mut()
+        .insert_session(6, session(vec![replica(4, 7)]))
+        .unwrap();
     // The clone is made at the end of egress, when the report is in the packet already.
-    let clone = Said { port: 4, instance_type: 2, rid: 7, lost: 0, length: 21, ..NORMAL };
+    let clone = Said {
+        port: 4,
+        instance_type: 2,
+        rid: 7,
+        lost: 0,
+        length: 21,
+        ..NORMAL
+    };
     assert_eq!(send(&mut testbed, 20, 6, 5), [NORMAL, clone]);
 }
 
 #[test]
 fn egress_clones_of_clones_meet_the_limit() {
     let mut testbed = program!("copies");
-    testbed.engine.pre_mut().insert_session(6, session(vec![replica(4, 7)])).unwrap();
+    testbed
+        .engine
+        .pre_mut()
+        .insert_session(6, session(vec![replica(4, 7)]))
+        .unwrap();
     let sent = testbed.send(1, &frame(23, 6, 9, 5));
     assert_eq!(sent.len(), 1 + 16);
     assert_eq!(testbed.engine.clones_refused(), 1);
@@ -138,8 +170,16 @@ fn groups_replicate() {
     let mut testbed = program!("copies");
     let replicas = vec![replica(4, 1), replica(4, 2), replica(2, 1)];
     testbed.engine.pre_mut().insert_group(3, replicas).unwrap();
-    let copy = |port, rid| Said { port, rid, instance_type: 5, ..NORMAL };
-    assert_eq!(send(&mut testbed, 3, 3, 5), [copy(4, 1), copy(4, 2), copy(2, 1)]);
+    let copy = |port, rid| Said {
+        port,
+        rid,
+        instance_type: 5,
+        ..NORMAL
+    };
+    assert_eq!(
+        send(&mut testbed, 3, 3, 5),
+        [copy(4, 1), copy(4, 2), copy(2, 1)]
+    );
     let (outcome, copies) = testbed.ingress(1, &frame(3, 8, 9, 5), 0);
     assert_eq!(outcome, IngressOutcome::Dropped(DropCause::EmptyGroup));
     assert!(copies.is_empty());
@@ -148,7 +188,13 @@ fn groups_replicate() {
 #[test]
 fn resubmission_starts_over_with_kept_fields() {
     let mut testbed = program!("copies");
-    assert_eq!(send(&mut testbed, 4, 3, 5), [Said { passes: 3, ..NORMAL }]);
+    assert_eq!(
+        send(&mut testbed, 4, 3, 5),
+        [Said {
+            passes: 3,
+            ..NORMAL
+        }]
+    );
     let (outcome, copies) = testbed.ingress(1, &frame(4, 200, 9, 5), 0);
     assert_eq!(outcome, IngressOutcome::Dropped(DropCause::PassLimit));
     assert!(copies.is_empty());
@@ -158,7 +204,14 @@ fn resubmission_starts_over_with_kept_fields() {
 fn recirculation_takes_the_packet_as_it_was_sent() {
     let mut testbed = program!("copies");
     let sent = send(&mut testbed, 21, 3, 5);
-    assert_eq!(sent, [Said { value: 8, passes: 3, ..NORMAL }]);
+    assert_eq!(
+        sent,
+        [Said {
+            value: 8,
+            passes: 3,
+            ..NORMAL
+        }]
+    );
     assert_eq!(send(&mut testbed, 21, 200, 5), []);
 }
 
@@ -203,23 +256,65 @@ fn counters_count_packets_and_bytes_by_index() {
     }
     let id = testbed.counter("Serve.seen");
     let counter = testbed.engine.counter(id).unwrap();
-    assert_eq!(counter.read(1).unwrap(), CounterCell { packets: 2, bytes: 22 });
-    assert_eq!(counter.read(7).unwrap(), CounterCell { packets: 1, bytes: 11 });
-    assert_eq!(counter.cells().iter().map(|cell| cell.packets).sum::<u64>(), 3);
-    assert_eq!(testbed.engine.counter(id + 1).unwrap_err().kind(), ErrorKind::NotFound);
-    let cell = CounterCell { packets: 40, bytes: 4_000 };
-    testbed.engine.counter_mut(id).unwrap().write(1, cell).unwrap();
+    assert_eq!(
+        counter.read(1).unwrap(),
+        CounterCell {
+            packets: 2,
+            bytes: 22
+        }
+    );
+    assert_eq!(
+        counter.read(7).unwrap(),
+        CounterCell {
+            packets: 1,
+            bytes: 11
+        }
+    );
+    assert_eq!(
+        counter.cells().iter().map(|cell| cell.packets).sum::<u64>(),
+        3
+    );
+    assert_eq!(
+        testbed.engine.counter(id + 1).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    let cell = CounterCell {
+        packets: 40,
+        bytes: 4_000,
+    };
+    testbed
+        .engine
+        .counter_mut(id)
+        .unwrap()
+        .write(1, cell)
+        .unwrap();
     send(&mut testbed, 1, 0, 0);
     let counter = testbed.engine.counter(id).unwrap();
-    assert_eq!(counter.read(1).unwrap(), CounterCell { packets: 41, bytes: 4_011 });
+    assert_eq!(
+        counter.read(1).unwrap(),
+        CounterCell {
+            packets: 41,
+            bytes: 4_011
+        }
+    );
 }
 
 #[test]
 fn meters_colour_by_index_and_time() {
     let mut testbed = program!("copies");
     let id = testbed.meter("Serve.speed");
-    let config = MeterConfig { cir: 1, cburst: 1, pir: 2, pburst: 2 };
-    testbed.engine.meter_mut(id).unwrap().write(2, Some(config)).unwrap();
+    let config = MeterConfig {
+        cir: 1,
+        cburst: 1,
+        pir: 2,
+        pburst: 2,
+    };
+    testbed
+        .engine
+        .meter_mut(id)
+        .unwrap()
+        .write(2, Some(config))
+        .unwrap();
     let mut color = |cell, now_us| {
         let sent = testbed.send_at(1, &frame(6, cell, 9, 7), now_us);
         said(&sent[0]).value
@@ -228,7 +323,10 @@ fn meters_colour_by_index_and_time() {
     assert_eq!(color(1, 0), 0, "not configured");
     assert_eq!([color(2, 1_000_000), color(2, 1_000_000)], [0, 1]);
     let meter = testbed.engine.meter(id).unwrap();
-    assert_eq!((meter.read(2).unwrap(), meter.read(1).unwrap()), (Some(config), None));
+    assert_eq!(
+        (meter.read(2).unwrap(), meter.read(1).unwrap()),
+        (Some(config), None)
+    );
     assert!(meter.read(4).is_err());
 }
 
@@ -260,10 +358,15 @@ fn random_numbers_repeat_with_the_seed() {
     let draw = |seed| {
         let mut testbed = program!("copies");
         testbed.engine.seed(seed);
-        (0..50).map(|_| value(&mut testbed, 9, 0, 0)).collect::<Vec<_>>()
+        (0..50)
+            .map(|_| value(&mut testbed, 9, 0, 0))
+            .collect::<Vec<_>>()
     };
     let first = draw(1);
-    assert!(first.iter().all(|value| (10..20).contains(value)), "{first:?}");
+    assert!(
+        first.iter().all(|value| (10..20).contains(value)),
+        "{first:?}"
+    );
     assert!(first.iter().any(|value| *value != first[0]));
     assert_eq!(first, draw(1));
     assert_ne!(first, draw(2));
@@ -276,23 +379,92 @@ fn direct_counters_and_meters_belong_to_entries() {
     testbed.insert(table, &[exact(1)], "Serve.mark", &[0x33]);
     testbed.insert(table, &[exact(2)], "Serve.mark", &[0x44]);
     let (id, key) = (testbed.table(table), testbed.key(table, &[Some(exact(1))]));
-    let config = MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 1 };
-    testbed.engine.table_mut(id).unwrap().set_meter(&key, 0, Some(config)).unwrap();
-    assert_eq!(send(&mut testbed, 10, 1, 5)[0], Said { value: 0, kept: 0x33, ..NORMAL });
-    assert_eq!(send(&mut testbed, 10, 1, 5)[0], Said { value: 2, kept: 0x33, ..NORMAL });
-    assert_eq!(send(&mut testbed, 10, 2, 5)[0], Said { value: 0, kept: 0x44, ..NORMAL });
+    let config = MeterConfig {
+        cir: 1,
+        cburst: 1,
+        pir: 1,
+        pburst: 1,
+    };
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .set_meter(&key, 0, Some(config))
+        .unwrap();
+    assert_eq!(
+        send(&mut testbed, 10, 1, 5)[0],
+        Said {
+            value: 0,
+            kept: 0x33,
+            ..NORMAL
+        }
+    );
+    assert_eq!(
+        send(&mut testbed, 10, 1, 5)[0],
+        Said {
+            value: 2,
+            kept: 0x33,
+            ..NORMAL
+        }
+    );
+    assert_eq!(
+        send(&mut testbed, 10, 2, 5)[0],
+        Said {
+            value: 0,
+            kept: 0x44,
+            ..NORMAL
+        }
+    );
     assert_eq!(send(&mut testbed, 10, 3, 5)[0], NORMAL);
     let found = testbed.engine.table(id).unwrap().get(&key, 0).unwrap();
-    assert_eq!(found.counter, Some(CounterCell { packets: 2, bytes: 22 }));
+    assert_eq!(
+        found.counter,
+        Some(CounterCell {
+            packets: 2,
+            bytes: 22
+        })
+    );
     assert_eq!(found.meter, Some(Some(config)));
     let default = testbed.engine.table(id).unwrap().default_entry();
-    assert_eq!(default.counter, Some(CounterCell { packets: 1, bytes: 11 }));
-    let cell = CounterCell { packets: 7, bytes: 8 };
-    testbed.engine.table_mut(id).unwrap().set_counter(&key, 0, cell).unwrap();
-    assert_eq!(testbed.engine.table(id).unwrap().get(&key, 0).unwrap().counter, Some(cell));
+    assert_eq!(
+        default.counter,
+        Some(CounterCell {
+            packets: 1,
+            bytes: 11
+        })
+    );
+    let cell = CounterCell {
+        packets: 7,
+        bytes: 8,
+    };
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .set_counter(&key, 0, cell)
+        .unwrap();
+    assert_eq!(
+        testbed
+            .engine
+            .table(id)
+            .unwrap()
+            .get(&key, 0)
+            .unwrap()
+            .counter,
+        Some(cell)
+    );
     let other = testbed.key(table, &[Some(exact(9))]);
-    let missing = testbed.engine.table_mut(id).unwrap().set_counter(&other, 0, cell);
-    assert_eq!(missing.unwrap_err(), ControlError::NoSuchEntry { table: table.into() });
+    let missing = testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .set_counter(&other, 0, cell);
+    assert_eq!(
+        missing.unwrap_err(),
+        ControlError::NoSuchEntry {
+            table: table.into()
+        }
+    );
 }
 
 #[test]
@@ -300,8 +472,15 @@ fn egress_learns_what_the_queue_knows() {
     let mut testbed = program!("copies");
     let (_, copies) = testbed.ingress(1, &frame(1, 0, 9, 5), 3);
     let copy = copies.into_iter().next().unwrap();
-    assert_eq!((copy.port, copy.rid, copy.priority, copy.len), (9, 0, 0, 11));
-    let queue = QueueInfo { enq_timestamp_us: 3, enq_qdepth: 2, ..QueueInfo::default() };
+    assert_eq!(
+        (copy.port, copy.rid, copy.priority, copy.len),
+        (9, 0, 0, 11)
+    );
+    let queue = QueueInfo {
+        enq_timestamp_us: 3,
+        enq_qdepth: 2,
+        ..QueueInfo::default()
+    };
     let (mut out, mut clones) = (vec![1, 2, 3], Vec::new());
     testbed.engine.egress(copy, queue, 8, &mut out, &mut clones);
     assert_eq!(said(&(9, out)), NORMAL);

@@ -6,11 +6,17 @@ use crate::control::{Testbed, bytes, exact, lpm};
 use crate::program;
 
 fn ternary(value: u128, mask: u128) -> Match {
-    Match::Ternary { value: bytes(value), mask: bytes(mask) }
+    Match::Ternary {
+        value: bytes(value),
+        mask: bytes(mask),
+    }
 }
 
 fn range(low: u128, high: u128) -> Match {
-    Match::Range { low: bytes(low), high: bytes(high) }
+    Match::Range {
+        low: bytes(low),
+        high: bytes(high),
+    }
 }
 
 fn optional(value: u128) -> Match {
@@ -27,7 +33,13 @@ struct Keys {
     long: u128,
 }
 
-const KEYS: Keys = Keys { address: 0x0a01_0203, port: 80, kind: 9, flags: 0, long: 0 };
+const KEYS: Keys = Keys {
+    address: 0x0a01_0203,
+    port: 80,
+    kind: 9,
+    flags: 0,
+    long: 0,
+};
 
 /// The byte that a table leaves, by the order of the tables in the program.
 fn verdict(testbed: &mut Testbed, at: usize, keys: Keys) -> u8 {
@@ -60,7 +72,17 @@ fn the_longest_prefix_wins_within_its_exact_part() {
     testbed.insert(table, &[exact(8), lpm(0x0a01_0203, 32)], action, &[32]);
     let any = [Some(exact(9)), None];
     testbed.try_insert(table, &any, 0, action, &[1]).unwrap();
-    let mut at = |address, kind| verdict(&mut testbed, 1, Keys { address, kind, ..KEYS });
+    let mut at = |address, kind| {
+        verdict(
+            &mut testbed,
+            1,
+            Keys {
+                address,
+                kind,
+                ..KEYS
+            },
+        )
+    };
     assert_eq!(at(0x0a01_0203, 9), 24);
     assert_eq!(at(0x0a01_0303, 9), 8);
     assert_eq!(at(0x0b01_0303, 9), 1);
@@ -84,19 +106,44 @@ fn the_highest_priority_wins() {
     let mut testbed = program!("lookups");
     let (table, action) = ("Lookups.masked", "Lookups.set_masked");
     let broad = [Some(ternary(0x0a00_0000, 0xff00_0000)), None];
-    let narrow = [Some(ternary(0x0a01_0203, 0xffff_ffff)), Some(ternary(0, 0x80))];
+    let narrow = [
+        Some(ternary(0x0a01_0203, 0xffff_ffff)),
+        Some(ternary(0, 0x80)),
+    ];
     testbed.try_insert(table, &broad, 10, action, &[1]).unwrap();
     testbed.try_insert(table, &narrow, 5, action, &[2]).unwrap();
     assert_eq!(verdict(&mut testbed, 2, KEYS), 1);
-    testbed.try_insert(table, &narrow, 11, action, &[3]).unwrap();
+    testbed
+        .try_insert(table, &narrow, 11, action, &[3])
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 2, KEYS), 3);
-    assert_eq!(verdict(&mut testbed, 2, Keys { flags: 0x80, ..KEYS }), 1);
+    assert_eq!(
+        verdict(
+            &mut testbed,
+            2,
+            Keys {
+                flags: 0x80,
+                ..KEYS
+            }
+        ),
+        1
+    );
     let id = testbed.table(table);
     let key = testbed.key(table, &narrow);
-    testbed.engine.table_mut(id).unwrap().delete(&key, 11).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 11)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 2, KEYS), 1);
     let key = testbed.key(table, &broad);
-    testbed.engine.table_mut(id).unwrap().delete(&key, 10).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 10)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 2, KEYS), 2);
 }
 
@@ -106,14 +153,43 @@ fn ranges_include_their_ends() {
     let (table, action) = ("Lookups.ranged", "Lookups.set_ranged");
     let both = [Some(range(80, 90)), Some(range(0, 3))];
     testbed.try_insert(table, &both, 1, action, &[4]).unwrap();
-    testbed.try_insert(table, &[Some(range(0, 100)), None], 2, action, &[5]).unwrap();
-    testbed.try_insert(table, &[Some(range(80, 80)), None], 3, action, &[6]).unwrap();
-    let mut at = |port, flags| verdict(&mut testbed, 3, Keys { port, flags, ..KEYS });
+    testbed
+        .try_insert(table, &[Some(range(0, 100)), None], 2, action, &[5])
+        .unwrap();
+    testbed
+        .try_insert(table, &[Some(range(80, 80)), None], 3, action, &[6])
+        .unwrap();
+    let mut at = |port, flags| {
+        verdict(
+            &mut testbed,
+            3,
+            Keys {
+                port,
+                flags,
+                ..KEYS
+            },
+        )
+    };
     assert_eq!((at(80, 0), at(81, 3), at(101, 0)), (6, 5, 0));
     let id = testbed.table(table);
     let key = testbed.key(table, &[Some(range(0, 100)), None]);
-    testbed.engine.table_mut(id).unwrap().delete(&key, 2).unwrap();
-    let mut at = |port, flags| verdict(&mut testbed, 3, Keys { port, flags, ..KEYS });
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 2)
+        .unwrap();
+    let mut at = |port, flags| {
+        verdict(
+            &mut testbed,
+            3,
+            Keys {
+                port,
+                flags,
+                ..KEYS
+            },
+        )
+    };
     assert_eq!((at(90, 3), at(90, 4), at(79, 0), at(91, 0)), (4, 0, 0, 0));
 }
 
@@ -121,15 +197,37 @@ fn ranges_include_their_ends() {
 fn optional_fields_may_be_left_out() {
     let mut testbed = program!("lookups");
     let (table, action) = ("Lookups.optional_one", "Lookups.set_optional_one");
-    testbed.try_insert(table, &[Some(optional(80)), None], 1, action, &[1]).unwrap();
-    testbed.try_insert(table, &[None, Some(optional(9))], 2, action, &[2]).unwrap();
-    testbed.try_insert(table, &[None, None], 3, action, &[3]).unwrap();
+    testbed
+        .try_insert(table, &[Some(optional(80)), None], 1, action, &[1])
+        .unwrap();
+    testbed
+        .try_insert(table, &[None, Some(optional(9))], 2, action, &[2])
+        .unwrap();
+    testbed
+        .try_insert(table, &[None, None], 3, action, &[3])
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 4, KEYS), 3);
     let (id, key) = (testbed.table(table), testbed.key(table, &[None, None]));
-    testbed.engine.table_mut(id).unwrap().delete(&key, 3).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 3)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 4, KEYS), 2);
     assert_eq!(verdict(&mut testbed, 4, Keys { kind: 1, ..KEYS }), 1);
-    assert_eq!(verdict(&mut testbed, 4, Keys { kind: 1, port: 1, ..KEYS }), 0);
+    assert_eq!(
+        verdict(
+            &mut testbed,
+            4,
+            Keys {
+                kind: 1,
+                port: 1,
+                ..KEYS
+            }
+        ),
+        0
+    );
 }
 
 #[test]
@@ -148,7 +246,12 @@ fn all_kinds_in_one_key() {
     testbed.try_insert(table, &long, 4, action, &[2]).unwrap();
     assert_eq!(verdict(&mut testbed, 5, Keys { flags: 1, ..KEYS }), 1);
     let (id, key) = (testbed.table(table), testbed.key(table, &short));
-    testbed.engine.table_mut(id).unwrap().delete(&key, 5).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 5)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 5, Keys { flags: 1, ..KEYS }), 2);
     assert_eq!(verdict(&mut testbed, 5, Keys { flags: 2, ..KEYS }), 0);
 }
@@ -156,27 +259,52 @@ fn all_kinds_in_one_key() {
 #[test]
 fn constant_entries_are_there_and_stay() {
     let mut testbed = program!("lookups");
-    let mut at = |kind, flags| verdict(&mut testbed, 6, Keys { kind, flags, ..KEYS });
-    assert_eq!((at(1, 0x0f), at(1, 0x01), at(1, 0x02), at(2, 0x77)), (1, 2, 0, 3));
+    let mut at = |kind, flags| {
+        verdict(
+            &mut testbed,
+            6,
+            Keys {
+                kind,
+                flags,
+                ..KEYS
+            },
+        )
+    };
+    assert_eq!(
+        (at(1, 0x0f), at(1, 0x01), at(1, 0x02), at(2, 0x77)),
+        (1, 2, 0, 3)
+    );
     let table = "Lookups.fixed";
     let id = testbed.table(table);
     let entries: Vec<_> = testbed.engine.table(id).unwrap().entries().collect();
-    let priorities: Vec<_> = entries.iter().map(|e| (e.entry.priority, e.is_const)).collect();
+    let priorities: Vec<_> = entries
+        .iter()
+        .map(|e| (e.entry.priority, e.is_const))
+        .collect();
     assert_eq!(priorities, [(3, true), (2, true), (1, true)]);
     let call = testbed.call("Lookups.set_fixed", &[9]);
     let writable = testbed.engine.table_mut(id).unwrap();
     let first = &entries[0].entry;
     let refused = [
         writable.delete(&first.key, first.priority),
-        writable.modify(TableEntry { action: Some(call.clone()), ..first.clone() }),
-        writable.insert(TableEntry { priority: 9, ..first.clone() }),
+        writable.modify(TableEntry {
+            action: Some(call.clone()),
+            ..first.clone()
+        }),
+        writable.insert(TableEntry {
+            priority: 9,
+            ..first.clone()
+        }),
     ];
     for refused in refused {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
     writable.clear();
     assert_eq!(writable.len(), 3);
-    let default = TableEntry { action: Some(call), ..TableEntry::default() };
+    let default = TableEntry {
+        action: Some(call),
+        ..TableEntry::default()
+    };
     writable.set_default(Some(default)).unwrap();
     assert_eq!(verdict(&mut testbed, 6, KEYS), 9);
 }
@@ -186,12 +314,24 @@ fn initial_entries_can_be_changed() {
     let mut testbed = program!("lookups");
     let (table, action) = ("Lookups.initial", "Lookups.set_initial");
     assert_eq!(verdict(&mut testbed, 7, KEYS), 2);
-    let (id, key) = (testbed.table(table), testbed.key(table, &[Some(lpm(0x0a01_0000, 16))]));
+    let (id, key) = (
+        testbed.table(table),
+        testbed.key(table, &[Some(lpm(0x0a01_0000, 16))]),
+    );
     let call = Some(testbed.call(action, &[20]));
-    let entry = TableEntry { key: key.clone(), action: call, ..TableEntry::default() };
+    let entry = TableEntry {
+        key: key.clone(),
+        action: call,
+        ..TableEntry::default()
+    };
     testbed.engine.table_mut(id).unwrap().modify(entry).unwrap();
     assert_eq!(verdict(&mut testbed, 7, KEYS), 20);
-    testbed.engine.table_mut(id).unwrap().delete(&key, 0).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&key, 0)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 7, KEYS), 1);
 }
 
@@ -204,7 +344,9 @@ fn validity_is_a_key() {
     assert_eq!(verdict(&mut testbed, 9, KEYS), 1);
     // Cut short: only the verdicts leave. Fields of an invalid header count as zero.
     let masked = [Some(ternary(0, 0xffff_ffff)), None];
-    testbed.try_insert("Lookups.masked", &masked, 1, "Lookups.set_masked", &[5]).unwrap();
+    testbed
+        .try_insert("Lookups.masked", &masked, 1, "Lookups.set_masked", &[5])
+        .unwrap();
     let sent = testbed.send(1, &[0x0a; 23]);
     assert_eq!((sent[0].1[9], sent[0].1[2]), (2, 5));
 }
@@ -216,22 +358,42 @@ fn what_is_written_is_read_in_order() {
     let id = testbed.table(table);
     let key = |value: u8| FieldMatch {
         field: 1,
-        matches: Match::Ternary { value: vec![0, 0, value], mask: vec![0, 0xff] },
+        matches: Match::Ternary {
+            value: vec![0, 0, value],
+            mask: vec![0, 0xff],
+        },
     };
     for value in [9, 3, 7] {
         let entry = TableEntry {
             key: vec![key(value)],
             priority: i32::from(value),
-            action: Some(ActionCall { params: vec![(1, vec![0, value])], ..testbed.call(action, &[0]) }),
+            action: Some(ActionCall {
+                params: vec![(1, vec![0, value])],
+                ..testbed.call(action, &[0])
+            }),
             controller_metadata: 77,
             metadata: vec![value],
         };
         testbed.engine.table_mut(id).unwrap().insert(entry).unwrap();
     }
-    testbed.engine.table_mut(id).unwrap().delete(&[key(3)], 3).unwrap();
-    let entries: Vec<_> = testbed.engine.table(id).unwrap().entries().map(|e| e.entry).collect();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .delete(&[key(3)], 3)
+        .unwrap();
+    let entries: Vec<_> = testbed
+        .engine
+        .table(id)
+        .unwrap()
+        .entries()
+        .map(|e| e.entry)
+        .collect();
     let canonical = |value: u8| TableEntry {
-        key: vec![FieldMatch { field: 1, matches: ternary(u128::from(value), 0xff) }],
+        key: vec![FieldMatch {
+            field: 1,
+            matches: ternary(u128::from(value), 0xff),
+        }],
         priority: i32::from(value),
         action: Some(testbed.call(action, &[u128::from(value)])),
         controller_metadata: 77,
@@ -240,7 +402,10 @@ fn what_is_written_is_read_in_order() {
     assert_eq!(entries, [canonical(9), canonical(7)]);
     let found = testbed.engine.table(id).unwrap().get(&[key(7)], 7).unwrap();
     assert_eq!(found.entry, canonical(7));
-    assert_eq!((found.counter, found.meter, found.is_const), (None, None, false));
+    assert_eq!(
+        (found.counter, found.meter, found.is_const),
+        (None, None, false)
+    );
 }
 
 #[test]
@@ -255,22 +420,54 @@ fn requests_that_cannot_be_right_change_nothing() {
         action: Some(testbed.call(action, &[3])),
         ..TableEntry::default()
     };
-    let with_action = |call: ActionCall| TableEntry { action: Some(call), ..good.clone() };
+    let with_action = |call: ActionCall| TableEntry {
+        action: Some(call),
+        ..good.clone()
+    };
     let call = testbed.call(action, &[3]);
     let nothing = testbed.call("NoAction", &[]);
     let other = testbed.call("Lookups.set_masked", &[3]);
-    let param = |params: Vec<(u32, Vec<u8>)>| ActionCall { action: call.action, params };
+    let param = |params: Vec<(u32, Vec<u8>)>| ActionCall {
+        action: call.action,
+        params,
+    };
     let insertions = [
-        (good.clone(), ErrorKind::ResourceExhausted, "is full: 2 entries"),
         (
-            TableEntry { key: testbed.key(table, &[Some(exact(1)), Some(exact(2))]), ..good.clone() },
+            good.clone(),
+            ErrorKind::ResourceExhausted,
+            "is full: 2 entries",
+        ),
+        (
+            TableEntry {
+                key: testbed.key(table, &[Some(exact(1)), Some(exact(2))]),
+                ..good.clone()
+            },
             ErrorKind::AlreadyExists,
             "has this entry already",
         ),
-        (TableEntry { action: None, ..good.clone() }, ErrorKind::InvalidArgument, "needs an action"),
-        (with_action(nothing), ErrorKind::PermissionDenied, "only be the default"),
-        (with_action(other), ErrorKind::InvalidArgument, "not an action of this table"),
-        (with_action(param(vec![])), ErrorKind::InvalidArgument, "(verdict) is missing"),
+        (
+            TableEntry {
+                action: None,
+                ..good.clone()
+            },
+            ErrorKind::InvalidArgument,
+            "needs an action",
+        ),
+        (
+            with_action(nothing),
+            ErrorKind::PermissionDenied,
+            "only be the default",
+        ),
+        (
+            with_action(other),
+            ErrorKind::InvalidArgument,
+            "not an action of this table",
+        ),
+        (
+            with_action(param(vec![])),
+            ErrorKind::InvalidArgument,
+            "(verdict) is missing",
+        ),
         (
             with_action(param(vec![(1, vec![1]), (2, vec![1])])),
             ErrorKind::InvalidArgument,
@@ -281,8 +478,16 @@ fn requests_that_cannot_be_right_change_nothing() {
             ErrorKind::InvalidArgument,
             "given twice",
         ),
-        (with_action(param(vec![(1, vec![1, 0])])), ErrorKind::InvalidArgument, "does not fit"),
-        (with_action(param(vec![(1, vec![])])), ErrorKind::InvalidArgument, "is empty"),
+        (
+            with_action(param(vec![(1, vec![1, 0])])),
+            ErrorKind::InvalidArgument,
+            "does not fit",
+        ),
+        (
+            with_action(param(vec![(1, vec![])])),
+            ErrorKind::InvalidArgument,
+            "is empty",
+        ),
     ];
     let writable = testbed.engine.table_mut(id).unwrap();
     for (entry, kind, text) in insertions {
@@ -290,8 +495,14 @@ fn requests_that_cannot_be_right_change_nothing() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     }
-    assert_eq!(writable.modify(good.clone()).unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(writable.delete(&good.key, 0).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        writable.modify(good.clone()).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        writable.delete(&good.key, 0).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     let default = writable.set_default(Some(good.clone())).unwrap_err();
     assert_eq!(default.kind(), ErrorKind::PermissionDenied);
     assert_eq!(writable.len(), 2);
@@ -309,12 +520,25 @@ fn defaults_can_be_set_and_restored() {
     let mut testbed = program!("lookups");
     let id = testbed.table("Lookups.prefix");
     let call = testbed.call("Lookups.set_prefix", &[0x33]);
-    let entry = TableEntry { action: Some(call.clone()), ..TableEntry::default() };
-    testbed.engine.table_mut(id).unwrap().set_default(Some(entry)).unwrap();
+    let entry = TableEntry {
+        action: Some(call.clone()),
+        ..TableEntry::default()
+    };
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .set_default(Some(entry))
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 1, KEYS), 0x33);
     let read = testbed.engine.table(id).unwrap().default_entry();
     assert_eq!((read.entry.action, read.entry.key), (Some(call), vec![]));
-    testbed.engine.table_mut(id).unwrap().set_default(None).unwrap();
+    testbed
+        .engine
+        .table_mut(id)
+        .unwrap()
+        .set_default(None)
+        .unwrap();
     assert_eq!(verdict(&mut testbed, 1, KEYS), 0xee);
 }
 
@@ -324,5 +548,10 @@ fn tables_are_listed_in_order_of_ids() {
     let ids: Vec<_> = testbed.engine.tables().map(|table| table.id()).collect();
     assert_eq!(ids.len(), 10);
     assert!(ids.is_sorted());
-    assert!(testbed.engine.tables().all(|table| table.name().starts_with("Lookups.")));
+    assert!(
+        testbed
+            .engine
+            .tables()
+            .all(|table| table.name().starts_with("Lookups."))
+    );
 }

@@ -28,20 +28,40 @@ fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
 
 /// A number that some code may stumble over.
 fn number(rng: &mut Xoshiro256PlusPlus) -> Value {
-    let numbers = [0, 1, 7, 65, 129, 524_280, 524_281, u64::from(u32::MAX), u64::MAX];
+    let numbers = [
+        0,
+        1,
+        7,
+        65,
+        129,
+        524_280,
+        524_281,
+        u64::from(u32::MAX),
+        u64::MAX,
+    ];
     json!(numbers[rng.random_range(0..numbers.len())])
 }
 
 fn digits(rng: &mut Xoshiro256PlusPlus) -> Value {
-    let digits = ["0x0", "-0x1", "0x80", "0xffffffff", "0xffffffffffffffffffffffffffffffffff"];
+    let digits = [
+        "0x0",
+        "-0x1",
+        "0x80",
+        "0xffffffff",
+        "0xffffffffffffffffffffffffffffffffff",
+    ];
     json!(digits[rng.random_range(0..digits.len())])
 }
 
 /// Changes one place: a number, a constant, an item more or less, a member less, or anything to
 /// what stands elsewhere.
 fn mutate(program: &mut Value, all: &[String], rng: &mut Xoshiro256PlusPlus) {
-    let elsewhere = program.pointer(&all[rng.random_range(0..all.len())]).cloned();
-    let Some(place) = program.pointer_mut(&all[rng.random_range(0..all.len())]) else { return };
+    let elsewhere = program
+        .pointer(&all[rng.random_range(0..all.len())])
+        .cloned();
+    let Some(place) = program.pointer_mut(&all[rng.random_range(0..all.len())]) else {
+        return;
+    };
     match place {
         Value::Number(_) => *place = number(rng),
         Value::String(text) if text.starts_with("0x") => *place = digits(rng),
@@ -54,7 +74,10 @@ fn mutate(program: &mut Value, all: &[String], rng: &mut Xoshiro256PlusPlus) {
             }
         }
         Value::Object(members) if !members.is_empty() && rng.random_range(0..4) == 0 => {
-            let name = members.keys().nth(rng.random_range(0..members.len())).cloned();
+            let name = members
+                .keys()
+                .nth(rng.random_range(0..members.len()))
+                .cloned();
             members.remove(&name.expect("a member"));
         }
         place => *place = elsewhere.unwrap_or(Value::Null),
@@ -67,12 +90,23 @@ fn survives(json: &str, p4info: &P4Info, rng: &mut Xoshiro256PlusPlus) -> bool {
         return false;
     };
     let replicas = vec![Replica { port: 1, rid: 1 }];
-    engine.pre_mut().insert_group(1, replicas.clone()).expect("the group is right");
-    let session = CloneSession { replicas, ..CloneSession::default() };
-    engine.pre_mut().insert_session(1, session).expect("the session is right");
+    engine
+        .pre_mut()
+        .insert_group(1, replicas.clone())
+        .expect("the group is right");
+    let session = CloneSession {
+        replicas,
+        ..CloneSession::default()
+    };
+    engine
+        .pre_mut()
+        .insert_session(1, session)
+        .expect("the session is right");
     for _ in 0..10 {
         let length = rng.random_range(0..100);
-        let frame: Vec<u8> = (0..length).map(|_| rng.random::<u8>() >> (length % 8)).collect();
+        let frame: Vec<u8> = (0..length)
+            .map(|_| rng.random::<u8>() >> (length % 8))
+            .collect();
         let (mut copies, mut out) = (Vec::new(), Vec::new());
         engine.ingress(1, &frame, 1, &mut copies);
         for _ in 0..20 {
@@ -118,6 +152,9 @@ fn faulty_programs_are_refused_or_run() {
             loaded += usize::from(survives(&mutant.to_string(), &p4info, &mut rng));
         }
         // Faults must be small enough to let some programs run, and large enough to matter.
-        assert!((4..396).contains(&loaded), "program {seed}: {loaded} of 400 loaded");
+        assert!(
+            (4..396).contains(&loaded),
+            "program {seed}: {loaded} of 400 loaded"
+        );
     }
 }

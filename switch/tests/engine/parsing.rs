@@ -20,13 +20,22 @@ fn report(frame: &[u8]) -> ([u8; 4], Vec<u8>) {
 
 #[test]
 fn stacks_fill_until_the_last_label_or_their_end() {
-    assert_eq!(report(&[1, 0, 0x02, 0x05, 0xff]), ([NO_ERROR, 2, 2, 0], vec![1, 0, 2, 5, 0xff]));
+    assert_eq!(
+        report(&[1, 0, 0x02, 0x05, 0xff]),
+        ([NO_ERROR, 2, 2, 0], vec![1, 0, 2, 5, 0xff])
+    );
     let (full, rest) = report(&[1, 0, 0x02, 0x04, 0x07, 0xff]);
-    assert_eq!((full, rest), ([NO_ERROR, 3, 3, 0], vec![1, 0, 2, 4, 7, 0xff]));
+    assert_eq!(
+        (full, rest),
+        ([NO_ERROR, 3, 3, 0], vec![1, 0, 2, 4, 7, 0xff])
+    );
     let (beyond, rest) = report(&[1, 0, 0x02, 0x04, 0x06, 0x09, 0xff]);
     assert_eq!(beyond, [STACK_OUT_OF_BOUNDS, 3, 3, 0]);
     assert_eq!(rest, [1, 0, 2, 4, 6, 9, 0xff]);
-    assert_eq!(report(&[1, 0, 0x02]), ([PACKET_TOO_SHORT, 1, 1, 0], vec![1, 0, 2]));
+    assert_eq!(
+        report(&[1, 0, 0x02]),
+        ([PACKET_TOO_SHORT, 1, 1, 0], vec![1, 0, 2])
+    );
 }
 
 #[test]
@@ -46,7 +55,11 @@ fn variable_length_fields_come_out_as_they_went_in() {
         let mut frame = vec![2, 0, 0xa0 | length];
         frame.extend((0..length).map(|byte| byte | 0x40));
         frame.extend([0x77, 0x88, 0x99]);
-        assert_eq!(report(&frame), ([NO_ERROR, 0, 0, 0], frame.clone()), "length {length}");
+        assert_eq!(
+            report(&frame),
+            ([NO_ERROR, 0, 0, 0], frame.clone()),
+            "length {length}"
+        );
         let cut = &frame[..frame.len() - 3];
         assert_eq!(report(cut), ([PACKET_TOO_SHORT, 0, 0, 0], cut.to_vec()));
     }
@@ -57,26 +70,50 @@ fn variable_length_fields_come_out_as_they_went_in() {
 
 #[test]
 fn verify_raises_the_programs_own_error() {
-    assert_eq!(report(&[3, 9, 0x77]), ([NO_ERROR, 0, 0, 0], vec![3, 9, 0x77]));
-    assert_eq!(report(&[3, 10, 0x77]), ([TOO_MANY, 0, 0, 0], vec![3, 10, 0x77]));
+    assert_eq!(
+        report(&[3, 9, 0x77]),
+        ([NO_ERROR, 0, 0, 0], vec![3, 9, 0x77])
+    );
+    assert_eq!(
+        report(&[3, 10, 0x77]),
+        ([TOO_MANY, 0, 0, 0], vec![3, 10, 0x77])
+    );
 }
 
 #[test]
 fn one_member_of_a_union_is_valid() {
-    assert_eq!(report(&[4, 0, 0x0f, 0x12, 0x34]), ([NO_ERROR, 0, 0, 1], vec![4, 0, 15, 18, 52]));
-    assert_eq!(report(&[4, 0, 0x1f, 0x12, 0x34]), ([NO_ERROR, 0, 0, 2], vec![4, 0, 31, 18, 52]));
+    assert_eq!(
+        report(&[4, 0, 0x0f, 0x12, 0x34]),
+        ([NO_ERROR, 0, 0, 1], vec![4, 0, 15, 18, 52])
+    );
+    assert_eq!(
+        report(&[4, 0, 0x1f, 0x12, 0x34]),
+        ([NO_ERROR, 0, 0, 2], vec![4, 0, 31, 18, 52])
+    );
     // Making the other member valid makes this one invalid.
     let (_, rest) = report(&[4, 1, 0x0f, 0x12]);
     assert_eq!(rest, [4, 1, 0xab, 0xcd, 0xef, 0x12]);
     // A lookahead beyond the packet's end.
-    assert_eq!(report(&[4, 0, 0x0f]), ([PACKET_TOO_SHORT, 0, 0, 0], vec![4, 0, 15]));
+    assert_eq!(
+        report(&[4, 0, 0x0f]),
+        ([PACKET_TOO_SHORT, 0, 0, 0], vec![4, 0, 15])
+    );
 }
 
 #[test]
 fn what_is_skipped_is_gone() {
-    assert_eq!(report(&[5, 16, 1, 2, 3, 4]), ([NO_ERROR, 0, 0, 0], vec![5, 16, 3, 4]));
-    assert_eq!(report(&[5, 12, 1, 2, 3]), ([INVALID_ARGUMENT, 0, 0, 0], vec![5, 12, 1, 2, 3]));
-    assert_eq!(report(&[5, 32, 1, 2, 3]), ([PACKET_TOO_SHORT, 0, 0, 0], vec![5, 32, 1, 2, 3]));
+    assert_eq!(
+        report(&[5, 16, 1, 2, 3, 4]),
+        ([NO_ERROR, 0, 0, 0], vec![5, 16, 3, 4])
+    );
+    assert_eq!(
+        report(&[5, 12, 1, 2, 3]),
+        ([INVALID_ARGUMENT, 0, 0, 0], vec![5, 12, 1, 2, 3])
+    );
+    assert_eq!(
+        report(&[5, 32, 1, 2, 3]),
+        ([PACKET_TOO_SHORT, 0, 0, 0], vec![5, 32, 1, 2, 3])
+    );
 }
 
 #[test]
@@ -103,7 +140,10 @@ fn an_endless_parser_meets_the_limit() {
     let (outcome, copies) = testbed.ingress(1, &[6, 0], 0);
     assert_eq!(outcome, IngressOutcome::Dropped(DropCause::ParserLimit));
     assert!(copies.is_empty());
-    assert_eq!(testbed.engine.parse(&[6, 0]).unwrap_err(), DropCause::ParserLimit);
+    assert_eq!(
+        testbed.engine.parse(&[6, 0]).unwrap_err(),
+        DropCause::ParserLimit
+    );
 }
 
 #[test]
@@ -114,14 +154,23 @@ fn an_empty_frame_is_too_short() {
 #[test]
 fn inspection_shows_names_and_values() {
     let mut testbed = program!("parsing");
-    let parsed = testbed.engine.parse(&[2, 7, 0xa2, 0x12, 0x34, 0x77, 0x88, 0x99]).unwrap();
+    let parsed = testbed
+        .engine
+        .parse(&[2, 7, 0xa2, 0x12, 0x34, 0x77, 0x88, 0x99])
+        .unwrap();
     assert_eq!(parsed.error, "NoError");
     assert_eq!(parsed.bytes, 7);
     assert!(parsed.is_valid("base") && !parsed.is_valid("either.short"));
     let field = |header, field| u64::try_from(parsed.field(header, field).unwrap()).unwrap();
     assert_eq!((field("base", "kind"), field("base", "number")), (2, 7));
-    assert_eq!((field("options", "reserved"), field("options", "data")), (10, 0x1234));
-    assert_eq!((field("options", "trailer"), field("behind", "value")), (0x77, 0x88));
+    assert_eq!(
+        (field("options", "reserved"), field("options", "data")),
+        (10, 0x1234)
+    );
+    assert_eq!(
+        (field("options", "trailer"), field("behind", "value")),
+        (0x77, 0x88)
+    );
     assert_eq!(parsed.field("either.short", "value"), None);
     assert_eq!(testbed.engine.parse(&[3, 10]).unwrap().error, "TooMany");
 }

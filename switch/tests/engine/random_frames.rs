@@ -16,12 +16,25 @@ fn copies() -> Testbed {
     let pre = testbed.engine.pre_mut();
     for id in 1..4 {
         pre.insert_group(id, replicas.clone()).unwrap();
-        let session = CloneSession { replicas: replicas.clone(), ..CloneSession::default() };
+        let session = CloneSession {
+            replicas: replicas.clone(),
+            ..CloneSession::default()
+        };
         pre.insert_session(id, session).unwrap();
     }
-    let config = MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 1 };
+    let config = MeterConfig {
+        cir: 1,
+        cburst: 1,
+        pir: 1,
+        pburst: 1,
+    };
     let id = testbed.meter("Serve.speed");
-    testbed.engine.meter_mut(id).unwrap().write(1, Some(config)).unwrap();
+    testbed
+        .engine
+        .meter_mut(id)
+        .unwrap()
+        .write(1, Some(config))
+        .unwrap();
     testbed.insert("Serve.marks", &[exact(1)], "Serve.mark", &[7]);
     testbed
 }
@@ -36,14 +49,18 @@ fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for (at, frame) in frames.iter().enumerate() {
         let mut copies = Vec::new();
         let now = at as u64;
-        let outcome = testbed.engine.ingress(at as u16 % 512, frame, now, &mut copies);
+        let outcome = testbed
+            .engine
+            .ingress(at as u16 % 512, frame, now, &mut copies);
         if outcome == IngressOutcome::Forwarded {
             prop_assert!(!copies.is_empty());
         }
         let (mut out, mut served) = (Vec::new(), 0);
         while let Some(copy) = copies.pop() {
             let outcome =
-                testbed.engine.egress(copy, QueueInfo::default(), now, &mut out, &mut copies);
+                testbed
+                    .engine
+                    .egress(copy, QueueInfo::default(), now, &mut out, &mut copies);
             if outcome == EgressOutcome::Sent {
                 prop_assert!(out.len() <= frame.len() + 512);
             }
@@ -58,7 +75,11 @@ fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
 
 /// Frames that begin as the program expects, so that more of them get past its parser.
 fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let orders = (first, any::<u8>(), prop::collection::vec(any::<u8>(), 0..300));
+    let orders = (
+        first,
+        any::<u8>(),
+        prop::collection::vec(any::<u8>(), 0..300),
+    );
     let ordered = orders.prop_map(|(order, argument, mut rest)| {
         rest.splice(0..0, [order, argument]);
         rest
@@ -70,7 +91,9 @@ fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
 /// Frames that look like Ultima's, with some bytes changed.
 fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let mut good = vec![0x02; 12];
-    good.extend([0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 239, 85, 0, 7]);
+    good.extend([
+        0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 239, 85, 0, 7,
+    ]);
     good.extend([0x55, 0x4c, 0x55, 0x4c, 0, 80, 0, 0, 0x55, 0x4c, 0x11, 0]);
     good.extend([0; 68]);
     let changes = prop::collection::vec((0usize..good.len(), any::<u8>()), 0..6);

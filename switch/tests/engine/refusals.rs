@@ -24,8 +24,13 @@ fn refused(json: &[u8], p4info: &P4Info) -> String {
 /// What is said of the copies program when it is changed at a place.
 fn changed(pointer: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
-    *program.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} is there")) = value;
-    refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap())
+    *program
+        .pointer_mut(pointer)
+        .unwrap_or_else(|| panic!("{pointer} is there")) = value;
+    refused(
+        program.to_string().as_bytes(),
+        &text::parse(COPIES_INFO).unwrap(),
+    )
 }
 
 /// What is said of the copies program with one attribute more.
@@ -33,7 +38,10 @@ fn extended(pointer: &str, name: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     let object = program.pointer_mut(pointer).and_then(Value::as_object_mut);
     object.expect("an object").insert(name.into(), value);
-    refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap())
+    refused(
+        program.to_string().as_bytes(),
+        &text::parse(COPIES_INFO).unwrap(),
+    )
 }
 
 #[test]
@@ -54,7 +62,10 @@ fn what_is_not_known_is_refused_by_name() {
     assert!(extended("", "teleporters", json!([])).contains("unknown field `teleporters`"));
     assert!(extended("/pipelines/0/tables/0", "wings", json!(2)).contains("unknown field `wings`"));
     assert_eq!(
-        changed("/extern_instances", json!([{"name": "wormhole", "id": 0, "type": "t"}])),
+        changed(
+            "/extern_instances",
+            json!([{"name": "wormhole", "id": 0, "type": "t"}])
+        ),
         "wormhole: an extern instance is not supported by this switch"
     );
     assert!(
@@ -62,8 +73,11 @@ fn what_is_not_known_is_refused_by_name() {
             .ends_with("table type indirect is not supported by this switch")
     );
     assert!(
-        changed("/pipelines/0/conditionals/0/expression/value/op", json!("<=>"))
-            .ends_with("operation <=> is not supported by this switch")
+        changed(
+            "/pipelines/0/conditionals/0/expression/value/op",
+            json!("<=>")
+        )
+        .ends_with("operation <=> is not supported by this switch")
     );
 }
 
@@ -81,9 +95,18 @@ fn references_to_nothing_are_refused() {
         changed("/pipelines/0/init_table", json!("nowhere")),
         "pipeline ingress: there is no node nowhere"
     );
-    assert_eq!(changed("/headers/0/header_type", json!("t")), "header scalars: there is no type t");
-    assert_eq!(changed("/headers/1/id", json!(0)), "header standard_metadata: id 0 is taken");
-    assert_eq!(changed("/parsers", json!([])), "parser: expected one, found 0");
+    assert_eq!(
+        changed("/headers/0/header_type", json!("t")),
+        "header scalars: there is no type t"
+    );
+    assert_eq!(
+        changed("/headers/1/id", json!(0)),
+        "header standard_metadata: id 0 is taken"
+    );
+    assert_eq!(
+        changed("/parsers", json!([])),
+        "parser: expected one, found 0"
+    );
 }
 
 #[test]
@@ -95,7 +118,10 @@ fn headers_of_different_types_are_not_assigned() {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     let primitive = program.pointer_mut("/actions/1/primitives/1").unwrap();
     *primitive = json!({"op": "assign_header", "parameters": other_type});
-    let text = refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap());
+    let text = refused(
+        program.to_string().as_bytes(),
+        &text::parse(COPIES_INFO).unwrap(),
+    );
     let at = "action Serve.truncate_frame, assign_header";
     assert_eq!(text, format!("{at}: the two sides are of different types"));
 }
@@ -108,7 +134,10 @@ fn a_pipeline_without_an_end_is_refused() {
     for condition in ingress["conditionals"].as_array_mut().unwrap() {
         condition["false_next"] = first.clone();
     }
-    let text = refused(program.to_string().as_bytes(), &text::parse(COPIES_INFO).unwrap());
+    let text = refused(
+        program.to_string().as_bytes(),
+        &text::parse(COPIES_INFO).unwrap(),
+    );
     assert_eq!(text, "pipelines: a packet could run in circles");
 }
 
@@ -117,15 +146,29 @@ fn limits_are_checked() {
     let p4info = text::parse(COPIES_INFO).unwrap();
     // 8 counters, 4 meters, 4 registers.
     for cells in [7, 15] {
-        let limits = Limits { array_cells: cells, ..Limits::default() };
+        let limits = Limits {
+            array_cells: cells,
+            ..Limits::default()
+        };
         let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
-        let (at, found) = if cells == 7 { ("counter Serve.seen", 8) } else { ("register Serve.memory", 16) };
-        let text = format!("{at}: number of cells, with those before, is {found}, the limit is {cells}");
+        let (at, found) = if cells == 7 {
+            ("counter Serve.seen", 8)
+        } else {
+            ("register Serve.memory", 16)
+        };
+        let text =
+            format!("{at}: number of cells, with those before, is {found}, the limit is {cells}");
         assert_eq!(error.to_string(), text);
     }
-    let limits = Limits { table_entries: 3, ..Limits::default() };
+    let limits = Limits {
+        table_entries: 3,
+        ..Limits::default()
+    };
     let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
-    assert_eq!(error.to_string(), "table Serve.marks: number of entries is 4, the limit is 3");
+    assert_eq!(
+        error.to_string(),
+        "table Serve.marks: number of entries is 4, the limit is 3"
+    );
 }
 
 #[test]
@@ -136,7 +179,9 @@ fn a_program_must_match_its_p4info() {
         refused(COPIES, &lookups),
         "program and P4Info disagree: the P4Info has no table Serve.marks"
     );
-    assert!(refused(LOOKUPS, &copies).starts_with("program and P4Info disagree: the P4Info has no"));
+    assert!(
+        refused(LOOKUPS, &copies).starts_with("program and P4Info disagree: the P4Info has no")
+    );
     assert!(refused(COPIES, &P4Info::default()).starts_with("program and P4Info disagree: "));
     let parsing = include_bytes!("../programs/parsing.json");
     assert_eq!(
@@ -157,7 +202,10 @@ fn a_program_must_match_its_p4info() {
     other.tables[1].action_refs.clear();
     assert!(refused(LOOKUPS, &other).contains("has action Lookups.set_prefix, its P4Info has not"));
     let mut other = lookups;
-    other.actions.iter_mut().for_each(|action| action.params.clear());
+    other
+        .actions
+        .iter_mut()
+        .for_each(|action| action.params.clear());
     assert!(refused(LOOKUPS, &other).contains("has other parameters in the P4Info"));
     let mut other = copies;
     other.counters[0].size = 9;

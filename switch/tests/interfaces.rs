@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program};
 use nix::sched::{CloneFlags, unshare};
@@ -38,6 +39,23 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {error}");
 }
 
+/// Waits until an interface in this thread's namespace has its queue: the kernel attaches it some time
+/// after the other end of a veth pair came up, and drops what is sent before.
+fn until_up(name: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let link = Command::new("ip")
+            .args(["-o", "link", "show", name])
+            .output()
+            .expect("ip");
+        if String::from_utf8_lossy(&link.stdout).contains("state UP") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{name} does not come up");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A thread in a namespace of its own, with the far end of the switch's interface `sw{n}`: `h{n}`,
 /// address 10.0.0.n, MAC 02:00:00:00:00:0n.
 struct Host {
@@ -65,6 +83,7 @@ impl Host {
         host.run(move || {
             ip("link set lo up");
             ip(&format!("link set h{n} up"));
+            until_up(&format!("h{n}"));
             ip(&format!("address add 10.0.0.{n}/24 dev h{n}"));
             for other in (1..=2).filter(|other| *other != n) {
                 ip(&format!(
@@ -72,6 +91,7 @@ impl Host {
                 ));
             }
         });
+        until_up(&format!("sw{n}"));
         host
     }
 
@@ -266,6 +286,8 @@ fn vlan_tags_come_through() {
         ip("link add v1 type veth peer name v2");
         ip("link set v1 up");
         ip("link set v2 up");
+        until_up("v1");
+        until_up("v2");
         let (three, sender) = Peer::pair();
         let (four, receiver) = Peer::pair();
         let virtual_port = |number, socket| PortConfig {

@@ -31,6 +31,7 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 pub(crate) struct RawPort {
     socket: OwnedFd,
     interest: Interest,
+    /// Whether the last frame sent found the interface up, and no news came since that it went down.
     up: bool,
     warned: bool,
     name: String,
@@ -133,7 +134,7 @@ impl PortIo for RawPort {
     fn receive(&mut self, _: &Epoll, _: u64, batch: &mut RxBatch) -> Received {
         match mmsg::recv(self.socket.as_fd(), batch) {
             Ok(()) => {
-                self.up = true;
+                // Says nothing of now: these may have come before the interface went down.
                 self.rework(batch);
                 Received::Frames
             }

@@ -1,5 +1,6 @@
 //! Quantities as people write them on a command line.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -49,6 +50,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<f64>().map_err(|_| wrong())? * scale;
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// Where a server listens: `127.0.0.1:9559`, `[::1]:0`.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9559".into())
 }
 
 /// A range of integers, its end excluded: `3..7`.

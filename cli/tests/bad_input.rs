@@ -33,6 +33,8 @@ fn options_out_of_range() {
     assert_says(&["demo", "--workers", "1"], &["--workers", "2..=32"]);
     assert_says(&["demo", "--workers", "33"], &["--workers", "2..=32"]);
     assert_says(&["demo", "--loss", "2"], &["--loss", "at most 1"]);
+    assert_says(&["demo", "--loss", "-1"], &["--loss", "at least 0"]);
+    assert_says(&["demo", "--grpc", "here"], &["--grpc", "ADDRESS:PORT"]);
     assert_says(&["demo", "--burst-loss", "0.1"], &["--burst-loss", "P:LEN"]);
     assert_says(&["demo", "--straggler", "2:5"], &["--straggler", "P:MS"]);
     assert_says(

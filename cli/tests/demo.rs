@@ -306,6 +306,24 @@ fn an_interrupt_leaves_no_process() {
 }
 
 #[test]
+fn a_switch_that_ends_is_the_error() {
+    let demo = start(&["--steps", "100000"]);
+    let all = trains(&demo, 4);
+    let (switch, _) = all
+        .iter()
+        .find(|(_, line)| line.contains(" switch "))
+        .unwrap();
+    kill(Pid::from_raw(*switch), Signal::SIGKILL).unwrap();
+    let output = demo.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(
+        text.lines().last(),
+        Some("error: the switch ended before the training did")
+    );
+}
+
+#[test]
 fn a_killed_main_process_takes_the_others_along() {
     let mut demo = start(&["--steps", "100000"]);
     let all = trains(&demo, 4);

@@ -31,7 +31,7 @@ struct Serve {
     #[arg(long, value_name = "FILE")]
     fabric: PathBuf,
     /// Where the control API listens; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN)]
+    #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN, value_parser = units::listen_address)]
     listen: SocketAddr,
     /// How long switches may take to answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]

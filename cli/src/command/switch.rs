@@ -21,7 +21,7 @@ use crate::{process, units};
     ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/tmp/p1.sock --loss 0.01")]
 pub struct Arguments {
     /// Where P4Runtime and the port statistics are served; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]
     grpc: SocketAddr,
     /// P4Runtime's device id
     #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]

@@ -44,7 +44,7 @@ pub struct Options {
     pub shards: Dealing,
 
     /// Share of packets lost on every wire from the switch [default: 0.01, without any other loss]
-    #[arg(long, value_name = "P", value_parser = independent_loss)]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = independent_loss)]
     pub loss: Option<Loss>,
     /// Loss in bursts: share of packets and mean burst length in packets
     #[arg(long, value_name = "P:LEN", value_parser = burst_loss)]
@@ -82,7 +82,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", requires = "program")]
     pub p4info: Option<PathBuf>,
     /// Where the switch serves P4Runtime, for others to look in
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = units::listen_address)]
     pub grpc: SocketAddr,
     /// Keep what the switch's ports saw, as pcap files in this folder
     #[arg(long, value_name = "DIR")]

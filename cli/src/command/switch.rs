@@ -18,7 +18,7 @@ use crate::{process, units};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
-    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/tmp/p1.sock --loss 0.01")]
+    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01")]
 pub struct Arguments {
     /// Where P4Runtime and the port statistics are served; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]

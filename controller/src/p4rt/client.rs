@@ -239,6 +239,7 @@ impl SwitchClient {
             match answered(self.rpc.clone().write(request)).await {
                 Ok(_) => sent += batch.len(),
                 Err(RpcError::Status(status)) => {
+                    let failed_whole = RpcError::Status(status.clone());
                     return Err(match batch::outcomes(&status) {
                         Some(outcomes) if describes(&outcomes, batch) => {
                             let not_sent = batch::failure(Code::Aborted, "not sent");
@@ -247,7 +248,14 @@ impl SwitchClient {
                             all.resize(total, not_sent);
                             WriteError::Updates(all)
                         }
-                        _ => RpcError::Status(status).into(),
+                        // Nothing of this batch was done, but the batches before it were.
+                        _ if sent > 0 && !failed_whole.is_uncertain() => {
+                            let failed = batch::failure(status.code(), status.message());
+                            let mut all = vec![batch::success(); sent];
+                            all.resize(total, failed);
+                            WriteError::Updates(all)
+                        }
+                        _ => failed_whole.into(),
                     });
                 }
                 Err(error) => return Err(error.into()),

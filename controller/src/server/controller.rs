@@ -162,6 +162,7 @@ impl Controller {
         })?;
 
         let clients = self.clients(plan.keys())?;
+        self.clear_leftovers(&clients).await?;
         if let Err(mut error) = install::install(&clients, names, &plan).await {
             if let InstallError::Stopped { undone, .. } = &mut error {
                 self.remember(std::mem::take(&mut undone.leftovers));
@@ -368,6 +369,23 @@ impl Controller {
             .into_iter()
             .map(client)
             .collect::<Result<BTreeMap<_, _>, _>>()
+    }
+
+    /// Removes what earlier jobs have left on these switches: their numbers may be given out again.
+    async fn clear_leftovers(&self, clients: &Clients) -> Result<(), JobRequestError> {
+        for (id, client) in clients {
+            let switch = &self.switches[id.0];
+            let rest = install::remove_from(client, switch.take_leftovers()).await;
+            if !rest.is_empty() {
+                let error = JobRequestError::Leftovers {
+                    switch: switch.name().to_owned(),
+                    entities: rest.len(),
+                };
+                switch.add_leftovers(rest);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn remember(&self, leftovers: Leftovers) {

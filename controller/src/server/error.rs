@@ -114,6 +114,16 @@ pub enum JobRequestError {
         /// Why not.
         problem: String,
     },
+    /// Something of an earlier job is still on a switch and cannot be removed.
+    #[error(
+        "switch {switch} still has {entities} entities of an earlier job and does not let them be removed; try again, or restart it"
+    )]
+    Leftovers {
+        /// The switch's name.
+        switch: String,
+        /// How many.
+        entities: usize,
+    },
     /// A switch stopped the installation.
     #[error("job {name}: {error}")]
     Install {

@@ -103,9 +103,9 @@ impl From<JobRequestError> for Status {
             | JobRequestError::TooManyJobs { .. }
             | JobRequestError::Limit { .. } => Code::ResourceExhausted,
             JobRequestError::Placement { .. } => Code::InvalidArgument,
-            JobRequestError::NotConnected { .. } | JobRequestError::Counters { .. } => {
-                Code::Unavailable
-            }
+            JobRequestError::NotConnected { .. }
+            | JobRequestError::Leftovers { .. }
+            | JobRequestError::Counters { .. } => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
                 InstallError::Untranslatable(_) => Code::FailedPrecondition,

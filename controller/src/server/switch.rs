@@ -74,7 +74,12 @@ impl ManagedSwitch {
         self.with_state(|state| state.connection.clone())
     }
 
-    /// What to remove when the switch is back.
+    /// What is to be removed, which the caller now tries.
+    pub fn take_leftovers(&self) -> Vec<Prepared> {
+        self.with_state(|state| std::mem::take(&mut state.leftovers))
+    }
+
+    /// What to remove when the switch is back, or before it gets another job.
     pub fn add_leftovers(&self, leftovers: Vec<Prepared>) {
         self.with_state(|state| state.leftovers.extend(leftovers));
     }
@@ -98,8 +103,8 @@ impl ManagedSwitch {
         };
         let cookie = client.pipeline_cookie().await.map_err(read)?;
         if cookie == Some(desired.cookie) && self.with_state(|state| state.whole) {
-            // It has kept everything but the connection.
-            let leftovers = self.with_state(|state| std::mem::take(&mut state.leftovers));
+            // It has our program and was not restarted: only the connection was lost.
+            let leftovers = self.take_leftovers();
             let left = install::remove_from(&client, leftovers).await;
             self.add_leftovers(left);
         } else {

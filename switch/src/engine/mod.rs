@@ -101,7 +101,7 @@ pub struct Copy {
     pub port: u16,
     /// Replication id; 0 for what is not a replica.
     pub rid: u16,
-    /// Priority in the port's queue; 0 is served last.
+    /// Reported as `qid`; the port's one queue is first in, first out.
     pub priority: u8,
     /// Length in bytes, as the queue counts it: on arrival, plus headers added, minus removed.
     pub len: u32,

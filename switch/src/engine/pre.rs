@@ -21,7 +21,7 @@ pub struct Replica {
 pub struct CloneSession {
     /// A copy for each.
     pub replicas: Vec<Replica>,
-    /// Priority of the copies in the queue of their port; 0 is served last.
+    /// Priority of the copies, reported as `qid`; a port's one queue is first in, first out.
     pub class_of_service: u8,
     /// Copies are cut to this many bytes; 0 keeps them whole.
     pub packet_length_bytes: u32,

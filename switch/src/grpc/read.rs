@@ -15,6 +15,9 @@ use crate::pipeline::Pipeline;
 
 /// Entities in one response: far below the 4 MiB that clients accept by default.
 const ENTITIES_PER_RESPONSE: usize = 500;
+/// Entities found beyond which a request's further parts are refused: one part cannot be more than the
+/// program's largest object, but a request may repeat it.
+const ENTITIES_PER_REQUEST: usize = 1 << 23;
 
 impl Service {
     pub(super) async fn read(
@@ -29,7 +32,13 @@ impl Service {
             let mut found = Vec::new();
             let results: Vec<_> = requests
                 .iter()
-                .map(|one| read(pipeline, one, &mut found))
+                .map(|one| match found.len() {
+                    0..ENTITIES_PER_REQUEST => read(pipeline, one, &mut found),
+                    _ => Err(EntityError::new(
+                        Code::ResourceExhausted,
+                        format!("more than {ENTITIES_PER_REQUEST} entities; read less at once"),
+                    )),
+                })
                 .collect();
             Ok::<_, Status>((found, results))
         });

@@ -157,7 +157,8 @@ fn is_abandoned(path: &Path, address: &UnixAddr) -> bool {
         && socket(
             AddressFamily::Unix,
             SockType::SeqPacket,
-            SockFlag::SOCK_CLOEXEC,
+            // A listener whose backlog is full would make us wait.
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
             None,
         )
         .is_ok_and(|probe| connect(probe.as_raw_fd(), address) == Err(Errno::ECONNREFUSED))
@@ -219,6 +220,9 @@ impl PortIo for SeqpacketPort {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Empty,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Received::Frames,
+            // Said once, when the peer went with frames of ours unread, and before what it had sent
+            // itself: that comes next, then the end.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Received::Frames,
             Err(error) => {
                 tracing::info!("port {token}: peer lost: {error}");
                 self.hang_up(poller, token);

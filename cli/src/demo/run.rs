@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::timeout;
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
@@ -40,6 +41,8 @@ const SWITCH: &str = "s1";
 const SWITCH_FD: i32 = 10;
 /// How long nothing may be heard of any worker, beyond what one step may take, before those that are behind are given up.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long after the workers' end that of the server which caused it may be noticed.
+const SERVER_END: Duration = Duration::from_secs(1);
 /// How long the network may take to empty after the last step.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -196,6 +199,10 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         .iter()
         .all(|worker| worker.progress == Progress::Lost)
     {
+        // When the switch goes, all workers go with it; which is seen first is chance.
+        if let Ok(Some(server)) = timeout(SERVER_END, processes.ended.recv()).await {
+            bail!(ended_early(server));
+        }
         bail!(
             "no worker finished: {}",
             collected.failures().next().unwrap_or("all were killed")
@@ -229,6 +236,10 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     report(options, &collected, &ports, bounds, &baseline, started)
 }
 
+fn ended_early(server: &str) -> String {
+    format!("the {server} ended before the training did")
+}
+
 /// Takes messages until all workers that are still there have come as far as `progress`.
 async fn collect(
     progress: Progress,
@@ -246,7 +257,7 @@ async fn collect(
                 collected.take(rank, message);
                 bar.set_position(collected.steps_done.into());
             }
-            Some(server) = processes.ended.recv() => bail!("the {server} ended before the training did"),
+            Some(server) = processes.ended.recv() => bail!(ended_early(server)),
             () = tokio::time::sleep(silence) => processes.kill_behind(collected, progress)?,
         }
     }

@@ -28,6 +28,16 @@ fn dropped(phase: &Value) -> u64 {
         .sum()
 }
 
+/// Every copy was delivered in time, delivered late, or dropped.
+fn check_copies(phase: &Value) {
+    let delivered = count(phase, "delivered_in_time") + count(phase, "delivered_late");
+    assert_eq!(
+        count(phase, "copies"),
+        delivered + dropped(phase),
+        "{phase}"
+    );
+}
+
 /// What must hold of every run in which no worker was lost.
 fn check_accounts(report: &Value) {
     let operations = report["steps"].as_u64().unwrap() * report["workers"].as_u64().unwrap();
@@ -37,12 +47,7 @@ fn check_accounts(report: &Value) {
         operations
     );
     for phase in ["scatter", "gather"].map(|name| &report[name]) {
-        let delivered = count(phase, "delivered_in_time") + count(phase, "delivered_late");
-        assert_eq!(
-            count(phase, "copies"),
-            delivered + dropped(phase),
-            "{phase}"
-        );
+        check_copies(phase);
         assert_eq!(
             count(phase, "slots"),
             count(phase, "sent") + count(phase, "never_sent"),
@@ -283,12 +288,7 @@ fn a_killed_worker_does_not_stop_the_others() {
         "{report}"
     );
     for phase in ["scatter", "gather"].map(|name| &report[name]) {
-        let delivered = count(phase, "delivered_in_time") + count(phase, "delivered_late");
-        assert_eq!(
-            count(phase, "copies"),
-            delivered + dropped(phase),
-            "{phase}"
-        );
+        check_copies(phase);
     }
 }
 

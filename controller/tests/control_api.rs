@@ -15,13 +15,13 @@ use ultima_controller::server::{self, Config, Handle};
 /// Longer than any test waits on purpose.
 const LONG: Duration = Duration::from_secs(60);
 
-/// One switch with three hosts, of which h1 has room for two ranks.
-async fn start() -> (ChaosSwitch, Handle, Client) {
+/// A controller of `topologies/star4.yaml`, changed in one place, on a test switch.
+async fn start_with(from: &str, to: &str) -> (ChaosSwitch, Handle, Client) {
     let switch = ChaosSwitch::start().await;
     let text = include_str!("../../topologies/star4.yaml")
-        .replace("127.0.0.1:9559", &switch.address().to_string())
-        .replace("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }");
-    let fabric = fabric::parse(&text, "star.yaml").unwrap();
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    assert!(text.contains(from), "{from} in the topology");
+    let fabric = fabric::parse(&text.replace(from, to), "star.yaml").unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     let handle = server::serve(Config {
         listen,
@@ -33,6 +33,11 @@ async fn start() -> (ChaosSwitch, Handle, Client) {
         .await
         .unwrap();
     (switch, handle, client)
+}
+
+/// The same with room for two ranks on h1.
+async fn start() -> (ChaosSwitch, Handle, Client) {
+    start_with("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }").await
 }
 
 fn spec(name: &str, members: &[&str]) -> JobSpec {
@@ -154,24 +159,8 @@ async fn what_cannot_be_is_refused_with_its_reason() {
 
 #[tokio::test]
 async fn a_group_over_the_limit_is_refused_before_anything_is_written() {
-    let switch = ChaosSwitch::start().await;
-    let text = include_str!("../../topologies/star4.yaml")
-        .replace("127.0.0.1:9559", &switch.address().to_string())
-        .replace(
-            "device_id: 1 }",
-            "device_id: 1, limits: { group_replicas: 3 } }",
-        );
-    let fabric = fabric::parse(&text, "star.yaml").unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let handle = server::serve(Config {
-        listen,
-        ..Config::new(fabric).unwrap()
-    })
-    .await
-    .unwrap();
-    let client = Client::connect(&handle.address().to_string())
-        .await
-        .unwrap();
+    let limit = "device_id: 1, limits: { group_replicas: 3 } }";
+    let (switch, _handle, client) = start_with("device_id: 1 }", limit).await;
     let updates = switch.updates();
     assert_eq!(
         refusal(client.create_job(&spec("big", &["h1", "h2", "h3", "h4"])).await),

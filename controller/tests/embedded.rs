@@ -17,14 +17,8 @@ use ultima_switch::{Switch, SwitchConfig};
 /// A switch without ports or program.
 async fn switch() -> Switch {
     let config = SwitchConfig {
-        device_id: 1,
         grpc: "127.0.0.1:0".parse().unwrap(),
-        program: None,
-        ports: Vec::new(),
-        seed: 1,
-        stats_key: None,
-        pcap_dir: None,
-        limits: ultima_switch::engine::Limits::default(),
+        ..SwitchConfig::default()
     };
     Switch::start(config).await.unwrap()
 }

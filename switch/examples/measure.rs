@@ -22,7 +22,6 @@ use ultima_p4runtime::v1::{
     Entity, MasterArbitrationUpdate, StreamMessageRequest, Update, WriteRequest,
     stream_message_request,
 };
-use ultima_switch::engine::Limits;
 use ultima_switch::{Attach, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
 const JSON: &[u8] = include_bytes!("../tests/programs/testbed.json");
@@ -91,17 +90,13 @@ async fn start(wire: WireConfig) -> Outcome<(Vec<UnixDatagram>, Switch)> {
         peers.push(UnixDatagram::from(theirs));
     }
     let switch = Switch::start(SwitchConfig {
-        device_id: 1,
         grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
         program: Some(ProgramFiles {
             json: JSON.to_vec(),
             p4info: P4INFO.to_owned(),
         }),
         ports,
-        seed: 1,
-        stats_key: None,
-        pcap_dir: None,
-        limits: Limits::default(),
+        ..SwitchConfig::default()
     })
     .await?;
     configure(switch.grpc_addr()).await?;

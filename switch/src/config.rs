@@ -1,7 +1,7 @@
 //! How a switch is configured, and what can be wrong with that.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -183,4 +183,20 @@ pub struct SwitchConfig {
     pub pcap_dir: Option<PathBuf>,
     /// What a program may ask of the switch.
     pub limits: Limits,
+}
+
+/// One switch, device 1, on P4Runtime's own port of this machine, without program and ports.
+impl Default for SwitchConfig {
+    fn default() -> Self {
+        SwitchConfig {
+            device_id: 1,
+            grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 9559)),
+            program: None,
+            ports: Vec::new(),
+            seed: 1,
+            stats_key: None,
+            pcap_dir: None,
+            limits: Limits::default(),
+        }
+    }
 }

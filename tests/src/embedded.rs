@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::runtime::Runtime;
-use ultima_switch::engine::Limits;
 use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
@@ -26,12 +25,9 @@ impl Embedded {
         let config = SwitchConfig {
             device_id: device_id(switch),
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            program: None,
             ports: ports.collect(),
             seed: 0,
-            stats_key: None,
-            pcap_dir: None,
-            limits: Limits::default(),
+            ..SwitchConfig::default()
         };
         Self(
             runtime

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ultima_switch::engine::Limits;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::{Loss, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
@@ -99,7 +98,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed,
         stats_key: arguments.stats_key,
         pcap_dir: arguments.pcap,
-        limits: Limits::default(),
+        ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

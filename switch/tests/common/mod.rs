@@ -27,7 +27,6 @@ use ultima_p4runtime::v1::{
     Update, WriteRequest, entity, set_forwarding_pipeline_config_request, stream_message_request,
     stream_message_response,
 };
-use ultima_switch::engine::Limits;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{Count, GetRequest, GetResponse, Port};
 use ultima_switch::{Attach, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
@@ -64,12 +63,7 @@ pub fn bare() -> SwitchConfig {
     SwitchConfig {
         device_id: DEVICE,
         grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
-        program: None,
-        ports: Vec::new(),
-        seed: 1,
-        stats_key: None,
-        pcap_dir: None,
-        limits: Limits::default(),
+        ..SwitchConfig::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ultima switch`: the embedded switch as a process of its own.
+//! `ultima switch` without a subcommand: runs a switch.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,14 +11,8 @@ use ultima_switch::{Loss, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConf
 
 use crate::{process, units};
 
-/// Runs the embedded switch: a P4Runtime target that executes what p4c's BMv2 backend prints.
-///
-/// Loss, rate and delay apply to what leaves each port, behind its queue and the egress pipeline.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  \
-    ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
-    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01")]
-pub struct Arguments {
+pub struct Options {
     /// Where P4Runtime and the port statistics are served; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]
     grpc: SocketAddr,
@@ -65,39 +59,35 @@ pub struct Arguments {
 }
 
 /// Serves until it is interrupted.
-pub fn run(arguments: Arguments) -> Result<()> {
-    if arguments.die_with_parent {
+pub fn run(options: Options) -> Result<()> {
+    if options.die_with_parent {
         process::die_with_parent()?;
     }
-    let program = match (&arguments.program, &arguments.p4info) {
+    let program = match (&options.program, &options.p4info) {
         (Some(json), Some(p4info)) => Some(ProgramFiles {
             json: fs::read(json).with_context(|| json.display().to_string())?,
-            p4info: super::read_text(p4info)?,
+            p4info: crate::command::read_text(p4info)?,
         }),
         _ => None,
     };
     let wire = WireConfig {
-        rate: arguments.rate,
-        delay: arguments.delay,
-        loss: arguments
-            .loss
-            .into_iter()
-            .chain(arguments.drop_field)
-            .collect(),
-        queue_bytes: arguments.queue,
+        rate: options.rate,
+        delay: options.delay,
+        loss: options.loss.into_iter().chain(options.drop_field).collect(),
+        queue_bytes: options.queue,
     };
     let config = SwitchConfig {
-        device_id: arguments.device_id,
-        grpc: arguments.grpc,
+        device_id: options.device_id,
+        grpc: options.grpc,
         program,
-        ports: arguments
+        ports: options
             .ports
             .into_iter()
             .map(|port| port.with_wire(wire.clone()))
             .collect(),
-        seed: arguments.seed,
-        stats_key: arguments.stats_key,
-        pcap_dir: arguments.pcap,
+        seed: options.seed,
+        stats_key: options.stats_key,
+        pcap_dir: options.pcap,
         ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()
@@ -107,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .block_on(async {
             let switch = Switch::start(config).await?;
             println!("listening on {}", switch.grpc_addr());
-            Ok(switch.run_until(super::interrupted()).await?)
+            Ok(switch.run_until(crate::command::interrupted()).await?)
         })
 }
 

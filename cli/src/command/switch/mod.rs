@@ -1,0 +1,32 @@
+//! `ultima switch`: the embedded switch as a process of its own, and commands for one that runs.
+
+use anyhow::Result;
+
+mod run;
+
+/// Runs the embedded switch: a P4Runtime target that executes what p4c's BMv2 backend prints.
+///
+/// Loss, rate and delay apply to what leaves each port, behind its queue and the egress pipeline.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:\n  \
+    ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
+    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::Options,
+}
+
+/// What can be asked of a switch that runs; without any of these, one is run.
+#[derive(clap::Subcommand)]
+enum Command {}
+
+/// Does what was asked.
+pub fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        None => run::run(arguments.run),
+        Some(command) => match command {},
+    }
+}

@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
+use super::value_set::ValueSet;
 use super::word::Word;
 
 /// An action of the program.
@@ -125,6 +126,7 @@ pub(super) struct State {
     pub counters: Vec<Counter>,
     pub meters: Vec<Meter>,
     pub registers: Vec<Register>,
+    pub value_sets: Vec<ValueSet>,
     pub rng: Xoshiro256PlusPlus,
     /// Working memory of calculations and lookaheads.
     pub scratch: Vec<u8>,

@@ -99,21 +99,21 @@ pub enum ControlError {
         /// The id.
         id: u32,
     },
-    /// A match field that the table does not have, twice the same, or one that may not be omitted.
-    #[error("table {table}: match field {field}: {what}")]
+    /// A match field that is not there, twice the same, or one that may not be omitted.
+    #[error("{owner}: match field {field}: {what}")]
     MatchField {
-        /// The table's name.
-        table: String,
+        /// The table or value set, by kind and name.
+        owner: String,
         /// The match field's id.
         field: u32,
         /// What is wrong with it.
         what: String,
     },
     /// The priority is missing where one is needed, or given where none is.
-    #[error("table {table}: priority {priority}: {what}")]
+    #[error("{owner}: priority {priority}: {what}")]
     Priority {
-        /// The table's name.
-        table: String,
+        /// The table, by kind and name.
+        owner: String,
         /// The priority given.
         priority: i32,
         /// What would be right.
@@ -182,6 +182,24 @@ pub enum ControlError {
         table: String,
         /// Its size in entries.
         size: usize,
+    },
+    /// The value set would hold more members than its P4Info size says.
+    #[error("value set {set}: {found} members, there is room for {size}")]
+    ValueSetFull {
+        /// The value set's name.
+        set: String,
+        /// How many members it would have.
+        found: usize,
+        /// How many it has room for.
+        size: usize,
+    },
+    /// Two members of a value set are the same.
+    #[error("value set {set}: member {member} is there twice")]
+    ValueSetTwice {
+        /// The value set's name.
+        set: String,
+        /// Which of the members given repeats an earlier one, from 0.
+        member: usize,
     },
     /// The table has no direct resource of that kind.
     #[error("table {table} has no direct {kind}")]
@@ -265,8 +283,12 @@ impl ControlError {
                 ErrorKind::InvalidArgument
             }
             UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
-            EntryExists { .. } | ReplicationExists { .. } => ErrorKind::AlreadyExists,
-            TableFull { .. } | ReplicationFull { .. } => ErrorKind::ResourceExhausted,
+            EntryExists { .. } | ReplicationExists { .. } | ValueSetTwice { .. } => {
+                ErrorKind::AlreadyExists
+            }
+            TableFull { .. } | ReplicationFull { .. } | ValueSetFull { .. } => {
+                ErrorKind::ResourceExhausted
+            }
             ActionScope { .. } | Constant { .. } => ErrorKind::PermissionDenied,
         }
     }

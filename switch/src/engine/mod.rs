@@ -31,6 +31,7 @@ mod schema;
 mod standard;
 mod table;
 mod value;
+mod value_set;
 mod word;
 
 pub use counter::{Counter, CounterCell};
@@ -40,6 +41,7 @@ pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use pre::{CloneSession, Pre, Replica};
 pub use register::Register;
 pub use table::{ActionCall, EntryView, FieldMatch, Match, Table, TableEntry};
+pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +62,7 @@ use standard::Standard;
 /// What a program and its packets may use at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries of one table; a program that declares more is refused.
+    /// Entries of one table, members of one value set; a program that declares more is refused.
     pub table_entries: usize,
     /// Cells of all counter, meter and register arrays together; a register wider than 64 bits
     /// counts for each 64 of them.
@@ -189,6 +191,7 @@ pub struct Engine {
     counter_ids: BTreeMap<u32, usize>,
     meter_ids: BTreeMap<u32, usize>,
     register_ids: BTreeMap<u32, usize>,
+    value_set_ids: BTreeMap<u32, usize>,
 }
 
 impl Engine {
@@ -205,6 +208,7 @@ impl Engine {
             counter_ids: ids(state.counters.iter().map(Counter::id)),
             meter_ids: ids(state.meters.iter().map(Meter::id)),
             register_ids: ids(state.registers.iter().map(Register::id)),
+            value_set_ids: ids(state.value_sets.iter().map(ValueSet::id)),
             tables,
             state,
             pre,
@@ -310,6 +314,29 @@ impl Engine {
     /// The P4Info has no such register.
     pub fn register_mut(&mut self, id: u32) -> Result<&mut Register, ControlError> {
         Ok(&mut self.state.registers[find("register", &self.register_ids, id)?])
+    }
+
+    /// All parser value sets, in order of ids.
+    pub fn value_sets(&self) -> impl Iterator<Item = &ValueSet> {
+        self.value_set_ids
+            .values()
+            .map(|at| &self.state.value_sets[*at])
+    }
+
+    /// A parser value set by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such value set.
+    pub fn value_set(&self, id: u32) -> Result<&ValueSet, ControlError> {
+        Ok(&self.state.value_sets[find("value set", &self.value_set_ids, id)?])
+    }
+
+    /// A parser value set by P4Info id, to write to.
+    ///
+    /// # Errors
+    /// The P4Info has no such value set.
+    pub fn value_set_mut(&mut self, id: u32) -> Result<&mut ValueSet, ControlError> {
+        Ok(&mut self.state.value_sets[find("value set", &self.value_set_ids, id)?])
     }
 
     /// The packet replication engine.

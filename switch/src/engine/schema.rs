@@ -18,6 +18,7 @@ pub(super) struct Schema {
     pub counters: HashMap<String, ArraySchema>,
     pub meters: HashMap<String, ArraySchema>,
     pub registers: HashMap<String, ArraySchema>,
+    pub value_sets: HashMap<String, ValueSetSchema>,
     /// Names of direct counters and meters, with the ids of their tables.
     pub direct: HashMap<String, u32>,
 }
@@ -37,6 +38,15 @@ pub(super) struct FieldSchema {
     pub id: u32,
     pub name: String,
     pub kind: MatchKind,
+    /// Bits, as the control plane sees them; 0 for what is no number to it.
+    pub width: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct ValueSetSchema {
+    pub id: u32,
+    pub fields: Vec<FieldSchema>,
+    pub size: u64,
 }
 
 #[derive(Debug)]
@@ -80,7 +90,7 @@ impl Schema {
             let fields = table
                 .match_fields
                 .iter()
-                .map(|field| FieldSchema::new(&name, field));
+                .map(|field| FieldSchema::new(&format!("table {name}"), field));
             let actions = table
                 .action_refs
                 .iter()
@@ -102,6 +112,17 @@ impl Schema {
             .iter()
             .map(|r| (&r.preamble, i64::from(r.size)));
         schema.registers = arrays(registers)?;
+        for set in &p4info.value_sets {
+            let (id, name) = name_of("a value set", &set.preamble)?;
+            let at = format!("value set {name}");
+            let fields = set.r#match.iter().map(|field| FieldSchema::new(&at, field));
+            let described = ValueSetSchema {
+                id,
+                fields: fields.collect::<Result<_, _>>()?,
+                size: u64::try_from(set.size).unwrap_or(0),
+            };
+            schema.value_sets.insert(name, described);
+        }
         let counters = p4info
             .direct_counters
             .iter()
@@ -131,10 +152,6 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
         (
             "an action profile",
             first(p4info.action_profiles.first().map(|x| &x.preamble)),
-        ),
-        (
-            "a parser value set",
-            first(p4info.value_sets.first().map(|x| &x.preamble)),
         ),
         (
             "a digest",
@@ -179,8 +196,8 @@ fn arrays<'a>(
 }
 
 impl FieldSchema {
-    fn new(table: &str, field: &MatchField) -> Result<FieldSchema, LoadError> {
-        let at = || format!("table {table}, match field {}", field.name);
+    fn new(owner: &str, field: &MatchField) -> Result<FieldSchema, LoadError> {
+        let at = || format!("{owner}, match field {}", field.name);
         // The control plane sees a string, which someone would have to translate. A field without
         // a width that has no named type is of type `error`: a number for all concerned.
         if field.bitwidth <= 0 && field.type_name.is_some() {
@@ -212,6 +229,7 @@ impl FieldSchema {
             id: field.id,
             name: field.name.clone(),
             kind,
+            width: u32::try_from(field.bitwidth).unwrap_or(0),
         })
     }
 }

@@ -10,6 +10,7 @@ mod reconcile;
 mod replication;
 mod stream;
 mod table_entry;
+mod value_set;
 mod write;
 
 use std::pin::Pin;

@@ -12,6 +12,7 @@ use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
     self, CloneSessionEntry, CounterData, CounterEntry, MeterConfig, MeterEntry,
     MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
+    ValueSetEntry,
 };
 
 use super::error::EntityError;
@@ -42,6 +43,7 @@ pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), Entity
         Entity::CounterEntry(CounterEntry::default()),
         Entity::MeterEntry(MeterEntry::default()),
         Entity::RegisterEntry(RegisterEntry::default()),
+        Entity::ValueSetEntry(ValueSetEntry::default()),
         replication(PreType::MulticastGroupEntry(MulticastGroupEntry::default())),
         replication(PreType::CloneSessionEntry(CloneSessionEntry::default())),
     ];
@@ -72,6 +74,7 @@ fn is_state(entity: &Entity) -> bool {
         Entity::TableEntry(entry) => !entry.is_const,
         Entity::CounterEntry(entry) => entry.data != Some(CounterData::default()),
         Entity::MeterEntry(entry) => entry.config.is_some(),
+        Entity::ValueSetEntry(entry) => !entry.members.is_empty(),
         Entity::RegisterEntry(entry) => {
             let data = entry.data.as_ref().and_then(|data| data.data.as_ref());
             !matches!(data, Some(Data::Bitstring(bytes)) if bytes.iter().all(|byte| *byte == 0))

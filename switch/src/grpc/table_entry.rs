@@ -13,7 +13,7 @@ pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, EntityError
     entry.r#match.iter().map(field_match).collect()
 }
 
-fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityError> {
+pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityError> {
     let matches = match field.field_match_type.clone() {
         Some(FieldMatchType::Exact(exact)) => Match::Exact(exact.value),
         Some(FieldMatchType::Lpm(lpm)) => Match::Lpm {
@@ -179,7 +179,7 @@ pub(super) fn message(table: &Table, view: &EntryView, is_default: bool) -> v1::
     }
 }
 
-fn match_message(field: &FieldMatch) -> v1::FieldMatch {
+pub(super) fn match_message(field: &FieldMatch) -> v1::FieldMatch {
     let matches = match field.matches.clone() {
         Match::Exact(value) => FieldMatchType::Exact(field_match::Exact { value }),
         Match::Lpm { value, prefix_len } => FieldMatchType::Lpm(field_match::Lpm {

@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{
 
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_cell, entry, key, meter_config};
-use super::{Service, arrays, no_pipeline, replication};
+use super::{Service, arrays, no_pipeline, replication, value_set};
 use crate::engine::Table;
 use crate::pipeline::Pipeline;
 
@@ -93,9 +93,10 @@ pub(super) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
         Entity::ActionProfileMember(_) | Entity::ActionProfileGroup(_) => Err(
             EntityError::unimplemented("this switch has no action profiles"),
         ),
-        Entity::ValueSetEntry(_) => Err(EntityError::unimplemented(
-            "this switch has no parser value sets",
-        )),
+        Entity::ValueSetEntry(entry) => {
+            only_modify(kind, "value set")?;
+            value_set::write(&mut pipeline.engine, &entry)
+        }
         Entity::DigestEntry(_) => Err(EntityError::unimplemented("this switch sends no digests")),
         Entity::ExternEntry(_) => Err(EntityError::unimplemented(
             "this switch has no externs beyond v1model's",

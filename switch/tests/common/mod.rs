@@ -108,8 +108,19 @@ pub struct Bed {
 impl Bed {
     /// Ports with these wires.
     pub async fn with_wires(config: SwitchConfig, wires: Vec<WireConfig>) -> Bed {
+        Bed::with_program(config, program(), wires).await
+    }
+
+    /// Another program than ours, and ports with these wires.
+    pub async fn with_program(
+        config: SwitchConfig,
+        program: ProgramFiles,
+        wires: Vec<WireConfig>,
+    ) -> Bed {
+        let p4info: P4Info = text::parse(&program.p4info).expect("P4Info");
+        let names = Names::new(p4info).expect("sound P4Info");
         let mut config = SwitchConfig {
-            program: Some(program()),
+            program: Some(program),
             ..config
         };
         let mut peers = BTreeMap::new();
@@ -126,7 +137,7 @@ impl Bed {
         Bed {
             switch,
             peers,
-            names: names(),
+            names,
         }
     }
 

@@ -100,6 +100,12 @@ impl Testbed {
         )
     }
 
+    /// The id of a value set.
+    pub fn value_set(&self, name: &str) -> u32 {
+        let preambles: Vec<_> = self.p4info.value_sets.iter().map(|s| &s.preamble).collect();
+        id_of(&preambles, name)
+    }
+
     /// An action with arguments in the order of its parameters.
     pub fn call(&self, action: &str, args: &[u128]) -> ActionCall {
         let named = |a: &&ultima_p4runtime::config::v1::Action| {

@@ -8,6 +8,7 @@ mod mutants;
 mod parsing;
 mod random_frames;
 mod refusals;
+mod value_sets;
 
 /// Loads a program of `tests/programs`.
 macro_rules! program {

@@ -136,6 +136,10 @@ fn faulty_programs_are_refused_or_run() {
             include_str!("../programs/arithmetic.json"),
             include_str!("../programs/arithmetic.p4info.txtpb"),
         ),
+        (
+            include_str!("../programs/value_sets.json"),
+            include_str!("../programs/value_sets.p4info.txtpb"),
+        ),
     ];
     for (seed, (json, p4info)) in programs.into_iter().enumerate() {
         let program: Value = serde_json::from_str(json).expect("p4c prints JSON");

@@ -41,7 +41,7 @@ pub(super) struct Program {
     _enums: Ignored,
     pub parsers: Vec<Parser>,
     #[serde(default)]
-    pub parse_vsets: Vec<Named>,
+    pub parse_vsets: Vec<ParseVset>,
     pub deparsers: Vec<Deparser>,
     #[serde(default)]
     pub meter_arrays: Vec<MeterArray>,
@@ -215,6 +215,21 @@ pub(super) struct ParseState {
     pub parser_ops: Vec<ParserOp>,
     pub transitions: Vec<Transition>,
     pub transition_key: Vec<Value>,
+    #[serde(default, rename = "source_info")]
+    _source_info: Ignored,
+}
+
+/// A parser value set; P4Info knows its fields and its size.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ParseVset {
+    pub name: String,
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
+    /// Bits of all fields, without padding.
+    pub compressed_bitwidth: u64,
+    #[serde(default, rename = "max_size")]
+    _max_size: Ignored,
     #[serde(default, rename = "source_info")]
     _source_info: Ignored,
 }

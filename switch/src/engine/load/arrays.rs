@@ -13,6 +13,7 @@ use super::super::json;
 use super::super::meter::{Meter, MeterCell, MeterUnit};
 use super::super::register::Register;
 use super::super::schema::{ArraySchema, Schema};
+use super::super::value_set::ValueSet;
 
 pub(super) fn indirect_counters(
     file: &json::Program,
@@ -32,6 +33,7 @@ pub(super) fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &jso
 pub(super) fn state(
     file: &json::Program,
     schema: &Schema,
+    value_sets: Vec<ValueSet>,
     limits: &Limits,
 ) -> Result<State, LoadError> {
     let mut cells = Cells {
@@ -69,6 +71,7 @@ pub(super) fn state(
         counters,
         meters,
         registers,
+        value_sets,
         rng: Xoshiro256PlusPlus::seed_from_u64(0),
         scratch: Vec::new(),
         key: Vec::new(),

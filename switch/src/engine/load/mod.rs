@@ -2,6 +2,7 @@
 
 mod arrays;
 mod table;
+mod value_set;
 
 use std::collections::{HashMap, HashSet};
 
@@ -61,7 +62,9 @@ impl Engine {
             Checksum::new(checksum, names.scope(&[], &at), &calculations)
         });
         let checksums = checksums.collect::<Result<Vec<_>, _>>()?;
-        let parser = Parser::new(one(&file.parsers, "parser")?, &file.errors, &names)?;
+        let value_sets = value_set::value_sets(&file, &schema, &limits)?;
+        let parser = one(&file.parsers, "parser")?;
+        let parser = Parser::new(parser, &file.errors, &value_sets, &names)?;
         let deparser = Deparser::new(one(&file.deparsers, "deparser")?, &names)?;
 
         let loader = Loader {
@@ -71,7 +74,7 @@ impl Engine {
             actions: &actions,
         };
         let (flow, tables) = loader.flow(&limits)?;
-        let state = arrays::state(&file, &schema, &limits)?;
+        let state = arrays::state(&file, &schema, value_sets, &limits)?;
         check_any_there(&file, &schema)?;
 
         let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
@@ -103,7 +106,6 @@ fn refuse(file: &json::Program) -> Result<(), LoadError> {
         .iter()
         .flat_map(|pipeline| &pipeline.action_profiles);
     let unknown = [
-        ("a parser value set", file.parse_vsets.first()),
         ("an extern instance", file.extern_instances.first()),
         ("an action profile", profiles.into_iter().next()),
     ];
@@ -162,12 +164,14 @@ fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadErro
         .map(|table| &table.name);
     let arrays = (file.counter_arrays.iter().map(|counter| &counter.name))
         .chain(file.meter_arrays.iter().map(|meter| &meter.name))
-        .chain(file.register_arrays.iter().map(|register| &register.name));
+        .chain(file.register_arrays.iter().map(|register| &register.name))
+        .chain(file.parse_vsets.iter().map(|set| &set.name));
     let there: HashSet<_> = tables.chain(arrays).collect();
     let mut listed = (schema.tables.keys())
         .chain(schema.counters.keys())
         .chain(schema.meters.keys())
         .chain(schema.registers.keys())
+        .chain(schema.value_sets.keys())
         .chain(schema.direct.keys())
         .peekable();
     match listed.peek().copied() {
@@ -177,4 +181,17 @@ fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadErro
         }
         _ => Ok(()),
     }
+}
+
+fn check_size(what: &'static str, found: u64, limit: usize, at: &str) -> Result<(), LoadError> {
+    let limit = limit as u64;
+    if found > limit {
+        return Err(LoadError::Limit {
+            what,
+            at: at.into(),
+            found,
+            limit,
+        });
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use super::super::table::{
     Table, TableAction, TableEntry, TableParam,
 };
 use super::arrays::unit;
+use super::check_size;
 
 /// What tables are built from.
 pub(super) struct Loader<'a> {
@@ -457,17 +458,4 @@ fn initial_match(
 /// A number of the file as big-endian bytes of at most `width` bits.
 fn hex_bytes(digits: &str, width: u32, at: &str) -> Result<Vec<u8>, LoadError> {
     Ok(low_bits(&json::hex(digits, at)?, width).to_bytes_be())
-}
-
-fn check_size(what: &'static str, found: u64, limit: usize, at: &str) -> Result<(), LoadError> {
-    let limit = limit as u64;
-    if found > limit {
-        return Err(LoadError::Limit {
-            what,
-            at: at.into(),
-            found,
-            limit,
-        });
-    }
-    Ok(())
 }

@@ -8,12 +8,14 @@ use super::super::error::LoadError;
 use super::super::json::{self, Term};
 use super::super::key::{word_count, words_of};
 use super::super::primitive::Names;
-use super::{Errors, KeyPart, Op, Parser, State, Transition};
+use super::super::value_set::ValueSet;
+use super::{Case, Errors, KeyPart, Op, Parser, State, Transition};
 
 impl Parser {
     pub fn new(
         parser: &json::Parser,
         errors: &[(String, u32)],
+        value_sets: &[ValueSet],
         names: &Names,
     ) -> Result<Parser, LoadError> {
         let at = format!("parser {}", parser.name);
@@ -26,7 +28,7 @@ impl Parser {
         let mut states = Vec::new();
         for state in &parser.parse_states {
             let at = format!("{at}, state {}", state.name);
-            states.push(State::new(state, &by_name, names, &at)?);
+            states.push(State::new(state, &by_name, value_sets, names, &at)?);
         }
         let start = find(&parser.init_state, &by_name, &at)?;
         Ok(Parser {
@@ -62,6 +64,7 @@ impl State {
     fn new(
         state: &json::ParseState,
         by_name: &HashMap<&str, usize>,
+        value_sets: &[ValueSet],
         names: &Names,
         at: &str,
     ) -> Result<State, LoadError> {
@@ -83,8 +86,14 @@ impl State {
                     default = next;
                     break;
                 }
-                "hexstr" => transitions.push(Transition::new(transition, &widths, next, at)?),
-                "parse_vset" => return Err(LoadError::unsupported("a parser value set", at)),
+                "hexstr" => transitions.push(Transition {
+                    case: Case::value(transition, &widths, at)?,
+                    next,
+                }),
+                "parse_vset" => transitions.push(Transition {
+                    case: Case::set(transition, &widths, value_sets, at)?,
+                    next,
+                }),
                 other => {
                     return Err(LoadError::unsupported(
                         format!("a transition by {other}"),
@@ -261,16 +270,9 @@ impl KeyPart {
     }
 }
 
-impl Transition {
-    fn new(
-        transition: &json::Transition,
-        widths: &[u32],
-        next: Option<usize>,
-        at: &str,
-    ) -> Result<Transition, LoadError> {
-        let value = transition.value.as_deref();
-        let value =
-            value.ok_or_else(|| LoadError::malformed("a transition without a value", at))?;
+impl Case {
+    fn value(transition: &json::Transition, widths: &[u32], at: &str) -> Result<Case, LoadError> {
+        let value = written(transition, at)?;
         let mask = match &transition.mask {
             Some(mask) => split(mask, widths, at)?,
             None => widths.iter().flat_map(|width| all_ones(*width)).collect(),
@@ -280,8 +282,34 @@ impl Transition {
             .iter_mut()
             .zip(&mask)
             .for_each(|(value, mask)| *value &= mask);
-        Ok(Transition { value, mask, next })
+        Ok(Case::Value { value, mask })
     }
+
+    fn set(
+        transition: &json::Transition,
+        widths: &[u32],
+        value_sets: &[ValueSet],
+        at: &str,
+    ) -> Result<Case, LoadError> {
+        // In BMv2 a mask goes over the members too; p4c prints none, P4_16 has no syntax for it.
+        if transition.mask.is_some() {
+            return Err(LoadError::unsupported("a mask on a value set", at));
+        }
+        let name = written(transition, at)?;
+        let found = value_sets.iter().position(|set| set.name() == name);
+        let set = found
+            .ok_or_else(|| LoadError::malformed(format!("there is no value set {name}"), at))?;
+        if value_sets[set].widths() != widths {
+            let what = format!("the key does not have the fields of value set {name}");
+            return Err(LoadError::malformed(what, at));
+        }
+        Ok(Case::Set(set))
+    }
+}
+
+fn written<'a>(transition: &'a json::Transition, at: &str) -> Result<&'a str, LoadError> {
+    let value = transition.value.as_deref();
+    value.ok_or_else(|| LoadError::malformed("a transition without a value", at))
 }
 
 fn all_ones(width: u32) -> Vec<u64> {

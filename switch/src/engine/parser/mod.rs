@@ -3,7 +3,7 @@
 mod load;
 
 use super::DropCause;
-use super::action::{Instruction, Machine};
+use super::action::{self, Instruction, Machine};
 use super::bits::{SLACK, Slot};
 use super::expression::{FieldRef, Num, Test};
 use super::key::push_words;
@@ -56,12 +56,19 @@ enum KeyPart {
     Lookahead { offset: u32, width: u32 },
 }
 
-/// Taken if the key equals `value` where `mask` has ones.
 #[derive(Debug)]
 struct Transition {
-    value: Vec<u64>,
-    mask: Vec<u64>,
+    case: Case,
     next: Option<usize>,
+}
+
+/// When a transition is taken.
+#[derive(Debug)]
+enum Case {
+    /// The key equals `value` where `mask` has ones.
+    Value { value: Vec<u64>, mask: Vec<u64> },
+    /// The key is in a value set, by its position.
+    Set(usize),
 }
 
 /// The numbers that the program gives to the errors of the core library.
@@ -146,10 +153,16 @@ impl Parser {
         let mut key = std::mem::take(&mut machine.state.key);
         key.clear();
         let built = self.build_key(&state.key, machine, &frame[*at..], &mut key);
-        let taken = state
-            .transitions
-            .iter()
-            .find(|transition| transition.matches(&key));
+        let action::State {
+            value_sets, masked, ..
+        } = &mut *machine.state;
+        let taken = state.transitions.iter().find(|transition| {
+            match &transition.case {
+                Case::Value { value, mask } => equals(value, mask, &key),
+                // A key that could not be built in full is in no set.
+                Case::Set(set) => built.is_ok() && value_sets[*set].holds(&key, masked),
+            }
+        });
         let next = taken.map_or(state.default, |transition| transition.next);
         machine.state.key = key;
         built.map(|()| next)
@@ -291,9 +304,7 @@ impl Parser {
     }
 }
 
-impl Transition {
-    fn matches(&self, key: &[u64]) -> bool {
-        let words = self.value.iter().zip(&self.mask).zip(key);
-        self.value.len() <= key.len() && words.into_iter().all(|((v, m), k)| k & m == *v)
-    }
+fn equals(value: &[u64], mask: &[u64], key: &[u64]) -> bool {
+    let words = value.iter().zip(mask).zip(key);
+    value.len() <= key.len() && words.into_iter().all(|((v, m), k)| k & m == *v)
 }

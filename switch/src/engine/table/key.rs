@@ -1,5 +1,7 @@
 //! The key of a table: which fields, how they match, and how entries are encoded.
 
+use std::fmt;
+
 use super::super::bits::{Slot, big_mask};
 use super::super::error::ControlError;
 use super::super::key::{prefix_words, push_words, word_count, words_of, words_of_bytes};
@@ -16,6 +18,22 @@ pub(in crate::engine) enum MatchKind {
     Ternary,
     Range,
     Optional,
+}
+
+/// Whose key it is, for errors.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) enum Owner<'a> {
+    Table(&'a str),
+    ValueSet(&'a str),
+}
+
+impl fmt::Display for Owner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Table(name) => write!(f, "table {name}"),
+            Owner::ValueSet(name) => write!(f, "value set {name}"),
+        }
+    }
 }
 
 /// A field of a key.
@@ -90,16 +108,16 @@ impl Key {
     }
 
     /// Encodes what the control plane writes, and gives it back in canonical form.
-    pub(super) fn encode(
+    pub fn encode(
         &self,
-        table: &str,
+        owner: Owner,
         matches: &[FieldMatch],
         priority: i32,
     ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
-        self.check_priority(table, priority)?;
+        self.check_priority(owner, priority)?;
         for (index, given) in matches.iter().enumerate() {
             let fault = if !self.fields.iter().any(|field| field.id == given.field) {
-                "the table has no such match field"
+                "there is no such match field"
             } else if matches[..index]
                 .iter()
                 .any(|other| other.field == given.field)
@@ -108,8 +126,8 @@ impl Key {
             } else {
                 continue;
             };
-            let (table, field, what) = (table.into(), given.field, fault.into());
-            return Err(ControlError::MatchField { table, field, what });
+            let (owner, field, what) = (owner.to_string(), given.field, fault.into());
+            return Err(ControlError::MatchField { owner, field, what });
         }
         let mut key = EntryKey {
             value: vec![0; self.words].into(),
@@ -126,11 +144,11 @@ impl Key {
             let given = matches.iter().find(|given| given.field == field.id);
             let Some(given) = given else {
                 if field.kind == MatchKind::Exact {
-                    return Err(field.wrong(table, "an exact field must be given"));
+                    return Err(field.wrong(owner, "an exact field must be given"));
                 }
                 continue;
             };
-            let (value, mask) = match field.encode(table, &given.matches, at - words.len())? {
+            let (value, mask) = match field.encode(owner, &given.matches, at - words.len())? {
                 Encoded::Bits {
                     value,
                     mask,
@@ -152,14 +170,14 @@ impl Key {
         Ok((key, written))
     }
 
-    fn check_priority(&self, table: &str, priority: i32) -> Result<(), ControlError> {
+    fn check_priority(&self, owner: Owner, priority: i32) -> Result<(), ControlError> {
         let what = match self.has_priority() {
             true if priority <= 0 => "it must be 1 or more",
             false if priority != 0 => "it must be 0: the key tells which entry wins",
             _ => return Ok(()),
         };
         Err(ControlError::Priority {
-            table: table.into(),
+            owner: owner.to_string(),
             priority,
             what,
         })
@@ -177,11 +195,11 @@ enum Encoded {
 
 impl KeyField {
     /// Encodes one match. `at` is the field's first word in the key.
-    fn encode(&self, table: &str, given: &Match, at: usize) -> Result<Encoded, ControlError> {
+    fn encode(&self, owner: Owner, given: &Match, at: usize) -> Result<Encoded, ControlError> {
         let width = self.slot.width;
         let words = |bytes: &[u8]| {
             check_bytes(bytes, width, || {
-                format!("table {table}: match field {}", self.name)
+                format!("{owner}: match field {}", self.name)
             })?;
             Ok(words_of_bytes(bytes, width))
         };
@@ -196,15 +214,15 @@ impl KeyField {
             (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
                 let value = words(value)?;
                 if *prefix_len == 0 {
-                    return Err(self.wrong(table, "a prefix of length 0 must be left out"));
+                    return Err(self.wrong(owner, "a prefix of length 0 must be left out"));
                 }
                 if *prefix_len > width {
                     let what = format!("a prefix has at most {width} bits, not {prefix_len}");
-                    return Err(self.wrong(table, what));
+                    return Err(self.wrong(owner, what));
                 }
                 let mask = prefix_words(*prefix_len, width);
                 if exceeds(&value, &mask) {
-                    return Err(self.wrong(table, "bits behind the prefix must be zero"));
+                    return Err(self.wrong(owner, "bits behind the prefix must be zero"));
                 }
                 Ok(Encoded::Bits {
                     value,
@@ -215,10 +233,10 @@ impl KeyField {
             (MatchKind::Ternary, Match::Ternary { value, mask }) => {
                 let (value, mask) = (words(value)?, words(mask)?);
                 if mask.iter().all(|word| *word == 0) {
-                    return Err(self.wrong(table, "a mask of zeros must be left out"));
+                    return Err(self.wrong(owner, "a mask of zeros must be left out"));
                 }
                 if exceeds(&value, &mask) {
-                    return Err(self.wrong(table, "bits that the mask ignores must be zero"));
+                    return Err(self.wrong(owner, "bits that the mask ignores must be zero"));
                 }
                 Ok(Encoded::Bits {
                     value,
@@ -229,10 +247,10 @@ impl KeyField {
             (MatchKind::Range, Match::Range { low, high }) => {
                 let (low, high) = (words(low)?, words(high)?);
                 if low > high {
-                    return Err(self.wrong(table, "the low end is above the high end"));
+                    return Err(self.wrong(owner, "the low end is above the high end"));
                 }
                 if low.iter().all(|word| *word == 0) && high == all() {
-                    return Err(self.wrong(table, "a range of all values must be left out"));
+                    return Err(self.wrong(owner, "a range of all values must be left out"));
                 }
                 Ok(Encoded::Range(Range {
                     at,
@@ -240,7 +258,7 @@ impl KeyField {
                     high: high.into(),
                 }))
             }
-            (kind, _) => Err(self.wrong(table, format!("it matches by {kind:?}").to_lowercase())),
+            (kind, _) => Err(self.wrong(owner, format!("it matches by {kind:?}").to_lowercase())),
         }
     }
 
@@ -267,10 +285,10 @@ impl KeyField {
         }
     }
 
-    fn wrong(&self, table: &str, what: impl Into<String>) -> ControlError {
-        let (table, what) = (table.into(), format!("{}: {}", self.name, what.into()));
+    fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
+        let (owner, what) = (owner.to_string(), format!("{}: {}", self.name, what.into()));
         ControlError::MatchField {
-            table,
+            owner,
             field: self.id,
             what,
         }
@@ -312,7 +330,9 @@ mod tests {
     }
 
     fn refused(key: &Key, matches: &[FieldMatch], priority: i32) -> String {
-        let error = key.encode("t", matches, priority).unwrap_err();
+        let error = key
+            .encode(Owner::Table("t"), matches, priority)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         error.to_string()
     }
@@ -324,7 +344,9 @@ mod tests {
             field(1, Match::Exact(vec![1])),
             field(2, Match::Exact(vec![0, 2])),
         );
-        let (encoded, written) = key.encode("t", &[two.clone(), one.clone()], 0).unwrap();
+        let (encoded, written) = key
+            .encode(Owner::Table("t"), &[two.clone(), one.clone()], 0)
+            .unwrap();
         assert_eq!(*encoded.value, [1, 2]);
         assert_eq!(written, [one.clone(), field(2, Match::Exact(vec![2]))]);
         let text = refused(&key, std::slice::from_ref(&one), 0);
@@ -353,7 +375,7 @@ mod tests {
             ternary(vec![0x12, 0], vec![0xff, 0]),
             lpm(vec![10, 0, 0, 0], 8),
         ];
-        let (encoded, _) = key.encode("t", &both, 1).unwrap();
+        let (encoded, _) = key.encode(Owner::Table("t"), &both, 1).unwrap();
         assert_eq!(*encoded.value, [0x1200, 0x0a00_0000]);
         assert_eq!(*encoded.mask, [0xff00, 0xff00_0000]);
         assert!(refused(&key, &[ternary(vec![0x12, 1], vec![0xff, 0])], 1).contains("ignores"));
@@ -376,7 +398,7 @@ mod tests {
                 },
             )]
         };
-        let (encoded, _) = key.encode("t", &range(3, 9), 1).unwrap();
+        let (encoded, _) = key.encode(Owner::Table("t"), &range(3, 9), 1).unwrap();
         assert_eq!(
             encoded.ranges[0],
             Range {

@@ -9,7 +9,7 @@ type Map<V> = HashMap<Words, V, FxBuildHasher>;
 
 /// The key of an entry, as words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EntryKey {
+pub(in crate::engine) struct EntryKey {
     /// Zero where `mask` is; zero in range fields.
     pub value: Words,
     /// The bits that must be equal; zero in range fields.
@@ -24,7 +24,7 @@ pub(super) struct EntryKey {
 
 /// A range of values of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Range {
+pub(in crate::engine) struct Range {
     /// The field's first word in the key.
     pub at: usize,
     pub low: Words,
@@ -40,7 +40,7 @@ impl Range {
 
 /// The structure that suits a table's match kinds.
 #[derive(Debug)]
-pub(super) enum Matcher {
+pub(in crate::engine) enum Matcher {
     /// No key: nothing ever matches.
     Keyless,
     Exact(Exact),
@@ -50,6 +50,16 @@ pub(super) enum Matcher {
 }
 
 impl Matcher {
+    /// For keys that are compared as they are.
+    pub fn exact() -> Matcher {
+        Matcher::Exact(Exact::default())
+    }
+
+    /// For keys with any masks and ranges.
+    pub fn ternary() -> Matcher {
+        Matcher::Ternary(Ternary::default())
+    }
+
     /// The entry that matches. `scratch` is working memory.
     #[inline]
     pub fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
@@ -98,12 +108,12 @@ impl Matcher {
 
 /// Exact match: one hash table.
 #[derive(Debug, Default)]
-pub(super) struct Exact(Map<u32>);
+pub(in crate::engine) struct Exact(Map<u32>);
 
 /// Longest prefix match, perhaps beside exact fields: a hash table for each prefix length in use,
 /// longest first.
 #[derive(Debug, Default)]
-pub(super) struct Lpm {
+pub(in crate::engine) struct Lpm {
     lengths: Vec<Length>,
 }
 
@@ -163,7 +173,7 @@ impl Lpm {
 /// one mask share a hash table, and tables are searched in order of the highest priority in them
 /// until no later one can win.
 #[derive(Debug, Default)]
-pub(super) struct Ternary {
+pub(in crate::engine) struct Ternary {
     tuples: Vec<Tuple>,
     inserted: u64,
 }

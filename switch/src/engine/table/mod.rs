@@ -5,7 +5,7 @@ mod key;
 mod matcher;
 
 pub use entry::{ActionCall, EntryView, FieldMatch, Match, TableEntry};
-pub(super) use key::{Key, KeyField, MatchKind};
+pub(super) use key::{Key, KeyField, MatchKind, Owner};
 
 use super::bits::{SLACK, Slot};
 use super::counter::CounterCell;
@@ -13,7 +13,8 @@ use super::error::ControlError;
 use super::meter::{Color, MeterCell, MeterConfig, MeterUnit};
 use super::phv::Phv;
 use super::value::check_bytes;
-use matcher::{EntryKey, Matcher};
+use matcher::EntryKey;
+pub(super) use matcher::Matcher;
 
 /// The next node of a pipeline; `None` is its end.
 pub(super) type Next = Option<usize>;
@@ -247,10 +248,11 @@ impl Table {
         if self.declared.key.fields.is_empty() {
             return Err(ControlError::Keyless { table });
         }
+        let owner = Owner::Table(&table);
         let (key, written) = self
             .declared
             .key
-            .encode(&table, &entry.key, entry.priority)?;
+            .encode(owner, &entry.key, entry.priority)?;
         let (action, args) = match &entry.action {
             Some(call) => self.action(call, Scope::DefaultOnly)?,
             None => {
@@ -449,10 +451,10 @@ impl Table {
     }
 
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
-        let (key, _) = self
-            .declared
-            .key
-            .encode(&self.declared.name, key, priority)?;
+        let (key, _) =
+            self.declared
+                .key
+                .encode(Owner::Table(&self.declared.name), key, priority)?;
         let missing = || ControlError::NoSuchEntry {
             table: self.declared.name.clone(),
         };

@@ -1,0 +1,43 @@
+//! Parser value sets: the file knows their names, P4Info the rest.
+
+use super::super::Limits;
+use super::super::error::LoadError;
+use super::super::json;
+use super::super::schema::{FieldSchema, Schema};
+use super::super::value_set::{SetField, ValueSet};
+use super::check_size;
+
+/// The value sets of the file, empty.
+pub(super) fn value_sets(
+    file: &json::Program,
+    schema: &Schema,
+    limits: &Limits,
+) -> Result<Vec<ValueSet>, LoadError> {
+    let sets = file.parse_vsets.iter().map(|set| {
+        let (name, at) = (&set.name, format!("value set {}", set.name));
+        let listed = schema.value_sets.get(name);
+        let listed = listed
+            .ok_or_else(|| LoadError::p4info(format!("the P4Info has no value set {name}")))?;
+        check_size("number of members", listed.size, limits.table_entries, &at)?;
+        let fields = listed.fields.iter().map(|field: &FieldSchema| SetField {
+            id: field.id,
+            name: field.name.clone(),
+            kind: field.kind,
+            width: field.width,
+        });
+        let fields: Vec<_> = fields.collect();
+        let bits: u64 = fields.iter().map(|field| u64::from(field.width)).sum();
+        if bits != set.compressed_bitwidth {
+            let have = set.compressed_bitwidth;
+            let what = format!("{at} has {have} bits, {bits} in the P4Info");
+            return Err(LoadError::p4info(what));
+        }
+        Ok(ValueSet::new(
+            listed.id,
+            name.clone(),
+            listed.size as usize,
+            fields,
+        ))
+    });
+    sets.collect()
+}

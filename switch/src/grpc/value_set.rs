@@ -1,0 +1,41 @@
+//! Parser value sets (P4Runtime §9.6).
+
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
+
+use super::error::EntityError;
+use super::table_entry::{field_match, match_message};
+use crate::engine::{Engine, ValueSet};
+
+/// Replaces all members.
+pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), EntityError> {
+    let set = engine.value_set_mut(entry.value_set_id)?;
+    let members = entry
+        .members
+        .iter()
+        .map(|member| member.r#match.iter().map(field_match).collect())
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(set.set(&members)?)
+}
+
+/// One value set, or with an id of 0 all of them. Members cannot be asked for one by one.
+pub(super) fn read(
+    engine: &Engine,
+    request: &ValueSetEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let mut push = |set: &ValueSet| {
+        let members = set.members().iter().map(|member| ValueSetMember {
+            r#match: member.iter().map(match_message).collect(),
+        });
+        found.push(Entity::ValueSetEntry(ValueSetEntry {
+            value_set_id: set.id(),
+            members: members.collect(),
+        }));
+    };
+    match request.value_set_id {
+        0 => engine.value_sets().for_each(push),
+        id => push(engine.value_set(id)?),
+    }
+    Ok(())
+}

@@ -117,7 +117,7 @@ impl Datapath {
                 number: new.number,
                 attachment: new.attachment,
                 io: new.io,
-                egress: EgressPort::new(&new.wire, new.seed),
+                egress: EgressPort::new(new.wire, new.seed),
                 stats: PortStats::new(keyed),
                 capture: new.capture,
                 ready: false,
@@ -252,7 +252,7 @@ impl Datapath {
     /// Puts ordered copies into the queues of their ports.
     fn order(&mut self, now: Nanos) {
         for (copy, key) in self.ordered.drain(..) {
-            let len = copy.len;
+            let (len, priority) = (copy.len, copy.priority);
             let found = self
                 .by_number
                 .get(usize::from(copy.port))
@@ -261,7 +261,8 @@ impl Datapath {
             match found {
                 Some(index) => {
                     let port = &mut self.ports[index];
-                    port.egress.order(copy, len, key, now, &mut port.stats);
+                    port.egress
+                        .order(copy, priority, len, key, now, &mut port.stats);
                     port.ready = true;
                 }
                 None => {

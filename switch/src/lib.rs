@@ -5,7 +5,7 @@
 //! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
-//!   rate, delay and loss.
+//!   rate, delay, jitter and loss. [`units`] reads and shows its quantities.
 //! - [`proto`] has messages and stubs of the port statistics that are served beside P4Runtime.
 //!
 //! ```text
@@ -25,11 +25,12 @@ mod port;
 pub mod stats;
 mod switch;
 pub mod tm;
+pub mod units;
 
 pub use config::{Attach, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};
-pub use tm::{Loss, WireConfig};
+pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
 
 pub mod proto {
     //! `ultima.switch.v1`: the port statistics service.

@@ -67,7 +67,7 @@ fn port(port: PortSnapshot) -> Port {
             oversize: at(Place::Oversize),
             reconfigured: at(Place::Reconfigured),
         }),
-        queued: held(port.held.queued_packets, port.held.queued_bytes),
+        queued: held(port.held.queued_packets(), port.held.queued_bytes()),
         in_flight: held(port.held.in_flight_packets, port.held.in_flight_bytes),
         attachment: port.attachment,
     }

@@ -181,6 +181,21 @@ impl Datapath {
         self.active = Some(pipeline);
     }
 
+    /// Number, attachment and configuration of each port's queues and wire.
+    pub(crate) fn wires(&self) -> impl Iterator<Item = (u16, &str, &WireConfig)> {
+        let ports = self.ports.iter();
+        ports.map(|port| (port.number, port.attachment.as_str(), port.egress.config()))
+    }
+
+    /// Configures a port's queues and wire anew. A port that is not there is left out.
+    pub(crate) fn set_wire(&mut self, number: u16, wire: WireConfig) {
+        let now = self.clock.now();
+        if let Some(port) = self.ports.iter_mut().find(|port| port.number == number) {
+            port.egress.configure(wire, now);
+            port.ready = true;
+        }
+    }
+
     /// The ports' counts and what they hold, all at one moment.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let ports = self.ports.iter_mut().map(|port| {

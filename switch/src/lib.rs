@@ -6,7 +6,8 @@
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
 //!   rate, delay, jitter and loss. [`units`] reads and shows its quantities.
-//! - [`proto`] has messages and stubs of the port statistics that are served beside P4Runtime.
+//! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
+//!   traffic manager's settings.
 //!
 //! ```text
 //! port → ingress → queue → egress → wire → port        P4Runtime, port statistics
@@ -33,7 +34,7 @@ pub use switch::{Switch, SwitchError};
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
 
 pub mod proto {
-    //! `ultima.switch.v1`: the port statistics service.
-    #![allow(missing_docs)] // The service's modules, which tonic generates without comments.
+    //! `ultima.switch.v1`: the port statistics and the traffic manager's service.
+    #![allow(missing_docs)] // The services' modules, which tonic generates without comments.
     tonic::include_proto!("ultima.switch.v1");
 }

@@ -32,9 +32,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 
 /// A span of time with its unit: `800ns`, `250us`, `1.5ms`, `2s`.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
-    let digits = text
-        .find(char::is_alphabetic)
-        .ok_or(UnitError::Duration)?;
+    let digits = text.find(char::is_alphabetic).ok_or(UnitError::Duration)?;
     let (number, unit) = text.split_at(digits);
     let scale = match unit {
         "ns" => 1e-9,

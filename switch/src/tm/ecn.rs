@@ -237,7 +237,15 @@ mod tests {
         for text in ["packets:65", "bytes:90k", "time:500us"] {
             assert_eq!(text.parse::<EcnThreshold>().expect(text).to_string(), text);
         }
-        for wrong in ["", "65", "packets:-1", "packets:1k", "bytes:", "time:5", "cells:3"] {
+        for wrong in [
+            "",
+            "65",
+            "packets:-1",
+            "packets:1k",
+            "bytes:",
+            "time:5",
+            "cells:3",
+        ] {
             assert!(wrong.parse::<EcnThreshold>().is_err(), "{wrong}");
         }
     }

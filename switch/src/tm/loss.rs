@@ -346,7 +346,10 @@ mod tests {
         assert!((share(&losses) - 0.108).abs() < 0.01, "{}", share(&losses));
         // The simple form is a special case, draw by draw.
         let simple = run("0.2:10".parse().expect("valid"), 10_000, 4);
-        assert_eq!(simple, run("ge:0.025:0.1".parse().expect("valid"), 10_000, 4));
+        assert_eq!(
+            simple,
+            run("ge:0.025:0.1".parse().expect("valid"), 10_000, 4)
+        );
     }
 
     #[test]
@@ -409,7 +412,10 @@ mod tests {
             Err(LossError::BurstLength { .. })
         ));
         assert!(matches!("often".parse::<Loss>(), Err(LossError::Syntax(_))));
-        assert!(matches!("ge:0.1".parse::<Loss>(), Err(LossError::Syntax(_))));
+        assert!(matches!(
+            "ge:0.1".parse::<Loss>(),
+            Err(LossError::Syntax(_))
+        ));
         assert_eq!("ge:0.1:0".parse::<Loss>(), Err(LossError::Endless));
         assert!(matches!(
             "field:0:4:7..3".parse::<Loss>(),

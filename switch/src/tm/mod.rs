@@ -23,12 +23,14 @@
 //! | [`ecn`] | threshold and mark |
 //! | [`wire`] | serialization and the delay line |
 //! | [`loss`], [`jitter`] | what is random about a wire |
+//! | [`settings`] | the configuration as it goes over gRPC |
 
 mod config;
 mod ecn;
 mod jitter;
 mod loss;
 mod queue;
+pub mod settings;
 mod wire;
 
 pub use config::{WireConfig, WireError};

@@ -136,7 +136,10 @@ impl<C> Queues<C> {
         while left != 0 {
             let priority = left.ilog2();
             let queue = &mut self.by_priority[priority as usize];
-            let due = queue.items.front().is_some_and(|item| item.enqueued_at <= at);
+            let due = queue
+                .items
+                .front()
+                .is_some_and(|item| item.enqueued_at <= at);
             if due && let Some(item) = queue.items.pop_front() {
                 queue.bytes -= u64::from(item.len);
                 queue.charged -= charge(u64::from(item.len));

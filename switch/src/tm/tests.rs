@@ -358,7 +358,12 @@ fn a_higher_priority_overtakes_in_the_queue_but_not_on_the_wire() {
     }
     assert_eq!(firsts(&bench.run(0)), [4, 3, 5, 1, 2]);
     // The program is told of its copy's own queue.
-    let depths: Vec<_> = bench.program.seen.iter().map(|seen| (seen.2, seen.3)).collect();
+    let depths: Vec<_> = bench
+        .program
+        .seen
+        .iter()
+        .map(|seen| (seen.2, seen.3))
+        .collect();
     assert_eq!(depths, [(0, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
 
     // One that comes while another is on the wire waits for it, however late the port is served.
@@ -424,7 +429,11 @@ fn long_queues_are_marked_where_the_transport_is_capable() {
         let count = bench.stats.at(Place::Marked);
         assert_eq!(count.packets, expected.len() as u64);
         assert_eq!(count.bytes, 1000 * count.packets);
-        assert_eq!(bench.accounted(), 5, "what is marked is counted where it went");
+        assert_eq!(
+            bench.accounted(),
+            5,
+            "what is marked is counted where it went"
+        );
         for number in 0..5 {
             bench.order(ipv4(0, number), 1_000_000_000);
         }
@@ -494,7 +503,10 @@ fn a_jitter_does_not_change_which_frames_are_lost() {
             loss: vec!["0.2:3".parse().expect("valid")],
             ..WireConfig::default()
         };
-        crossings(config, 3).iter().map(|(number, _)| *number).collect()
+        crossings(config, 3)
+            .iter()
+            .map(|(number, _)| *number)
+            .collect()
     };
     assert_eq!(lost(None), lost("pareto:1ms:2".parse().ok()));
 }
@@ -523,7 +535,11 @@ fn a_change_holds_for_what_sets_out_after_it() {
     bench.port.configure(after.clone(), 1_500_000);
     assert_eq!(bench.port.config(), &after);
     bench.order(vec![4; 1000], 1_500_000);
-    assert_eq!(bench.packets(Place::Queue), 1, "the new limit holds at once");
+    assert_eq!(
+        bench.packets(Place::Queue),
+        1,
+        "the new limit holds at once"
+    );
     let arrivals = bench.run(1_500_000);
     assert_eq!(firsts(&arrivals), [0, 1, 2, 3]);
     assert_eq!(

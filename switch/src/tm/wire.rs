@@ -102,7 +102,9 @@ impl Wire {
             };
             self.losses.push(process);
         }
-        let jitter = config.jitter.map_or(Duration::ZERO, |jitter| jitter.reach());
+        let jitter = config
+            .jitter
+            .map_or(Duration::ZERO, |jitter| jitter.reach());
         let longest = config.delay + jitter;
         self.line_limit = match config.rate {
             _ if longest.is_zero() => STAGED_BYTES,

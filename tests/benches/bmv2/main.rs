@@ -39,8 +39,6 @@ mod trial;
 use report::{Row, percentile};
 use trial::{Bench, RECEIVERS, Rates, Traffic};
 
-/// Lengths of frames, in bytes.
-const LENGTHS: [usize; 2] = [1400, 128];
 /// Between two frames of the slow latency measurement.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -59,9 +57,12 @@ struct Arguments {
     /// Frames per latency measurement
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     frames: u32,
-    /// Only the embedded switch, for its profile
+    /// Only the embedded switch
     #[arg(long)]
     alone: bool,
+    /// Only flood the embedded switch for some seconds, for a profiler to look at
+    #[arg(long, value_name = "SECONDS", requires = "alone", value_parser = clap::value_parser!(u64).range(1..=60))]
+    flood: Option<u64>,
     /// What `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
@@ -72,6 +73,7 @@ struct Arguments {
 enum Trial {
     Rates(Traffic, Duration),
     Latency(Traffic, usize, Duration),
+    Flood(Traffic, Duration),
 }
 
 enum Sample {
@@ -119,6 +121,9 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
         let bmv2 = program.map(|program| start(Target::Bmv2(program)));
         let embedded = start(Target::Interfaces);
         let span = Duration::from_millis(arguments.span);
+        if let Some(seconds) = arguments.flood {
+            return flood(&embedded, Duration::from_secs(seconds));
+        }
         let mut rows = Vec::new();
         for round in 0..arguments.rounds {
             let mut at = 0;
@@ -135,44 +140,40 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
                 rows[at].embedded.push(values[1]);
                 at += 1;
             };
-            for bytes in LENGTHS {
-                for multicast in [false, true] {
-                    let traffic = Traffic { multicast, bytes };
-                    let name = name(traffic);
-                    let [a, b] = both(bmv2.as_ref(), &embedded, Trial::Rates(traffic, span))?.map(
-                        |sample| match sample {
+            for traffic in Traffic::all() {
+                let name = name(traffic);
+                let [a, b] =
+                    both(bmv2.as_ref(), &embedded, Trial::Rates(traffic, span))?.map(|sample| {
+                        match sample {
                             Some(Sample::Rates(rates)) => rates,
                             _ => Rates::UNKNOWN,
-                        },
-                    );
-                    add(
-                        format!("{name}: most received, frames/s"),
-                        0,
-                        [a.most, b.most],
-                    );
-                    add(
-                        format!("{name}: without loss, frames/s"),
-                        0,
-                        [a.lossless, b.lossless],
-                    );
-                    add(
-                        format!("{name}: received per second of the switch's CPU time"),
-                        0,
-                        [a.per_cpu_second, b.per_cpu_second],
-                    );
-                    for (how, pause) in [("back to back", Duration::ZERO), ("1,000/s", PAUSE)] {
-                        let trial = Trial::Latency(traffic, arguments.frames as usize, pause);
-                        let [a, b] =
-                            both(bmv2.as_ref(), &embedded, trial)?.map(|sample| match sample {
-                                Some(Sample::Latency(sorted)) => sorted,
-                                _ => Vec::new(),
-                            });
-                        for (quantile, percent) in
-                            [("least", 0.0), ("median", 50.0), ("99 %", 99.0)]
-                        {
-                            let name = format!("{name}: latency {how}, {quantile}, µs");
-                            add(name, 1, [percentile(&a, percent), percentile(&b, percent)]);
                         }
+                    });
+                add(
+                    format!("{name}: most received, frames/s"),
+                    0,
+                    [a.most, b.most],
+                );
+                add(
+                    format!("{name}: without loss, frames/s"),
+                    0,
+                    [a.lossless, b.lossless],
+                );
+                add(
+                    format!("{name}: received per second of the switch's CPU time"),
+                    0,
+                    [a.per_cpu_second, b.per_cpu_second],
+                );
+                for (how, pause) in [("back to back", Duration::ZERO), ("1,000/s", PAUSE)] {
+                    let trial = Trial::Latency(traffic, arguments.frames as usize, pause);
+                    let [a, b] =
+                        both(bmv2.as_ref(), &embedded, trial)?.map(|sample| match sample {
+                            Some(Sample::Latency(sorted)) => sorted,
+                            _ => Vec::new(),
+                        });
+                    for (quantile, percent) in [("least", 0.0), ("median", 50.0), ("99 %", 99.0)] {
+                        let name = format!("{name}: latency {how}, {quantile}, µs");
+                        add(name, 1, [percentile(&a, percent), percentile(&b, percent)]);
                     }
                 }
             }
@@ -184,6 +185,22 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
         }
         Ok(())
     })
+}
+
+/// As much as the sender can, of every traffic in turn.
+fn flood(embedded: &Contestant, span: Duration) -> io::Result<()> {
+    for traffic in Traffic::all() {
+        let [_, sample] = both(None, embedded, Trial::Flood(traffic, span))?;
+        if let Some(Sample::Rates(rates)) = sample {
+            println!(
+                "{}: {:.0} received/s, {:.0} per second of CPU time",
+                name(traffic),
+                rates.most,
+                rates.per_cpu_second
+            );
+        }
+    }
+    Ok(())
 }
 
 fn name(traffic: Traffic) -> String {
@@ -223,6 +240,7 @@ fn compete(target: &Target, todo: Receiver<Trial>, done: Sender<io::Result<Sampl
         for trial in todo {
             let sample = match trial {
                 Trial::Rates(traffic, span) => bench.rates(traffic, span).map(Sample::Rates),
+                Trial::Flood(traffic, span) => bench.flood(traffic, span).map(Sample::Rates),
                 Trial::Latency(traffic, frames, pause) => {
                     bench.latencies(traffic, frames, pause).map(|all| {
                         let mut all: Vec<f64> =

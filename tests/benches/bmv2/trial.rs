@@ -37,6 +37,15 @@ pub struct Traffic {
     pub bytes: usize,
 }
 
+impl Traffic {
+    /// All that is measured, long frames first.
+    pub fn all() -> impl Iterator<Item = Traffic> {
+        [1400, 128]
+            .into_iter()
+            .flat_map(|bytes| [false, true].map(|multicast| Traffic { multicast, bytes }))
+    }
+}
+
 /// Frames a second, out of the switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
@@ -128,6 +137,16 @@ impl Bench {
             lossless: low * copies,
             most: most.rate,
             per_cpu_second: most.per_cpu_second,
+        })
+    }
+
+    /// Offers as much as the sender can.
+    pub fn flood(&self, traffic: Traffic, span: Duration) -> io::Result<Rates> {
+        let run = self.run(&frame(&self.stage, traffic), f64::MAX, span, 1.0)?;
+        Ok(Rates {
+            most: run.rate,
+            per_cpu_second: run.per_cpu_second,
+            ..Rates::UNKNOWN
         })
     }
 

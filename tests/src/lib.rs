@@ -25,4 +25,3 @@ pub mod scenario;
 pub mod stage;
 pub mod testbed;
 pub mod third_party;
-mod threads;

@@ -45,8 +45,7 @@ impl Target {
         self.run(Fabric::pair(), &[ACROSS], test)
     }
 
-    /// Runs `test` with any fabric and any jobs on it.
-    pub fn run<T: Send>(
+    fn run<T: Send>(
         &self,
         fabric: Fabric,
         jobs: &[&str],

@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
+use super::trace::Recorder;
 use super::value_set::ValueSet;
 use super::word::Word;
 
@@ -133,6 +134,8 @@ pub(super) struct State {
     /// Working memory of lookups.
     pub key: Vec<u64>,
     pub masked: Vec<u64>,
+    /// Who wants to know what happens.
+    pub trace: Option<Box<Recorder>>,
 }
 
 /// What an action can ask for that happens after its pipeline, and the packet's measures.
@@ -168,14 +171,26 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs an action to its end, or to the end of the packet.
-    pub fn run(&mut self, action: &Action, args: &[u8]) -> Result<(), DropCause> {
-        self.execute(&action.code, args)
+    /// Runs primitives to their end, or to the end of the packet.
+    pub fn execute(&mut self, code: &[Instruction], args: &[u8]) -> Result<(), DropCause> {
+        if self.state.trace.is_some() {
+            self.execute_as::<true>(code, args)
+        } else {
+            self.execute_as::<false>(code, args)
+        }
     }
 
-    pub fn execute(&mut self, code: &[Instruction], args: &[u8]) -> Result<(), DropCause> {
+    /// Also records what happens if it is `TRACED`.
+    pub fn execute_as<const TRACED: bool>(
+        &mut self,
+        code: &[Instruction],
+        args: &[u8],
+    ) -> Result<(), DropCause> {
         let mut next = 0;
         while let Some(instruction) = code.get(next) {
+            if TRACED {
+                self.before(next, code, args);
+            }
             next += 1;
             match instruction {
                 Instruction::Jump(to) => next = self.jump(*to)?,
@@ -194,6 +209,9 @@ impl Machine<'_> {
                     }
                 }
                 other => self.step(other, args),
+            }
+            if TRACED {
+                self.after(instruction);
             }
         }
         Ok(())
@@ -425,7 +443,7 @@ impl Machine<'_> {
 const MAX_SESSION: u32 = 0x7fff;
 
 impl Place {
-    fn resolve(&self, env: Env) -> Option<Slot> {
+    pub fn resolve(&self, env: Env) -> Option<Slot> {
         match self {
             Place::Fixed(slot) => Some(*slot),
             Place::Late(field) => field.resolve(env),
@@ -434,7 +452,7 @@ impl Place {
 }
 
 /// The format with its `{}` replaced by the values in order.
-fn log_text(format: &str, values: impl Iterator<Item = num_bigint::BigInt>) -> String {
+pub(super) fn log_text(format: &str, values: impl Iterator<Item = num_bigint::BigInt>) -> String {
     let mut text = String::new();
     let mut rest = format;
     for value in values {

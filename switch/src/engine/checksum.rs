@@ -201,7 +201,7 @@ fn push_bytes(out: &mut Vec<u8>, bits: &mut usize, bytes: &[u8]) {
 #[derive(Debug)]
 pub(super) struct Checksum {
     header: usize,
-    target: Slot,
+    pub target: Slot,
     calculation: usize,
     condition: Option<Test>,
     pub update: bool,
@@ -254,11 +254,23 @@ impl Checksum {
         payload: &[u8],
         scratch: &mut Vec<u8>,
     ) -> bool {
-        if !env.phv.is_valid(self.header) || !self.applies(env) {
-            return true;
+        match self.expected(env, calculations, payload, scratch) {
+            Some(expected) => self.target.load(&env.phv.bytes) == u128::from(expected),
+            None => true,
         }
-        let result = calculations[self.calculation].compute(env.phv, env.layout, payload, scratch);
-        self.target.load(&env.phv.bytes) == u128::from(result)
+    }
+
+    /// What the field should be; `None` if its header is invalid or its condition does not hold.
+    pub fn expected(
+        &self,
+        env: Env,
+        calculations: &[Calculation],
+        payload: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Option<u64> {
+        let wanted = env.phv.is_valid(self.header) && self.applies(env);
+        wanted
+            .then(|| calculations[self.calculation].compute(env.phv, env.layout, payload, scratch))
     }
 
     /// What to write to the field, if its condition holds.

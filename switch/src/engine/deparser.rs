@@ -41,10 +41,16 @@ impl Deparser {
             .map_or(usize::MAX, |bytes| bytes as usize);
         // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
         let covered = &machine.payload[..machine.payload.len().min(shortest)];
-        for checksum in checksums.iter().filter(|checksum| checksum.update) {
+        for (at, checksum) in checksums.iter().enumerate() {
+            if !checksum.update {
+                continue;
+            }
             let env = machine.env(&[]);
             let result = checksum.compute(env, machine.calculations, covered, &mut scratch);
             if let Some((target, value)) = result {
+                if let Some(recorder) = &mut machine.state.trace {
+                    recorder.updated(at, checksum, value, machine.layout, machine.phv);
+                }
                 target.store(&mut machine.phv.bytes, u128::from(value));
             }
         }
@@ -56,7 +62,14 @@ impl Deparser {
             }
         }
         out.extend_from_slice(machine.payload);
+        let whole = out.len();
         out.truncate(shortest);
+        if let Some(recorder) = &mut machine.state.trace {
+            let valid = |header: &usize| machine.phv.is_valid(*header);
+            let headers = self.order.iter().copied().filter(valid);
+            let (payload, cut) = (machine.payload.len(), whole - out.len());
+            recorder.deparsed(machine.layout, headers, payload, cut, out);
+        }
         Ok(())
     }
 }

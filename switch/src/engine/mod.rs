@@ -30,6 +30,7 @@ mod register;
 mod schema;
 mod standard;
 mod table;
+pub mod trace;
 mod value;
 mod value_set;
 mod word;
@@ -48,6 +49,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
 
 use action::{Action, State, Verdict};
 use bits::Slot;
@@ -58,6 +60,7 @@ use parser::Parser;
 use phv::Phv;
 use pipeline::Flow;
 use standard::Standard;
+use trace::{Mark, Symbols};
 
 /// What a program and its packets may use at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +110,8 @@ pub struct Copy {
     pub priority: u8,
     /// Length in bytes, as the queue counts it: on arrival, plus headers added, minus removed.
     pub len: u32,
+    /// Set while its packet is traced.
+    pub mark: Option<Mark>,
     phv: Phv,
     verdict: Verdict,
     frame: Arc<[u8]>,
@@ -127,7 +132,8 @@ pub struct QueueInfo {
 }
 
 /// Why the program, or a limit, ended a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DropCause {
     /// The program dropped it (`mark_to_drop`, or an egress port of 511).
     Program,
@@ -175,6 +181,7 @@ struct Program {
     flow: Flow,
     actions: Vec<Action>,
     errors: Vec<(String, u32)>,
+    symbols: Arc<Symbols>,
 }
 
 /// A loaded program with all its run-time state.

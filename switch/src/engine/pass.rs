@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::action::{Machine, Verdict};
 use super::parser::Parsed;
 use super::phv::Phv;
-use super::pre::Replica;
+use super::pre::{CloneSession, Replica};
 use super::standard::{DROP_PORT, InstanceType};
+use super::trace::{Arrival, Event, Origin};
 use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, QueueInfo};
 
 /// What a packet starts ingress with.
@@ -57,6 +58,9 @@ impl Engine {
                 if let Some((phv, _)) = start.kept {
                     self.release(phv);
                 }
+                if let Some(recorder) = &mut self.state.trace {
+                    recorder.dropped(DropCause::PassLimit);
+                }
                 return IngressOutcome::Dropped(DropCause::PassLimit);
             }
             let (frame, passes) = (start.frame, start.passes);
@@ -79,6 +83,17 @@ impl Engine {
     fn ingress_pass(&mut self, start: Start, now_us: u64, copies: &mut Vec<Copy>) -> End {
         let frame = start.frame;
         let length = frame.len() as u32;
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.note(Event::Ingress {
+                arrival: match start.kind {
+                    InstanceType::Resubmitted => Arrival::Resubmitted,
+                    InstanceType::Recirculated => Arrival::Recirculated,
+                    _ => Arrival::Entered,
+                },
+                port: start.port,
+                bytes: frame.len(),
+            });
+        }
         let mut phv = self.acquire();
         let standard = &self.program.standard;
         if let Some((kept, fields)) = &start.kept {
@@ -139,7 +154,8 @@ impl Engine {
                 frame: shared.get(),
                 payload_at: parsed.bytes,
             };
-            self.replicate(&replicas, &phv, &rest, None, copies);
+            let origin = Origin::Multicast { group };
+            self.replicate(&replicas, &phv, &rest, (origin, None), copies);
             let outcome = match replicas.is_empty() {
                 true => IngressOutcome::Dropped(DropCause::EmptyGroup),
                 false => IngressOutcome::Forwarded,
@@ -154,11 +170,16 @@ impl Engine {
         standard.instance_type.store(&mut phv.bytes, kind);
         let priority = standard.priority.get(&phv) as u8;
         let (rid, len, frame) = (0, verdict.length, shared.get());
+        let mark = match &mut self.state.trace {
+            Some(recorder) => recorder.order(port, rid, Origin::Unicast),
+            None => None,
+        };
         copies.push(Copy {
             port,
             rid,
             priority,
             len,
+            mark,
             phv,
             verdict,
             frame,
@@ -168,6 +189,9 @@ impl Engine {
     }
 
     fn end(&mut self, phv: Phv, outcome: IngressOutcome) -> End {
+        if let (IngressOutcome::Dropped(cause), Some(recorder)) = (outcome, &mut self.state.trace) {
+            recorder.dropped(cause);
+        }
         self.release(phv);
         End::Done(outcome)
     }
@@ -185,6 +209,19 @@ impl Engine {
         let parsed = program.parser.run(&mut machine, frame, max_states)?;
         let mut scratch = std::mem::take(&mut machine.state.scratch);
         let payload = &frame[parsed.bytes..];
+        if let Some(mut recorder) = machine.state.trace.take() {
+            for (at, checksum) in program.checksums.iter().enumerate() {
+                if !checksum.verify {
+                    continue;
+                }
+                let env = machine.env(&[]);
+                let expected = checksum.expected(env, &program.calculations, payload, &mut scratch);
+                if let Some(expected) = expected {
+                    recorder.verified(at, checksum, expected, env.layout, env.phv);
+                }
+            }
+            machine.state.trace = Some(recorder);
+        }
         let correct = program
             .checksums
             .iter()
@@ -260,7 +297,8 @@ impl Engine {
         now_us: u64,
         copies: &mut Vec<Copy>,
     ) {
-        let Some(session) = self.pre.session(session).cloned() else {
+        let origin = Origin::Clone { session };
+        let Some(session) = self.find_session(session) else {
             return;
         };
         let mut copy = self.acquire();
@@ -277,7 +315,9 @@ impl Engine {
         };
         // The parser passed the same frame a moment ago: it can fail only for what it reads from
         // metadata.
+        let recorder = self.state.trace.take();
         let parsed = self.parse_into(&mut copy, &mut fresh, shared.frame, now_us);
+        self.state.trace = recorder;
         if let Ok(parsed) = parsed {
             copy.reset_metadata(&self.program.layout);
             keep(&self.program.field_lists[fields], phv, &mut copy);
@@ -292,19 +332,28 @@ impl Engine {
                 frame: shared.get(),
                 payload_at: parsed.bytes,
             };
-            let priority = Some(session.class_of_service);
-            self.replicate(&session.replicas, &copy, &rest, priority, copies);
+            let order = (origin, Some(session.class_of_service));
+            self.replicate(&session.replicas, &copy, &rest, order, copies);
         }
         self.release(copy);
     }
 
-    /// Orders a copy for every replica. `priority` is the program's if it is not given.
+    /// The clone session of an id, if it is there.
+    fn find_session(&mut self, id: u32) -> Option<CloneSession> {
+        let session = self.pre.session(id).cloned();
+        if let (None, Some(recorder)) = (&session, &mut self.state.trace) {
+            recorder.note(Event::NoSession { session: id });
+        }
+        session
+    }
+
+    /// Orders a copy for every replica. The priority is the program's if it is not given.
     fn replicate(
         &mut self,
         replicas: &[Replica],
         phv: &Phv,
         rest: &Rest,
-        priority: Option<u8>,
+        (origin, priority): (Origin, Option<u8>),
         copies: &mut Vec<Copy>,
     ) {
         let standard = &self.program.standard;
@@ -313,11 +362,16 @@ impl Engine {
         for replica in replicas {
             let mut copy = self.duplicate(phv);
             rid_field.set(&mut copy, u64::from(replica.rid));
+            let mark = match &mut self.state.trace {
+                Some(recorder) => recorder.order(replica.port, replica.rid, origin),
+                None => None,
+            };
             copies.push(Copy {
                 port: replica.port,
                 rid: replica.rid,
                 priority,
                 len,
+                mark,
                 phv: copy,
                 verdict: rest.verdict.clone(),
                 frame: rest.frame.clone(),
@@ -337,6 +391,14 @@ impl Engine {
         clones: &mut Vec<Copy>,
     ) -> EgressOutcome {
         out.clear();
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.note(Event::Egress {
+                port: copy.port,
+                rid: copy.rid,
+                depth: queue.enq_qdepth,
+                queued_us: queue.deq_timedelta_us,
+            });
+        }
         let Copy {
             port,
             priority,
@@ -371,8 +433,7 @@ impl Engine {
         let payload = &frame[payload_at..];
         let start = self.program.flow.egress;
         if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
-            self.release(phv);
-            return EgressOutcome::Dropped(cause);
+            return self.end_egress(phv, cause);
         }
         if let Some((session, fields)) = verdict.clone.take() {
             let rest = Rest {
@@ -383,13 +444,11 @@ impl Engine {
             self.clone_egress(session, fields, &phv, &rest, clones);
         }
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
-            self.release(phv);
-            return EgressOutcome::Dropped(DropCause::Program);
+            return self.end_egress(phv, DropCause::Program);
         }
         let (program, mut machine) = self.machine(&mut phv, &mut verdict, payload, now_us);
         if let Err(cause) = program.deparser.run(&mut machine, &program.checksums, out) {
-            self.release(phv);
-            return EgressOutcome::Dropped(cause);
+            return self.end_egress(phv, cause);
         }
         if let Some(fields) = verdict.recirculate {
             let (kind, kept) = (InstanceType::Recirculated, Some((phv, fields)));
@@ -407,6 +466,14 @@ impl Engine {
         EgressOutcome::Sent
     }
 
+    fn end_egress(&mut self, phv: Phv, cause: DropCause) -> EgressOutcome {
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.dropped(cause);
+        }
+        self.release(phv);
+        EgressOutcome::Dropped(cause)
+    }
+
     /// Clones from egress are the packet as it is, with fresh metadata but for the kept fields.
     fn clone_egress(
         &mut self,
@@ -416,12 +483,17 @@ impl Engine {
         rest: &Rest,
         clones: &mut Vec<Copy>,
     ) {
-        let Some(session) = self.pre.session(session).cloned() else {
+        let origin = Origin::Clone { session };
+        let Some(session) = self.find_session(session) else {
             return;
         };
         let passes = rest.verdict.passes + 1;
         if passes > self.limits.passes {
             self.clones_refused += session.replicas.len() as u64;
+            if let Some(recorder) = &mut self.state.trace {
+                let replicas = session.replicas.len();
+                recorder.note(Event::CloneRefused { replicas });
+            }
             return;
         }
         let mut copy = self.duplicate(phv);
@@ -444,8 +516,8 @@ impl Engine {
             frame: rest.frame.clone(),
             payload_at: rest.payload_at,
         };
-        let priority = Some(session.class_of_service);
-        self.replicate(&session.replicas, &copy, &rest, priority, clones);
+        let order = (origin, Some(session.class_of_service));
+        self.replicate(&session.replicas, &copy, &rest, order, clones);
         self.release(copy);
     }
 

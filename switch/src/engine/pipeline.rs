@@ -146,22 +146,46 @@ impl Flow {
         actions: &[Action],
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
+        if machine.state.trace.is_some() {
+            self.run_as::<true>(start, tables, actions, machine)
+        } else {
+            self.run_as::<false>(start, tables, actions, machine)
+        }
+    }
+
+    /// Also records what happens if it is `TRACED`.
+    fn run_as<const TRACED: bool>(
+        &self,
+        start: Next,
+        tables: &mut [Table],
+        actions: &[Action],
+        machine: &mut Machine,
+    ) -> Result<(), DropCause> {
         let mut next = start;
         while let Some(node) = next {
             if machine.verdict.exit {
                 break;
             }
             next = match &self.nodes[node] {
-                Node::Table(table) => apply(&mut tables[*table], actions, machine)?,
-                Node::Condition { test, yes, no } => {
-                    if test.eval(machine.env(&[])) {
-                        *yes
-                    } else {
-                        *no
+                Node::Table(table) => {
+                    let table = &mut tables[*table];
+                    if TRACED {
+                        machine.looked_up(node, table, actions);
                     }
+                    apply::<TRACED>(table, actions, machine)?
+                }
+                Node::Condition { test, yes, no } => {
+                    let holds = test.eval(machine.env(&[]));
+                    if TRACED {
+                        machine.tested(node, holds);
+                    }
+                    if holds { *yes } else { *no }
                 }
                 Node::Action { action, next } => {
-                    machine.run(&actions[*action], &[])?;
+                    if TRACED {
+                        machine.called(node, *action);
+                    }
+                    machine.execute_as::<TRACED>(&actions[*action].code, &[])?;
                     *next
                 }
             };
@@ -177,14 +201,21 @@ enum Visit {
     Done,
 }
 
-fn apply(table: &mut Table, actions: &[Action], machine: &mut Machine) -> Result<Next, DropCause> {
+fn apply<const TRACED: bool>(
+    table: &mut Table,
+    actions: &[Action],
+    machine: &mut Machine,
+) -> Result<Next, DropCause> {
     let state = &mut *machine.state;
     let (length, now) = (machine.verdict.ingress_length, machine.now_us);
     let found = table.apply(machine.phv, length, now, &mut state.key, &mut state.masked);
     if let Some((slot, color)) = found.color {
         slot.store(&mut machine.phv.bytes, color as u128);
+        if TRACED {
+            machine.metered(color);
+        }
     }
-    machine.run(&actions[found.action.action], found.args)?;
+    machine.execute_as::<TRACED>(&actions[found.action.action].code, found.args)?;
     Ok(if found.hit {
         found.action.on_hit
     } else {

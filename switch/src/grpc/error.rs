@@ -9,7 +9,7 @@ use crate::engine::{ControlError, ErrorKind};
 /// What is wrong with one entity of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct EntityError {
+pub(crate) struct EntityError {
     pub(super) code: Code,
     pub(super) message: String,
 }

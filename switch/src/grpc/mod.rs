@@ -1,5 +1,4 @@
-//! The switch's gRPC services: P4Runtime, and beside it the port statistics and the traffic manager's
-//! settings.
+//! The switch's gRPC services: P4Runtime, and the port statistics beside it.
 
 mod arbitration;
 mod arrays;
@@ -11,7 +10,6 @@ mod reconcile;
 mod replication;
 mod stream;
 mod table_entry;
-mod traffic;
 mod value_set;
 mod write;
 
@@ -32,8 +30,8 @@ use crate::datapath::Datapath;
 use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
 use crate::proto::port_statistics_server::PortStatisticsServer;
-use crate::proto::traffic_manager_server::TrafficManagerServer;
 use stream::Controllers;
+pub(crate) use write::apply;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";
@@ -120,11 +118,6 @@ pub(crate) fn p4runtime_server(service: Arc<Service>) -> P4RuntimeServer<P4Runti
 /// The port statistics' server.
 pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
     PortStatisticsServer::new(ports::PortCalls(service))
-}
-
-/// The traffic manager's server.
-pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
-    TrafficManagerServer::new(traffic::TrafficCalls(service))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -54,7 +54,7 @@ fn check_atomicity(atomicity: i32) -> Result<(), Status> {
 }
 
 /// Applies one update; one that fails changes nothing.
-pub(super) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), EntityError> {
+pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), EntityError> {
     let kind = match UpdateType::try_from(update.r#type) {
         Ok(kind) if kind != UpdateType::Unspecified => kind,
         _ => {

@@ -1,7 +1,10 @@
 //! Frames of any content and length through every program: nothing panics, and the two ends of
 //! the engine agree on what is there.
 
+use std::num::NonZeroU16;
+
 use proptest::prelude::*;
+use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{
     CloneSession, EgressOutcome, IngressOutcome, MeterConfig, QueueInfo, Replica,
 };
@@ -73,6 +76,36 @@ fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Sends the same frames through an engine that records and one that does not: they must do the
+/// same.
+fn agree(mut plain: Testbed, mut traced: Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
+    for (at, frame) in frames.iter().enumerate() {
+        let (port, now) = (at as u16 % 512, at as u64);
+        let recorder = Box::new(Recorder::new(NonZeroU16::MIN));
+        traced.engine.record(recorder);
+        let all = [&mut plain, &mut traced].map(|testbed| {
+            let (mut copies, mut out, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+            let outcome = testbed.engine.ingress(port, frame, now, &mut copies);
+            while let Some(copy) = copies.pop() {
+                let (port, rid, len) = (copy.port, copy.rid, copy.len);
+                let queue = QueueInfo::default();
+                let outcome = testbed
+                    .engine
+                    .egress(copy, queue, now, &mut out, &mut copies);
+                seen.push((port, rid, len, outcome, out.clone()));
+                if seen.len() == 50 {
+                    break;
+                }
+            }
+            (outcome, seen)
+        });
+        prop_assert_eq!(&all[0], &all[1]);
+        let recorder = traced.engine.recorded().expect("it was put in above");
+        prop_assert!(!recorder.into_steps().0.is_empty());
+    }
+    Ok(())
+}
+
 /// Frames that begin as the program expects, so that more of them get past its parser.
 fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
     let orders = (
@@ -127,6 +160,15 @@ proptest! {
     #[test]
     fn lookups_survives(frames in frames(0..255)) {
         run(&mut program!("lookups"), &frames)?;
+    }
+
+    #[test]
+    fn recording_changes_nothing(frames in frames(0..25), packets in packets()) {
+        agree(copies(), copies(), &frames)?;
+        agree(program!("parsing"), program!("parsing"), &frames)?;
+        agree(program!("arithmetic"), program!("arithmetic"), &frames)?;
+        agree(program!("lookups"), program!("lookups"), &frames)?;
+        agree(ultima(), ultima(), &packets)?;
     }
 
     #[test]

@@ -12,6 +12,28 @@ use serde_json::Value;
 use super::error::LoadError;
 pub(super) use term::{Operand, Operation, Term, bitwidth, hex};
 
+/// Where the source has an object. Only people look at it, so whatever is not as expected is left
+/// out instead of refused.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SourceInfo {
+    pub filename: Option<String>,
+    pub line: Option<u32>,
+    pub fragment: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for SourceInfo {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<SourceInfo, D::Error> {
+        let info = Value::deserialize(from)?;
+        let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
+        let line = info.get("line").and_then(Value::as_u64);
+        Ok(SourceInfo {
+            filename: text("filename"),
+            line: line.and_then(|line| line.try_into().ok()),
+            fragment: text("source_fragment"),
+        })
+    }
+}
+
 /// Attributes without a meaning for execution.
 type Ignored = Option<IgnoredAny>;
 
@@ -215,8 +237,8 @@ pub(super) struct ParseState {
     pub parser_ops: Vec<ParserOp>,
     pub transitions: Vec<Transition>,
     pub transition_key: Vec<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 /// A parser value set; P4Info knows its fields and its size.
@@ -239,8 +261,8 @@ pub(super) struct ParseVset {
 pub(super) struct ParserOp {
     pub op: String,
     pub parameters: Vec<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 #[derive(Deserialize)]
@@ -343,8 +365,8 @@ pub(super) struct RuntimeData {
 pub(super) struct Primitive {
     pub op: String,
     pub parameters: Vec<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 impl Primitive {
@@ -352,7 +374,7 @@ impl Primitive {
         Primitive {
             op: op.into(),
             parameters,
-            _source_info: None,
+            source_info: SourceInfo::default(),
         }
     }
 }
@@ -401,8 +423,8 @@ pub(super) struct Table {
     pub default_entry: Option<DefaultEntry>,
     #[serde(default)]
     pub entries: Vec<Entry>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 #[derive(Deserialize)]
@@ -461,8 +483,8 @@ pub(super) struct Conditional {
     pub expression: Value,
     pub true_next: Option<String>,
     pub false_next: Option<String>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 #[derive(Deserialize)]
@@ -473,8 +495,8 @@ pub(super) struct ActionCall {
     _id: IgnoredAny,
     pub action_id: u32,
     pub next_node: Option<String>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 #[derive(Deserialize)]
@@ -492,8 +514,8 @@ pub(super) struct Checksum {
     #[serde(default = "yes")]
     pub verify: bool,
     pub if_cond: Option<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
+    #[serde(default)]
+    pub source_info: SourceInfo,
 }
 
 fn yes() -> bool {

@@ -76,6 +76,7 @@ pub(super) fn state(
         scratch: Vec::new(),
         key: Vec::new(),
         masked: Vec::new(),
+        trace: None,
     })
 }
 

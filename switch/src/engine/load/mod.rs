@@ -5,6 +5,7 @@ mod table;
 mod value_set;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ultima_p4runtime::config::v1::P4Info;
 
@@ -21,6 +22,7 @@ use super::pre::Pre;
 use super::primitive::Names;
 use super::schema::Schema;
 use super::standard::Standard;
+use super::trace::Symbols;
 use super::{Engine, Limits, Program};
 
 impl Engine {
@@ -88,6 +90,7 @@ impl Engine {
             flow,
             actions,
             errors: file.errors.clone(),
+            symbols: Arc::new(Symbols::new(&file)),
             layout,
         };
         Ok(Engine::assemble(program, tables, state, pre, limits))

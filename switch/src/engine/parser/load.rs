@@ -261,7 +261,7 @@ impl KeyPart {
         }
     }
 
-    fn width(&self) -> u32 {
+    pub(super) fn width(&self) -> u32 {
         match self {
             KeyPart::Field(slot) => slot.width,
             KeyPart::Late(field) => field.slot.width,

@@ -1,6 +1,7 @@
 //! The parser: states, what they do to the packet, and where they go.
 
 mod load;
+mod trace;
 
 use super::DropCause;
 use super::action::{self, Instruction, Machine};
@@ -114,6 +115,20 @@ impl Parser {
         frame: &[u8],
         max_states: u32,
     ) -> Result<Parsed, DropCause> {
+        if machine.state.trace.is_some() {
+            self.run_as::<true>(machine, frame, max_states)
+        } else {
+            self.run_as::<false>(machine, frame, max_states)
+        }
+    }
+
+    /// Also records what happens if it is `TRACED`.
+    fn run_as<const TRACED: bool>(
+        &self,
+        machine: &mut Machine,
+        frame: &[u8],
+        max_states: u32,
+    ) -> Result<Parsed, DropCause> {
         let mut parsed = Parsed {
             bytes: 0,
             error: self.errors.no_error,
@@ -125,7 +140,10 @@ impl Parser {
             if visited > max_states {
                 return Err(DropCause::ParserLimit);
             }
-            match self.visit(&self.states[current], machine, frame, &mut parsed.bytes) {
+            if TRACED {
+                self.entered(machine, current, parsed.bytes);
+            }
+            match self.visit::<TRACED>(current, machine, frame, &mut parsed.bytes) {
                 Ok(next) => state = next,
                 Err(Stop::Drop(cause)) => return Err(cause),
                 Err(Stop::Error(error)) => {
@@ -134,20 +152,34 @@ impl Parser {
                 }
             }
         }
+        if TRACED {
+            self.ended(machine, parsed, frame);
+        }
         Ok(parsed)
     }
 
-    fn visit(
+    fn visit<const TRACED: bool>(
         &self,
-        state: &State,
+        current: usize,
         machine: &mut Machine,
         frame: &[u8],
         at: &mut usize,
     ) -> Result<Option<usize>, Stop> {
-        for op in &state.ops {
+        let state = &self.states[current];
+        for (index, op) in state.ops.iter().enumerate() {
+            let start = *at;
+            if TRACED {
+                self.before_op(machine, current, index);
+            }
             self.perform(op, machine, frame, at)?;
+            if TRACED {
+                self.after_op(machine, op, start, *at);
+            }
         }
         if state.transitions.is_empty() {
+            if TRACED {
+                self.selected(machine, current, &[], None, state.default);
+            }
             return Ok(state.default);
         }
         let mut key = std::mem::take(&mut machine.state.key);
@@ -156,14 +188,17 @@ impl Parser {
         let action::State {
             value_sets, masked, ..
         } = &mut *machine.state;
-        let taken = state.transitions.iter().find(|transition| {
+        let taken = state.transitions.iter().position(|transition| {
             match &transition.case {
                 Case::Value { value, mask } => equals(value, mask, &key),
                 // A key that could not be built in full is in no set.
                 Case::Set(set) => built.is_ok() && value_sets[*set].holds(&key, masked),
             }
         });
-        let next = taken.map_or(state.default, |transition| transition.next);
+        let next = taken.map_or(state.default, |taken| state.transitions[taken].next);
+        if TRACED && built.is_ok() {
+            self.selected(machine, current, &key, taken, next);
+        }
         machine.state.key = key;
         built.map(|()| next)
     }

@@ -1,6 +1,7 @@
 //! Match-action tables: entries, lookups, direct resources.
 
 mod entry;
+mod explain;
 mod key;
 mod matcher;
 

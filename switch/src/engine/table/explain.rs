@@ -1,0 +1,81 @@
+//! What a table finds for a packet, in terms of its entries.
+
+use super::super::counter::CounterCell;
+use super::super::key::word_count;
+use super::super::phv::Phv;
+use super::super::trace::{KeyField, Matched, Value};
+use super::{Match, Matcher, Table, TableAction};
+
+/// What a lookup would find.
+pub(in crate::engine) struct Explained<'a> {
+    pub hit: bool,
+    pub key: Vec<KeyField>,
+    pub priority: Option<i32>,
+    pub action: &'a TableAction,
+    pub args: &'a [u8],
+    /// The direct counter, before it counts.
+    pub counter: Option<CounterCell>,
+}
+
+impl Table {
+    /// Looks a packet up as [`Table::apply`] does, and leaves no trace in the table.
+    pub(in crate::engine) fn explain(
+        &self,
+        phv: &Phv,
+        key: &mut Vec<u64>,
+        scratch: &mut Vec<u64>,
+    ) -> Explained<'_> {
+        self.declared.key.build(phv, key);
+        let hit = match &self.matcher {
+            Matcher::Keyless => None,
+            matcher => matcher.lookup(key, scratch),
+        };
+        let entry = hit.map_or(&self.default, |at| self.live(at));
+        let mut rest = key.as_slice();
+        let fields = self.declared.key.fields.iter().map(|field| {
+            let words;
+            (words, rest) = rest.split_at(word_count(field.slot.width));
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            let written = entry.written.iter().find(|given| given.field == field.id);
+            KeyField {
+                name: field.name.clone(),
+                kind: format!("{:?}", field.kind).to_lowercase(),
+                value: Value::new(&bytes),
+                matched: written.map(|given| matched(&given.matches)),
+            }
+        });
+        let fields = fields.collect();
+        Explained {
+            hit: hit.is_some(),
+            key: fields,
+            priority: entry
+                .key
+                .as_ref()
+                .filter(|_| self.has_priority())
+                .map(|key| key.priority),
+            action: &self.declared.actions[entry.action],
+            args: &entry.args,
+            counter: self.declared.has_counter.then_some(entry.counter),
+        }
+    }
+}
+
+fn matched(given: &Match) -> Matched {
+    match given {
+        Match::Exact(value) | Match::Optional(value) => Matched::Equal {
+            entry: Value::new(value),
+        },
+        Match::Lpm { value, prefix_len } => Matched::Prefix {
+            prefix: Value::new(value),
+            prefix_len: *prefix_len,
+        },
+        Match::Ternary { value, mask } => Matched::Masked {
+            entry: Value::new(value),
+            mask: Value::new(mask),
+        },
+        Match::Range { low, high } => Matched::Range {
+            low: Value::new(low),
+            high: Value::new(high),
+        },
+    }
+}

@@ -1,0 +1,565 @@
+//! What a trace consists of: typed events, as JSON by serde.
+//!
+//! Names are those of the program as p4c compiled it: `ethernet.dst` for `hdr.ethernet.dst`, and
+//! without the struct for metadata of the program's own, which p4c gathers in `scalars`.
+
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::super::DropCause;
+
+/// An unsigned number of any width; in JSON a string such as `"0x88b5"`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Value(
+    /// Big-endian bytes without leading zeros, at least one.
+    Vec<u8>,
+);
+
+impl Value {
+    /// The number of these big-endian bytes.
+    pub fn new(bytes: &[u8]) -> Value {
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        match &bytes[zeros..] {
+            [] => Value(vec![0]),
+            rest => Value(rest.to_vec()),
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::new(&number.to_be_bytes())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        write!(f, "{first:#x}")?;
+        rest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.strip_prefix("0x").unwrap_or_default();
+        let padded = format!("{}{digits}", if digits.len() % 2 == 1 { "0" } else { "" });
+        match Octets::parse(&padded) {
+            Some(Octets(bytes)) if !bytes.is_empty() => Ok(Value::new(&bytes)),
+            _ => Err(D::Error::custom(format!(
+                "{text:?} is not a number in hexadecimal"
+            ))),
+        }
+    }
+}
+
+/// Bytes of a frame; in JSON a string of two hexadecimal digits for each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Octets(
+    /// In the order in which they are sent.
+    pub Vec<u8>,
+);
+
+impl Octets {
+    /// Reads pairs of hexadecimal digits; `None` for anything else.
+    pub fn parse(digits: &str) -> Option<Octets> {
+        let pairs = digits.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| match pair {
+            [high, low] => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                Some((digit(high)? << 4 | digit(low)?) as u8)
+            }
+            _ => None,
+        };
+        pairs.map(byte).collect::<Option<_>>().map(Octets)
+    }
+}
+
+impl fmt::Display for Octets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for Octets {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Octets {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Octets, D::Error> {
+        let text = String::deserialize(from)?;
+        Octets::parse(&text)
+            .ok_or_else(|| D::Error::custom(format!("{text:?} is not a row of octets")))
+    }
+}
+
+/// Where the P4 source has what happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The file, as it was named to the compiler.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
+    /// What stands there; the compiler shortens it.
+    pub text: String,
+}
+
+/// A named value: a field of a header, a parameter of an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// The value, unsigned.
+    pub value: Value,
+}
+
+/// How a packet came to its pass through ingress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// From a port.
+    Entered,
+    /// `resubmit`: the frame as it came, from ingress.
+    Resubmitted,
+    /// `recirculate`: the frame as it would have left, from egress.
+    Recirculated,
+}
+
+/// Why a copy was ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Origin {
+    /// The packet itself, to `egress_spec`.
+    Unicast,
+    /// A replica of a multicast group.
+    Multicast {
+        /// The group's id.
+        group: u32,
+    },
+    /// A clone, from ingress or egress.
+    Clone {
+        /// The session's id.
+        session: u32,
+    },
+}
+
+/// A match field of a table's key, as the packet had it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyField {
+    /// Its P4Info name.
+    pub name: String,
+    /// `exact`, `lpm`, `ternary`, `range` or `optional`.
+    pub kind: String,
+    /// The packet's value.
+    pub value: Value,
+    /// What the entry asks of it; left out where there is none or where it does not matter.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub matched: Option<Matched>,
+}
+
+/// What an entry asks of a field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Matched {
+    /// The first bits of a value.
+    Prefix {
+        /// The prefix, the other bits zero.
+        prefix: Value,
+        /// Bits that matter.
+        prefix_len: u32,
+    },
+    /// Some bits of a value.
+    Masked {
+        /// The bits wanted.
+        entry: Value,
+        /// The bits that matter.
+        mask: Value,
+    },
+    /// A range.
+    Range {
+        /// Lowest value.
+        low: Value,
+        /// Highest value.
+        high: Value,
+    },
+    /// A value.
+    Equal {
+        /// The value.
+        entry: Value,
+    },
+}
+
+/// An action with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Its P4 name.
+    pub name: String,
+    /// Parameters in order.
+    pub params: Vec<Named>,
+}
+
+/// Packets and bytes that a counter cell has counted, this packet included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What happened to a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A pass through parser and ingress starts.
+    Ingress {
+        /// How the packet came here.
+        arrival: Arrival,
+        /// The port it came from; none when it did not come from one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        /// Length of the frame.
+        bytes: usize,
+    },
+    /// The parser enters a state.
+    State {
+        /// Its name.
+        name: String,
+        /// Bytes of the frame consumed before.
+        at: usize,
+    },
+    /// The parser extracts a header.
+    Extract {
+        /// Its name.
+        header: String,
+        /// Where it starts in the frame.
+        at: usize,
+        /// Its length.
+        bytes: usize,
+        /// Its fields in order.
+        fields: Vec<Named>,
+    },
+    /// The parser skips bytes.
+    Advance {
+        /// How many.
+        bytes: usize,
+    },
+    /// The parser chooses the next state.
+    Select {
+        /// What it looks at; empty for an unconditional transition.
+        key: Vec<Named>,
+        /// The case that was taken: `default`, a value, a value under a mask, or a value set's name.
+        case: String,
+        /// The state; `accept` for the parser's end.
+        next: String,
+    },
+    /// An error ends the parser; the packet goes on to ingress with it in `parser_error`.
+    ParserError {
+        /// The program's name for it.
+        error: String,
+        /// Bytes consumed before.
+        at: usize,
+    },
+    /// The parser is done.
+    Parsed {
+        /// Bytes consumed.
+        bytes: usize,
+        /// Bytes of the frame that are left.
+        payload: usize,
+    },
+    /// A checksum is verified.
+    Verify {
+        /// The field that holds it.
+        field: String,
+        /// What the packet has.
+        value: Value,
+        /// What it should have.
+        computed: Value,
+    },
+    /// A condition of the program.
+    Condition {
+        /// The compiler's name for it.
+        name: String,
+        /// Whether it holds.
+        holds: bool,
+    },
+    /// A table is applied.
+    Table {
+        /// Its P4 name.
+        name: String,
+        /// Its key, with what the entry that was hit asks of it.
+        key: Vec<KeyField>,
+        /// Whether an entry matched.
+        hit: bool,
+        /// The entry's priority, where the table has priorities.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        priority: Option<i32>,
+        /// What is executed.
+        action: Call,
+        /// The entry's direct counter, or that of the default entry.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        counter: Option<Counted>,
+    },
+    /// Statements of a control that are in no table.
+    Statements {
+        /// The compiler's name for them.
+        name: String,
+    },
+    /// A field is written.
+    Write {
+        /// Header and field.
+        field: String,
+        /// Before.
+        old: Value,
+        /// After.
+        new: Value,
+    },
+    /// A header becomes valid or invalid.
+    Validity {
+        /// Its name.
+        header: String,
+        /// After.
+        valid: bool,
+    },
+    /// A counter counts.
+    Count {
+        /// Its P4 name.
+        counter: String,
+        /// The cell.
+        index: Value,
+        /// What the cell holds now; none outside the array.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cell: Option<Counted>,
+    },
+    /// A meter is executed; the colour is written to a field.
+    Meter {
+        /// Its P4 name; none for the direct meter of the table that was applied last.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        meter: Option<String>,
+        /// The cell; none for a direct meter.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index: Option<Value>,
+        /// 0 green, 1 yellow, 2 red; none outside the array.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        color: Option<u8>,
+    },
+    /// A register is read.
+    RegisterRead {
+        /// Its P4 name.
+        register: String,
+        /// The cell.
+        index: Value,
+        /// What it holds; none outside the array.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<Value>,
+    },
+    /// A register is written.
+    RegisterWrite {
+        /// Its P4 name.
+        register: String,
+        /// The cell.
+        index: Value,
+        /// Before; none outside the array.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        old: Option<Value>,
+        /// After; none outside the array.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        new: Option<Value>,
+    },
+    /// A hash is computed; the result is written to a field.
+    Hash {
+        /// The compiler's name for the calculation.
+        calculation: String,
+    },
+    /// `clone`, `resubmit`, `recirculate`, `truncate`, `random`, `mark_to_drop` or `exit` is
+    /// called.
+    Primitive {
+        /// Its name.
+        name: String,
+        /// Session, or length.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        argument: Option<Value>,
+    },
+    /// `assert` or `assume`.
+    Assert {
+        /// Whether it holds; the packet ends if not.
+        holds: bool,
+    },
+    /// `log_msg`.
+    Log {
+        /// Its text, values filled in.
+        text: String,
+    },
+    /// A clone is wanted of a session that is not there or has no replicas.
+    NoSession {
+        /// The session's id.
+        session: u32,
+    },
+    /// A copy is ordered to a port.
+    Ordered {
+        /// Its number in this trace; 0 if it is one too many to be followed.
+        number: u16,
+        /// Egress port.
+        port: u16,
+        /// Replication id.
+        rid: u16,
+        /// Why.
+        #[serde(flatten)]
+        origin: Origin,
+    },
+    /// A clone from egress is one pass too many.
+    CloneRefused {
+        /// Replicas that it would have had.
+        replicas: usize,
+    },
+    /// A copy leaves its queue, and egress starts.
+    Egress {
+        /// Egress port.
+        port: u16,
+        /// Replication id.
+        rid: u16,
+        /// Packets that were in the queue before it.
+        depth: u32,
+        /// Microseconds in the queue.
+        queued_us: u32,
+    },
+    /// A checksum is updated.
+    Update {
+        /// The field that holds it.
+        field: String,
+        /// Before.
+        old: Value,
+        /// After.
+        new: Value,
+    },
+    /// The deparser puts the frame together.
+    Deparse {
+        /// Headers in order.
+        headers: Vec<String>,
+        /// Bytes of payload behind them.
+        payload: usize,
+        /// Bytes that truncation cut off.
+        cut: usize,
+        /// The frame.
+        frame: Octets,
+    },
+    /// The program, or a limit of the switch, ends the packet.
+    Dropped {
+        /// Why.
+        cause: DropCause,
+    },
+    /// What became of a copy behind egress, or in the queue.
+    Fate {
+        /// That.
+        fate: Fate,
+    },
+}
+
+/// What became of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It left its port.
+    Left,
+    /// The program, or a limit of the switch, dropped it.
+    Dropped,
+    /// It went through ingress again, and its own way ended there.
+    Recirculated,
+    /// The queue of its port was full.
+    QueueFull,
+    /// The wire behind the port lost it.
+    LostOnWire,
+    /// Nobody was attached to the port.
+    NoPeer,
+    /// It was longer than the port's medium carries.
+    Oversize,
+    /// The port does not exist.
+    NoPort,
+    /// Another program was committed while it was queued.
+    Reconfigured,
+    /// It was still under way when the trace ended.
+    UnderWay,
+}
+
+/// An event, whose it is, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// 0 for the packet that entered, else the number of one of its copies.
+    pub copy: u16,
+    /// Microseconds since the switch started.
+    pub at_us: u64,
+    /// The place in the P4 source, if the compiler wrote it down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_hexadecimal_and_come_back() {
+        for (bytes, text) in [
+            (&[0, 0][..], "0x0"),
+            (&[0, 7], "0x7"),
+            (&[0x12, 0x03], "0x1203"),
+            (&[0xab; 9], "0xababababababababab"),
+            (&[], "0x0"),
+        ] {
+            let value = Value::new(bytes);
+            assert_eq!(value.to_string(), text);
+            let json = serde_json::to_string(&value).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), value);
+        }
+        for wrong in ["\"12\"", "\"0x\"", "\"0xg1\"", "3"] {
+            assert!(serde_json::from_str::<Value>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn octets_come_in_pairs() {
+        assert_eq!(Octets::parse("00aBff"), Some(Octets(vec![0, 0xab, 0xff])));
+        assert_eq!(Octets(vec![0, 0xab, 0xff]).to_string(), "00abff");
+        assert_eq!(
+            (
+                Octets::parse("0"),
+                Octets::parse("0x01"),
+                Octets::parse("é")
+            ),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn events_are_flat_objects_that_come_back() {
+        let step = Step {
+            copy: 2,
+            at_us: 9,
+            source: None,
+            event: Event::Ordered {
+                number: 3,
+                port: 4,
+                rid: 5,
+                origin: Origin::Multicast { group: 6 },
+            },
+        };
+        let json = serde_json::to_value(&step).unwrap();
+        let expected = serde_json::json!({"copy": 2, "at_us": 9, "event": "ordered"});
+        assert_eq!(json["event"], expected["event"]);
+        assert_eq!(serde_json::from_value::<Step>(json).unwrap(), step);
+    }
+}

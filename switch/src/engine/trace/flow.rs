@@ -1,0 +1,83 @@
+//! Tables and conditions: what is recorded of them.
+
+use super::super::action::{Action, Machine};
+use super::super::meter::Color;
+use super::super::table::Table;
+use super::event::{Call, Counted, Event, Named, Value};
+
+impl Machine<'_> {
+    /// Records what a table is about to find.
+    #[cold]
+    pub(in crate::engine) fn looked_up(&mut self, node: usize, table: &Table, actions: &[Action]) {
+        let state = &mut *self.state;
+        let found = table.explain(self.phv, &mut state.key, &mut state.masked);
+        let length = self.verdict.ingress_length;
+        let Some(recorder) = &mut state.trace else {
+            return;
+        };
+        let action = &actions[found.action.action];
+        recorder.enter_action(found.action.action);
+        let symbols = recorder.symbols();
+        recorder.source.clone_from(&symbols.nodes[node].source);
+        // The compiler puts statements between tables into tables of its own.
+        if table.id() == 0 && found.key.is_empty() {
+            let name = action.name.clone();
+            return recorder.note(Event::Statements { name });
+        }
+        let params = action.params.iter().map(|param| Named {
+            name: param.name.clone(),
+            value: Value::new(&param.slot.canonical(found.args)),
+        });
+        recorder.note(Event::Table {
+            name: table.name().to_owned(),
+            key: found.key,
+            hit: found.hit,
+            priority: found.priority,
+            action: Call {
+                name: action.name.clone(),
+                params: params.collect(),
+            },
+            counter: found.counter.map(|before| Counted {
+                packets: before.packets.wrapping_add(1),
+                bytes: before.bytes.wrapping_add(u64::from(length)),
+            }),
+        });
+    }
+
+    /// Records how a condition turned out.
+    #[cold]
+    pub(in crate::engine) fn tested(&mut self, node: usize, holds: bool) {
+        if let Some(recorder) = &mut self.state.trace {
+            let symbols = recorder.symbols();
+            let symbol = &symbols.nodes[node];
+            recorder.source.clone_from(&symbol.source);
+            let name = symbol.name.clone();
+            recorder.note(Event::Condition { name, holds });
+        }
+    }
+
+    /// Records that an action is called without a table.
+    #[cold]
+    pub(in crate::engine) fn called(&mut self, node: usize, action: usize) {
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.enter_action(action);
+            let symbols = recorder.symbols();
+            let symbol = &symbols.nodes[node];
+            recorder.source.clone_from(&symbol.source);
+            let name = symbol.name.clone();
+            recorder.note(Event::Statements { name });
+        }
+    }
+
+    /// Records the colour of a table's direct meter.
+    #[cold]
+    pub(in crate::engine) fn metered(&mut self, color: Color) {
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.note(Event::Meter {
+                meter: None,
+                index: None,
+                color: Some(color as u8),
+            });
+        }
+    }
+}

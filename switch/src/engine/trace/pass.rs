@@ -1,0 +1,73 @@
+//! Checksums and the deparser: what is recorded of them.
+
+use super::super::DropCause;
+use super::super::checksum::Checksum;
+use super::super::layout::Layout;
+use super::super::phv::Phv;
+use super::event::{Event, Octets, Value};
+use super::{Recorder, field_at};
+
+impl Recorder {
+    /// Records what a checksum is and should be.
+    pub(in crate::engine) fn verified(
+        &mut self,
+        at: usize,
+        checksum: &Checksum,
+        computed: u64,
+        layout: &Layout,
+        phv: &Phv,
+    ) {
+        self.checksum_source(at);
+        self.note(Event::Verify {
+            field: field_at(layout, checksum.target),
+            value: Value::new(&checksum.target.canonical(&phv.bytes)),
+            computed: Value::from(computed),
+        });
+    }
+
+    /// Records what a checksum was and will be.
+    pub(in crate::engine) fn updated(
+        &mut self,
+        at: usize,
+        checksum: &Checksum,
+        computed: u64,
+        layout: &Layout,
+        phv: &Phv,
+    ) {
+        self.checksum_source(at);
+        self.note(Event::Update {
+            field: field_at(layout, checksum.target),
+            old: Value::new(&checksum.target.canonical(&phv.bytes)),
+            new: Value::from(computed),
+        });
+    }
+
+    fn checksum_source(&mut self, at: usize) {
+        let symbols = self.symbols();
+        self.source = symbols.checksums.get(at).cloned().flatten();
+    }
+
+    /// Records the frame that the deparser made.
+    pub(in crate::engine) fn deparsed(
+        &mut self,
+        layout: &Layout,
+        headers: impl Iterator<Item = usize>,
+        payload: usize,
+        cut: usize,
+        frame: &[u8],
+    ) {
+        let headers = headers.map(|header| layout.instances[header].name.clone());
+        self.conclude(Event::Deparse {
+            headers: headers.collect(),
+            payload,
+            cut,
+            frame: Octets(frame.to_vec()),
+        });
+    }
+
+    /// Records that the packet or copy ends here.
+    pub(in crate::engine) fn dropped(&mut self, cause: DropCause) {
+        self.source = None;
+        self.conclude(Event::Dropped { cause });
+    }
+}

@@ -1,0 +1,119 @@
+//! Traces without a running switch: a program, its entries, and frames one by one.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::text;
+use ultima_p4runtime::v1::{ForwardingPipelineConfig, WriteRequest};
+
+use super::{Event, Fate, PacketTrace};
+use crate::config::{MAX_PORT, ProgramFiles};
+use crate::engine::trace::Recorder;
+use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
+use crate::grpc;
+use crate::pipeline::{ConfigError, Pipeline};
+
+/// A program on a bench: all ports are there, every queue is empty, nothing is lost on a wire.
+pub struct Bench {
+    pipeline: Pipeline,
+    /// Frames so far: each enters a second after the one before it, so that meters have tokens.
+    entered: u64,
+}
+
+/// Why a bench refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The P4Info is not P4Info.
+    #[error("P4Info: {0}")]
+    P4Info(#[from] text::TextError),
+    /// The program does not load.
+    #[error(transparent)]
+    Program(#[from] ConfigError),
+    /// An update cannot be applied.
+    #[error("update {number}: {what}")]
+    Update {
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A port that no frame can enter.
+    #[error("port {0}: expected 0 to {MAX_PORT}")]
+    Port(u16),
+}
+
+impl Bench {
+    /// Loads a program.
+    ///
+    /// # Errors
+    /// It does not load, or is not the P4Info's.
+    pub fn new(files: ProgramFiles, limits: Limits) -> Result<Bench, BenchError> {
+        let p4info: P4Info = text::parse(&files.p4info)?;
+        let config = ForwardingPipelineConfig {
+            p4info: Some(p4info),
+            p4_device_config: files.json,
+            cookie: None,
+        };
+        let pipeline = Pipeline::load(config, limits)?;
+        Ok(Bench {
+            pipeline,
+            entered: 0,
+        })
+    }
+
+    /// Applies the updates of a request in order; who sends it does not matter.
+    ///
+    /// # Errors
+    /// The first update that is refused. Those before it are applied.
+    pub fn write(&mut self, request: WriteRequest) -> Result<(), BenchError> {
+        for (index, update) in request.updates.into_iter().enumerate() {
+            grpc::apply(&mut self.pipeline, update).map_err(|error| BenchError::Update {
+                number: index + 1,
+                what: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends a frame in at a port, and all copies out.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub fn trace(&mut self, port: u16, frame: &[u8]) -> Result<PacketTrace, BenchError> {
+        if port > MAX_PORT {
+            return Err(BenchError::Port(port));
+        }
+        let now = self.entered * 1_000_000;
+        self.entered += 1;
+        let engine = &mut self.pipeline.engine;
+        engine.record(Box::new(Recorder::new(NonZeroU16::MIN)));
+        let follow = |engine: &mut Engine, copy| {
+            if let Some(recorder) = engine.recorder() {
+                recorder.follow(copy, now);
+            }
+        };
+        let (mut copies, mut out) = (Vec::new(), Vec::new());
+        follow(engine, 0);
+        engine.ingress(port, frame, now, &mut copies);
+        let mut queue = VecDeque::from(std::mem::take(&mut copies));
+        while let Some(copy) = queue.pop_front() {
+            // One too many to be followed: without an end to them, there could be none to this.
+            let Some(mark) = copy.mark else { continue };
+            follow(engine, mark.copy);
+            let outcome = engine.egress(copy, QueueInfo::default(), now, &mut out, &mut copies);
+            queue.extend(copies.drain(..));
+            let fate = match outcome {
+                EgressOutcome::Sent => Fate::Left,
+                EgressOutcome::Dropped(_) => Fate::Dropped,
+                EgressOutcome::Recirculated(_) => Fate::Recirculated,
+            };
+            follow(engine, mark.copy);
+            if let Some(recorder) = engine.recorder() {
+                recorder.conclude(Event::Fate { fate });
+            }
+        }
+        let recorder = engine.recorded().expect("it was put in above");
+        Ok(PacketTrace::new(port, now, frame.to_vec(), *recorder))
+    }
+}

@@ -1,0 +1,4 @@
+//! Traces: what they say of packets whose way is known.
+
+mod bench;
+mod off;

@@ -1,0 +1,65 @@
+//! What tracing costs those who do not trace: no allocation.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::num::NonZeroU16;
+
+use ultima_p4runtime::text;
+use ultima_switch::engine::trace::Recorder;
+use ultima_switch::engine::{Engine, Limits, QueueInfo};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all calls are passed on to the system's allocator as they come.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that ends has no counter any more.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn nothing_is_allocated_for_what_nobody_asked_for() {
+    let json = include_bytes!("../programs/copies.json");
+    let p4info = include_str!("../programs/copies.p4info.txtpb");
+    let p4info = text::parse(p4info).unwrap();
+    let mut engine = Engine::load(json, &p4info, Limits::default()).unwrap();
+    let (mut copies, mut clones, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    let frame = [7, 1, 0, 2, 0, 0, 0, 1, 0xaa, 0xbb];
+    let mut send = |engine: &mut Engine| {
+        engine.ingress(1, &frame, 0, &mut copies);
+        let copy = copies.pop().unwrap();
+        engine.egress(copy, QueueInfo::default(), 0, &mut out, &mut clones);
+    };
+    send(&mut engine);
+    let before = allocations(|| send(&mut engine));
+    // The frame, which the copies of a packet share.
+    assert!(before <= 1, "{before} allocations");
+
+    engine.record(Box::new(Recorder::new(NonZeroU16::MIN)));
+    let traced = allocations(|| send(&mut engine));
+    assert!(traced > 50, "{traced} allocations for a trace");
+    let (steps, _) = engine.recorded().unwrap().into_steps();
+    assert!(steps.len() > 10);
+    assert_eq!(allocations(|| send(&mut engine)), before);
+}

@@ -2,9 +2,14 @@
 
 use std::error::Error;
 
+const FILES: [&str; 2] = [
+    "ultima/switch/v1/ports.proto",
+    "ultima/switch/v1/traffic_manager.proto",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["ultima/switch/v1/ports.proto"], ["proto"])?;
+    let files = protox::compile(FILES, ["proto"])?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Datapath {
                 number: new.number,
                 attachment: new.attachment,
                 io: new.io,
-                egress: EgressPort::new(&new.wire, new.seed),
+                egress: EgressPort::new(new.wire, new.seed),
                 stats: PortStats::new(keyed),
                 capture: new.capture,
                 ready: false,
@@ -179,6 +179,21 @@ impl Datapath {
         }
         self.saved = None;
         self.active = Some(pipeline);
+    }
+
+    /// Number, attachment and configuration of each port's queues and wire.
+    pub(crate) fn wires(&self) -> impl Iterator<Item = (u16, &str, &WireConfig)> {
+        let ports = self.ports.iter();
+        ports.map(|port| (port.number, port.attachment.as_str(), port.egress.config()))
+    }
+
+    /// Configures a port's queues and wire anew. A port that is not there is left out.
+    pub(crate) fn set_wire(&mut self, number: u16, wire: WireConfig) {
+        let now = self.clock.now();
+        if let Some(port) = self.ports.iter_mut().find(|port| port.number == number) {
+            port.egress.configure(wire, now);
+            port.ready = true;
+        }
     }
 
     /// The ports' counts and what they hold, all at one moment.
@@ -252,7 +267,7 @@ impl Datapath {
     /// Puts ordered copies into the queues of their ports.
     fn order(&mut self, now: Nanos) {
         for (copy, key) in self.ordered.drain(..) {
-            let len = copy.len;
+            let (len, priority) = (copy.len, copy.priority);
             let found = self
                 .by_number
                 .get(usize::from(copy.port))
@@ -261,7 +276,8 @@ impl Datapath {
             match found {
                 Some(index) => {
                     let port = &mut self.ports[index];
-                    port.egress.order(copy, len, key, now, &mut port.stats);
+                    port.egress
+                        .order(copy, priority, len, key, now, &mut port.stats);
                     port.ready = true;
                 }
                 None => {

@@ -5,8 +5,9 @@
 //! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
-//!   rate, delay and loss.
-//! - [`proto`] has messages and stubs of the port statistics that are served beside P4Runtime.
+//!   rate, delay, jitter and loss. [`units`] reads and shows its quantities.
+//! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
+//!   traffic manager's settings.
 //!
 //! ```text
 //! port → ingress → queue → egress → wire → port        P4Runtime, port statistics
@@ -26,14 +27,15 @@ pub mod stats;
 mod switch;
 pub mod tm;
 pub mod trace;
+pub mod units;
 
 pub use config::{Attach, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};
-pub use tm::{Loss, WireConfig};
+pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
 
 pub mod proto {
-    //! `ultima.switch.v1`: the port statistics service.
-    #![allow(missing_docs)] // The service's modules, which tonic generates without comments.
+    //! `ultima.switch.v1`: the port statistics and the traffic manager's service.
+    #![allow(missing_docs)] // The services' modules, which tonic generates without comments.
     tonic::include_proto!("ultima.switch.v1");
 }

@@ -48,9 +48,11 @@ pub enum Place {
     Oversize,
     /// Copies queued when another program was committed.
     Reconfigured,
+    /// Frames marked with ECN's Congestion Experienced; in no sum, they are counted where they went.
+    Marked,
 }
 
-const PLACES: usize = Place::Reconfigured as usize + 1;
+const PLACES: usize = Place::Marked as usize + 1;
 
 /// Which byte of a frame, under which mask, its statistics are broken down by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

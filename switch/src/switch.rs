@@ -152,7 +152,8 @@ impl Switch {
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .concurrency_limit_per_connection(MAX_CALLS)
             .add_service(grpc::p4runtime_server(service.clone()))
-            .add_service(grpc::ports_server(service.clone()));
+            .add_service(grpc::ports_server(service.clone()))
+            .add_service(grpc::traffic_server(service.clone()));
         let server = tokio::spawn(async move {
             let incoming = TcpListenerStream::new(listener);
             let stopped = async { stopped.await.unwrap_or_default() };

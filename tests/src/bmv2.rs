@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
+use crate::threads;
 
 /// How long BMv2 may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -96,6 +97,10 @@ impl Bmv2 {
 impl RunningSwitch for Bmv2 {
     fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    fn cpu_time(&self) -> Duration {
+        threads::cpu_time(&self.process.id().to_string(), |_| true)
     }
 }
 

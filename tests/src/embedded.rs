@@ -1,12 +1,14 @@
 //! Our own switch, in this process.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
+use crate::threads;
 
 /// A running embedded switch. It ends when this is dropped.
 pub struct Embedded(Switch);
@@ -40,5 +42,10 @@ impl Embedded {
 impl RunningSwitch for Embedded {
     fn grpc(&self) -> SocketAddr {
         self.0.grpc_addr()
+    }
+
+    /// Those of all embedded switches in this process.
+    fn cpu_time(&self) -> Duration {
+        threads::cpu_time("self", |name| name.starts_with("ultima-forward"))
     }
 }

@@ -66,6 +66,15 @@ impl Fabric {
         }
     }
 
+    /// One switch and `hosts` hosts with room for one rank each, at its ports from 1 on.
+    pub fn wide(hosts: u8) -> Self {
+        Self {
+            switches: 1,
+            hosts: (1..=hosts).map(|n| host(n, 1, 0, n.into())).collect(),
+            trunks: vec![],
+        }
+    }
+
     /// One host.
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[id.0]

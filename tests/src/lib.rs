@@ -25,3 +25,4 @@ pub mod scenario;
 pub mod stage;
 pub mod testbed;
 pub mod third_party;
+mod threads;

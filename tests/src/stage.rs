@@ -45,7 +45,8 @@ impl Target {
         self.run(Fabric::pair(), &[ACROSS], test)
     }
 
-    fn run<T: Send>(
+    /// Runs `test` with any fabric and any jobs on it.
+    pub fn run<T: Send>(
         &self,
         fabric: Fabric,
         jobs: &[&str],

@@ -211,7 +211,7 @@ impl Options {
                 } => {
                     impairments.burst_loss = Some((probability, mean_length));
                 }
-                Loss::Field { .. } => {}
+                Loss::GilbertElliott { .. } | Loss::Field { .. } => {}
             }
         }
         impairments

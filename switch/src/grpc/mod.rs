@@ -1,4 +1,5 @@
-//! The switch's gRPC services: P4Runtime, and the port statistics beside it.
+//! The switch's gRPC services: P4Runtime, and beside it the port statistics and the traffic manager's
+//! settings.
 
 mod arbitration;
 mod arrays;
@@ -10,6 +11,7 @@ mod reconcile;
 mod replication;
 mod stream;
 mod table_entry;
+mod traffic;
 mod value_set;
 mod write;
 
@@ -30,6 +32,7 @@ use crate::datapath::Datapath;
 use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
 use crate::proto::port_statistics_server::PortStatisticsServer;
+use crate::proto::traffic_manager_server::TrafficManagerServer;
 use stream::Controllers;
 pub(crate) use write::apply;
 
@@ -118,6 +121,11 @@ pub(crate) fn p4runtime_server(service: Arc<Service>) -> P4RuntimeServer<P4Runti
 /// The port statistics' server.
 pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
     PortStatisticsServer::new(ports::PortCalls(service))
+}
+
+/// The traffic manager's server.
+pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
+    TrafficManagerServer::new(traffic::TrafficCalls(service))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -7,8 +7,9 @@ use tonic::{Request, Response, Status};
 use super::Service;
 use crate::datapath::{PortSnapshot, Snapshot};
 use crate::proto::port_statistics_server::PortStatistics;
-use crate::proto::{Count, Drops, GetRequest, GetResponse, KeyCount, Port};
+use crate::proto::{Count, Drops, GetRequest, GetResponse, KeyCount, Port, Queue};
 use crate::stats::{Place, PortStats};
+use crate::tm::Held;
 
 /// The service's calls.
 pub(crate) struct PortCalls(pub(super) Arc<Service>);
@@ -67,10 +68,24 @@ fn port(port: PortSnapshot) -> Port {
             oversize: at(Place::Oversize),
             reconfigured: at(Place::Reconfigured),
         }),
-        queued: held(port.held.queued_packets, port.held.queued_bytes),
+        queued: held(port.held.queued_packets(), port.held.queued_bytes()),
         in_flight: held(port.held.in_flight_packets, port.held.in_flight_bytes),
+        marked: at(Place::Marked),
+        queues: queues(&port.held),
         attachment: port.attachment,
     }
+}
+
+fn queues(held: &Held) -> Vec<Queue> {
+    let queues = (0..8u32).zip(&held.queues).rev();
+    queues
+        .filter(|(_, queue)| queue.packets > 0)
+        .map(|(priority, queue)| Queue {
+            priority,
+            packets: u64::from(queue.packets),
+            bytes: queue.bytes,
+        })
+        .collect()
 }
 
 fn count(stats: &PortStats, place: Place) -> Count {

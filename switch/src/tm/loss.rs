@@ -1,5 +1,6 @@
 //! Which frames a wire loses.
 
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -21,6 +22,18 @@ pub enum Loss {
         /// Mean number of consecutive frames lost, at least 1.
         mean_length: f64,
     },
+    /// Gilbert–Elliott in full: a Markov chain of a good and a bad state, stepped once a frame, each
+    /// with a probability of its own that a frame is lost. (netem's `gemodel p r 1-h 1-k`.)
+    GilbertElliott {
+        /// Probability that a good frame is followed by a bad one (p).
+        to_bad: f64,
+        /// Probability that a bad frame is followed by a good one (r), above 0.
+        to_good: f64,
+        /// Probability of loss in the bad state (1 − h).
+        bad_loss: f64,
+        /// Probability of loss in the good state (1 − k).
+        good_loss: f64,
+    },
     /// Every frame whose big-endian integer at `offset` lies in `range`; a frame that ends before
     /// the field is not lost.
     Field {
@@ -36,8 +49,11 @@ pub enum Loss {
 /// Why a loss model is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LossError {
-    /// Not `P` nor `P:LEN`.
-    #[error("loss `{0}`: expected a probability such as 0.01, or 0.01:8 for bursts of 8 frames")]
+    /// No model that is known.
+    #[error(
+        "loss `{0}`: expected a probability such as 0.01; 0.01:8 for bursts of 8 frames; ge:P:R, \
+         ge:P:R:BAD or ge:P:R:BAD:GOOD for Gilbert-Elliott; or field:OFFSET:BYTES:A..B"
+    )]
     Syntax(String),
     /// A probability outside its range.
     #[error("loss probability {0}: expected at least 0 and at most 1 (below 1 for bursts)")]
@@ -52,6 +68,9 @@ pub enum LossError {
         /// The loss asked for.
         probability: f64,
     },
+    /// A bad state that, once entered, is for ever.
+    #[error("loss ge: probability 0 of leaving the bad state: expected above 0")]
+    Endless,
     /// A field of an impossible width or an empty range.
     #[error(
         "loss by field: {bytes} bytes in {start}..{end}: expected 1 to 8 bytes and start < end"
@@ -93,6 +112,20 @@ impl Loss {
                     });
                 }
             }
+            Loss::GilbertElliott {
+                to_bad,
+                to_good,
+                bad_loss,
+                good_loss,
+            } => {
+                let all = [to_bad, to_good, bad_loss, good_loss];
+                if let Some(&wrong) = all.iter().find(|p| !(0.0..=1.0).contains(*p)) {
+                    return Err(LossError::Probability(wrong));
+                }
+                if to_good == 0.0 {
+                    return Err(LossError::Endless);
+                }
+            }
             Loss::Field {
                 bytes, ref range, ..
             } => {
@@ -109,27 +142,67 @@ impl Loss {
     }
 }
 
-/// `P` (independent) or `P:LEN` (bursts).
+/// `P` (independent), `P:LEN` (bursts), `ge:P:R[:BAD[:GOOD]]` (Gilbert–Elliott; BAD is 1 and GOOD 0
+/// if they are not given) or `field:OFFSET:BYTES:A..B`.
 impl FromStr for Loss {
     type Err = LossError;
 
     fn from_str(text: &str) -> Result<Self, LossError> {
-        let number = |part: &str| {
-            part.trim()
-                .parse::<f64>()
-                .map_err(|_| LossError::Syntax(text.to_owned()))
-        };
-        let loss = match text.split_once(':') {
-            None => Loss::Independent {
-                probability: number(text)?,
+        let syntax = || LossError::Syntax(text.to_owned());
+        let number = |part: &str| part.parse::<f64>().map_err(|_| syntax());
+        let integer = |part: &str| part.parse::<u64>().map_err(|_| syntax());
+        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+        let loss = match parts[..] {
+            ["ge", to_bad, to_good, ref losses @ ..] if losses.len() <= 2 => Loss::GilbertElliott {
+                to_bad: number(to_bad)?,
+                to_good: number(to_good)?,
+                bad_loss: losses.first().map_or(Ok(1.0), |part| number(part))?,
+                good_loss: losses.get(1).map_or(Ok(0.0), |part| number(part))?,
             },
-            Some((probability, length)) => Loss::Burst {
+            ["field", offset, bytes, range] => {
+                let (start, end) = range.split_once("..").ok_or_else(syntax)?;
+                let size = |part| usize::try_from(integer(part)?).map_err(|_| syntax());
+                Loss::Field {
+                    offset: size(offset)?,
+                    bytes: size(bytes)?,
+                    range: integer(start)?..integer(end)?,
+                }
+            }
+            [probability] => Loss::Independent {
+                probability: number(probability)?,
+            },
+            [probability, length] => Loss::Burst {
                 probability: number(probability)?,
                 mean_length: number(length)?,
             },
+            _ => return Err(syntax()),
         };
         loss.validate()?;
         Ok(loss)
+    }
+}
+
+/// As it is read.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Independent { probability } => write!(f, "{probability}"),
+            Loss::Burst {
+                probability,
+                mean_length,
+            } => write!(f, "{probability}:{mean_length}"),
+            Loss::GilbertElliott {
+                to_bad,
+                to_good,
+                bad_loss,
+                good_loss,
+            } => write!(f, "ge:{to_bad}:{to_good}:{bad_loss}:{good_loss}"),
+            Loss::Field {
+                offset,
+                bytes,
+                range,
+            } => write!(f, "field:{offset}:{bytes}:{}..{}", range.start, range.end),
+        }
     }
 }
 
@@ -137,51 +210,91 @@ impl FromStr for Loss {
 #[derive(Debug)]
 pub(super) struct LossProcess {
     model: Loss,
-    in_burst: bool,
+    chain: Chain,
+    bad: bool,
+}
+
+/// Gilbert–Elliott's probabilities.
+#[derive(Debug)]
+struct Chain {
+    to_bad: f64,
+    to_good: f64,
+    bad_loss: f64,
+    good_loss: f64,
+}
+
+impl Chain {
+    /// What never leaves its good state stands for the models without a chain.
+    fn of(model: &Loss) -> Chain {
+        let (to_bad, to_good, bad_loss, good_loss) = match *model {
+            Loss::Burst {
+                probability,
+                mean_length,
+            } => {
+                let to_bad = (probability / (1.0 - probability) / mean_length).min(1.0);
+                (to_bad, 1.0 / mean_length, 1.0, 0.0)
+            }
+            Loss::GilbertElliott {
+                to_bad,
+                to_good,
+                bad_loss,
+                good_loss,
+            } => (to_bad, to_good, bad_loss, good_loss),
+            Loss::Independent { probability } => (0.0, 1.0, 0.0, probability),
+            Loss::Field { .. } => (0.0, 1.0, 0.0, 0.0),
+        };
+        Chain {
+            to_bad,
+            to_good,
+            bad_loss,
+            good_loss,
+        }
+    }
+}
+
+/// A draw, where there is anything to draw.
+fn happens(probability: f64, rng: &mut impl Rng) -> bool {
+    probability > 0.0 && rng.random_bool(probability)
 }
 
 impl LossProcess {
     /// Starts in the stationary distribution, so that the first frames are lost as often as later
     /// ones.
     pub(super) fn new(model: Loss, rng: &mut impl Rng) -> Self {
-        let in_burst = match model {
-            Loss::Burst { probability, .. } => rng.random_bool(probability),
-            Loss::Independent { .. } | Loss::Field { .. } => false,
-        };
-        LossProcess { model, in_burst }
+        let chain = Chain::of(&model);
+        let bad = happens(chain.to_bad / (chain.to_bad + chain.to_good), rng);
+        LossProcess { model, chain, bad }
+    }
+
+    /// What it was made from.
+    pub(super) fn model(&self) -> &Loss {
+        &self.model
     }
 
     /// Decides on the next frame.
     pub(super) fn loses(&mut self, frame: &[u8], rng: &mut impl Rng) -> bool {
-        match self.model {
-            Loss::Independent { probability } => rng.random_bool(probability),
-            Loss::Burst {
-                probability,
-                mean_length,
-            } => {
-                let lost = self.in_burst;
-                let change = if self.in_burst {
-                    1.0 / mean_length
-                } else {
-                    (probability / (1.0 - probability) / mean_length).min(1.0)
-                };
-                if rng.random_bool(change) {
-                    self.in_burst = !self.in_burst;
-                }
-                lost
-            }
-            Loss::Field {
-                offset,
-                bytes,
-                ref range,
-            } => offset
+        if let Loss::Field {
+            offset,
+            bytes,
+            ref range,
+        } = self.model
+        {
+            return offset
                 .checked_add(bytes)
                 .and_then(|end| frame.get(offset..end))
                 .is_some_and(|field| {
                     let value = field.iter().fold(0, |v, &byte| v << 8 | u64::from(byte));
                     range.contains(&value)
-                }),
+                });
         }
+        let (loss, change) = if self.bad {
+            (self.chain.bad_loss, self.chain.to_good)
+        } else {
+            (self.chain.good_loss, self.chain.to_bad)
+        };
+        let lost = happens(loss, rng);
+        self.bad ^= happens(change, rng);
+        lost
     }
 }
 
@@ -224,6 +337,30 @@ mod tests {
         let bursts = losses.windows(2).filter(|w| !w[0] && w[1]).count();
         let mean = losses.iter().filter(|&&lost| lost).count() as f64 / bursts as f64;
         assert!((mean - 8.0).abs() < 0.6, "{mean}");
+    }
+
+    #[test]
+    fn both_states_of_the_chain_lose_their_share() {
+        // In the long run p/(p+r) = 1/5 of the frames are bad: 0.2·0.5 + 0.8·0.01 are lost.
+        let losses = run("ge:0.02:0.08:0.5:0.01".parse().expect("valid"), 400_000, 3);
+        assert!((share(&losses) - 0.108).abs() < 0.01, "{}", share(&losses));
+        // The simple form is a special case, draw by draw.
+        let simple = run("0.2:10".parse().expect("valid"), 10_000, 4);
+        assert_eq!(
+            simple,
+            run("ge:0.025:0.1".parse().expect("valid"), 10_000, 4)
+        );
+    }
+
+    #[test]
+    fn reads_what_it_shows() {
+        for text in ["0.01", "0.05:8", "ge:0.01:0.2:0.9:0.001", "field:74:4:3..7"] {
+            assert_eq!(text.parse::<Loss>().expect(text).to_string(), text);
+        }
+        assert_eq!(
+            "ge:0.01:0.2".parse::<Loss>().map(|loss| loss.to_string()),
+            Ok("ge:0.01:0.2:1:0".to_owned())
+        );
     }
 
     #[test]
@@ -275,6 +412,15 @@ mod tests {
             Err(LossError::BurstLength { .. })
         ));
         assert!(matches!("often".parse::<Loss>(), Err(LossError::Syntax(_))));
+        assert!(matches!(
+            "ge:0.1".parse::<Loss>(),
+            Err(LossError::Syntax(_))
+        ));
+        assert_eq!("ge:0.1:0".parse::<Loss>(), Err(LossError::Endless));
+        assert!(matches!(
+            "field:0:4:7..3".parse::<Loss>(),
+            Err(LossError::Field { .. })
+        ));
         assert!(
             Loss::Field {
                 offset: 0,

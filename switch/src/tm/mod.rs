@@ -1,26 +1,46 @@
 //! Traffic manager: what lies between ingress and the medium, for one egress port.
 //!
 //! ```text
-//! ordered copy → queue → egress program → wire (rate → loss → delay) → medium
+//! ordered copy → queue of its priority → egress program → ECN → wire (rate → loss → delay) → medium
 //! ```
 //!
-//! A copy leaves the queue when the wire is free for it, so the egress program sees the queue as it
+//! A copy leaves its queue when the wire is free for it, so the egress program sees the queue as it
 //! is then, and a frame that it shortens occupies the wire for its final length only. Nothing here
 //! reads a clock or a socket: time comes in as nanoseconds, frames go out through a trait.
 //!
 //! Backpressure: a medium that takes no more leaves frames on the delay line; a full delay line
 //! stops the dequeuing; a full queue drops its tail, which is counted. Nothing else is ever lost
 //! silently.
+//!
+//! A port's configuration changes between two packets: what is queued stays, whatever the new
+//! limits; what is on the wire arrives when it was to arrive; what sets out afterwards meets the new
+//! wire.
+//!
+//! | module | |
+//! | --- | --- |
+//! | [`config`] | what can be configured, and its bounds |
+//! | [`queue`] | a queue for each priority |
+//! | [`ecn`] | threshold and mark |
+//! | [`wire`] | serialization and the delay line |
+//! | [`loss`], [`jitter`] | what is random about a wire |
+//! | [`settings`] | the configuration as it goes over gRPC |
 
+mod config;
+mod ecn;
+mod jitter;
 mod loss;
 mod queue;
+pub mod settings;
 mod wire;
 
+pub use config::{WireConfig, WireError};
+pub use ecn::{EcnError, EcnThreshold};
+pub use jitter::{Jitter, JitterError};
 pub use loss::{Loss, LossError};
-pub use wire::{WireConfig, WireError};
+pub use queue::{Occupancy, PRIORITIES};
 
-use queue::Queue;
 pub(crate) use queue::Queued;
+use queue::Queues;
 use wire::{Carried, InFlight, Wire};
 
 use crate::stats::{Key, Place, PortStats};
@@ -57,8 +77,8 @@ pub(crate) trait Medium {
 
 /// The egress pipeline as the traffic manager sees it.
 pub(crate) trait EgressProgram<C> {
-    /// Runs a copy that leaves the queue at `now`, with `depth` packets left behind it, and writes
-    /// the frame, if there is one, to `out`.
+    /// Runs a copy that leaves its queue at `now`, with `depth` packets left there behind it, and
+    /// writes the frame, if there is one, to `out`.
     fn run(&mut self, copy: Queued<C>, depth: u32, now: Nanos, out: &mut Vec<u8>) -> Verdict;
 }
 
@@ -104,20 +124,32 @@ pub(crate) enum Wait {
 /// Copies and bytes that a port holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Copies in the queue.
-    pub queued_packets: u64,
-    /// Their bytes, as ordered.
-    pub queued_bytes: u64,
+    /// Copies in the queue of each priority.
+    pub queues: [Occupancy; PRIORITIES],
     /// Frames on the wire or waiting for the medium.
     pub in_flight_packets: u64,
     /// Their bytes.
     pub in_flight_bytes: u64,
 }
 
-/// Queue and wire of one egress port.
+impl Held {
+    /// Copies in all queues.
+    pub fn queued_packets(&self) -> u64 {
+        let packets = self.queues.iter().map(|queue| u64::from(queue.packets));
+        packets.sum()
+    }
+
+    /// Their bytes, as ordered.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.bytes).sum()
+    }
+}
+
+/// Queues and wire of one egress port.
 #[derive(Debug)]
 pub(crate) struct EgressPort<C> {
-    queue: Queue<C>,
+    config: WireConfig,
+    queues: Queues<C>,
     wire: Wire,
     /// The wire had no room when it was last looked at.
     stalled: bool,
@@ -125,20 +157,43 @@ pub(crate) struct EgressPort<C> {
 }
 
 impl<C> EgressPort<C> {
-    /// An idle port. The same seed loses the same frames of the same sequence.
-    pub(crate) fn new(config: &WireConfig, seed: u64) -> Self {
+    /// An idle port. The same seed loses the same frames of the same sequence, and delays them by
+    /// the same times.
+    pub(crate) fn new(config: WireConfig, seed: u64) -> Self {
         EgressPort {
-            queue: Queue::new(config.queue_bytes),
-            wire: Wire::new(config, seed),
+            queues: Queues::new(&config),
+            wire: Wire::new(&config, seed),
+            config,
             stalled: false,
             reports: Vec::with_capacity(BATCH),
         }
     }
 
-    /// A copy of `len` bytes is ordered to this port.
-    pub(crate) fn order(&mut self, copy: C, len: u32, key: Key, now: Nanos, stats: &mut PortStats) {
+    /// What it is configured to.
+    pub(crate) fn config(&self) -> &WireConfig {
+        &self.config
+    }
+
+    /// Another configuration from `now` on. Serve the port after that: it may do more.
+    pub(crate) fn configure(&mut self, config: WireConfig, now: Nanos) {
+        self.queues.limit(&config);
+        self.wire.configure(&config, now);
+        self.config = config;
+    }
+
+    /// A copy of `len` bytes is ordered to this port. Priority 0 is the lowest; above the highest
+    /// counts as the highest.
+    pub(crate) fn order(
+        &mut self,
+        copy: C,
+        priority: u8,
+        len: u32,
+        key: Key,
+        now: Nanos,
+        stats: &mut PortStats,
+    ) {
         stats.count(Place::Ordered, key, u64::from(len));
-        if self.queue.push(copy, len, key, now).is_err() {
+        if self.queues.push(copy, priority, len, key, now).is_err() {
             stats.count(Place::Queue, key, u64::from(len));
         }
     }
@@ -175,9 +230,9 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// Empties the queue of copies that no program can run any more, and counts them.
+    /// Empties the queues of copies that no program can run any more, and counts them.
     pub(crate) fn discard_queue(&mut self, stats: &mut PortStats) {
-        while let Some(item) = self.queue.pop() {
+        while let Some((item, _)) = self.queues.pop(Nanos::MAX) {
             stats.count(Place::Reconfigured, item.key, u64::from(item.len));
         }
     }
@@ -186,19 +241,18 @@ impl<C> EgressPort<C> {
     pub(crate) fn held(&self) -> Held {
         let (in_flight_packets, in_flight_bytes) = self.wire.under_way();
         Held {
-            queued_packets: u64::from(self.queue.packets()),
-            queued_bytes: self.queue.bytes(),
+            queues: self.queues.occupancy(),
             in_flight_packets,
             in_flight_bytes,
         }
     }
 
-    /// When the queue's head may set out; `None` when there is none or the wire has no room for it.
+    /// When the next copy may set out; `None` when there is none or the wire has no room for it.
     fn next_start(&self, now: Nanos) -> Option<Nanos> {
         if !self.wire.has_room() {
             return None;
         }
-        let queued = self.queue.oldest()?;
+        let queued = self.queues.oldest()?;
         Some(
             self.wire
                 .free_at()
@@ -257,7 +311,7 @@ impl<C> EgressPort<C> {
     ) {
         while *turn > 0 {
             if !self.wire.has_room() {
-                self.stalled = self.queue.oldest().is_some();
+                self.stalled = self.queues.oldest().is_some();
                 return;
             }
             if self.stalled {
@@ -270,15 +324,25 @@ impl<C> EgressPort<C> {
             let Some(start) = self.next_start(now).filter(|&start| start <= now) else {
                 return;
             };
-            let Some(item) = self.queue.pop() else { return };
+            // Late or not, what came after that moment does not go before.
+            let Some((item, depth)) = self.queues.pop(start) else {
+                return;
+            };
             *turn -= 1;
             let (key, len) = (item.key, item.len);
+            let congested = self.config.ecn.is_some_and(|threshold| {
+                let stay = start.saturating_sub(item.enqueued_at);
+                threshold.exceeded(item.depth_at_enqueue, item.bytes_at_enqueue, stay)
+            });
             let mut frame = pool.take();
-            let verdict = program.run(item, self.queue.packets(), now, &mut frame);
+            let verdict = program.run(item, depth, now, &mut frame);
             if let Verdict::Gone(place) = verdict {
                 stats.count(place, key, u64::from(len));
                 pool.give(frame);
                 continue;
+            }
+            if congested && ecn::mark(&mut frame) {
+                stats.count(Place::Marked, key, frame.len() as u64);
             }
             if let Carried::Lost(frame) = self.wire.carry(frame, key, start) {
                 stats.count(Place::Wire, key, frame.len() as u64);

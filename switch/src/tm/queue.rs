@@ -1,11 +1,19 @@
-//! The queue in front of an egress port: first in, first out, limited in bytes, drop-tail.
+//! The queues in front of an egress port: one for each priority, first in, first out, drop-tail.
+//!
+//! As simple_switch's with `--priority-queues 8`: the highest number goes first and may starve the
+//! others; each queue has the whole limit for itself.
 
 use std::collections::VecDeque;
 
 use super::Nanos;
+use super::config::WireConfig;
 use crate::stats::Key;
 
-/// A copy in the queue, with what the program may ask about its stay there.
+/// Priorities of a port, as many as `standard_metadata.priority` (3 bits) can name; 0 is the
+/// lowest.
+pub const PRIORITIES: usize = 8;
+
+/// A copy in a queue, with what the program may ask about its stay there.
 #[derive(Debug)]
 pub struct Queued<C> {
     /// The copy itself.
@@ -16,8 +24,19 @@ pub struct Queued<C> {
     pub key: Key,
     /// When it was queued.
     pub enqueued_at: Nanos,
-    /// Packets that were in the queue before it.
+    /// Packets that were in its queue before it.
     pub depth_at_enqueue: u32,
+    /// Their bytes, at most `u32::MAX`.
+    pub bytes_at_enqueue: u32,
+}
+
+/// Packets and bytes in a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Packets.
+    pub packets: u32,
+    /// Their bytes, as ordered.
+    pub bytes: u64,
 }
 
 /// What a frame counts for against a limit in bytes: Ethernet pads it to 60, and memory is not
@@ -29,66 +48,128 @@ pub(super) fn charge(len: u64) -> u64 {
 /// Least charge for a frame, in bytes.
 pub(super) const MIN_CHARGE: u64 = 60;
 
-/// First in, first out, at most `limit` bytes.
+/// The queue of one priority.
 #[derive(Debug)]
-pub struct Queue<C> {
+struct Queue<C> {
     items: VecDeque<Queued<C>>,
     bytes: u64,
     charged: u64,
-    limit: u64,
 }
 
 impl<C> Queue<C> {
-    /// An empty queue that holds `limit` bytes.
-    pub fn new(limit: u64) -> Self {
-        Queue {
-            items: VecDeque::new(),
-            bytes: 0,
-            charged: 0,
-            limit,
+    fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            packets: u32::try_from(self.items.len()).unwrap_or(u32::MAX),
+            bytes: self.bytes,
         }
     }
+}
 
-    /// Appends a copy, or hands it back when it does not fit.
-    pub fn push(&mut self, copy: C, len: u32, key: Key, now: Nanos) -> Result<(), C> {
+/// The queues of one port.
+#[derive(Debug)]
+pub(super) struct Queues<C> {
+    by_priority: [Queue<C>; PRIORITIES],
+    /// Bit p: there is something of priority p.
+    waiting: u8,
+    max_bytes: u64,
+    max_packets: usize,
+}
+
+impl<C> Queues<C> {
+    /// Empty queues with the limits of `config`.
+    pub(super) fn new(config: &WireConfig) -> Self {
+        let mut queues = Queues {
+            by_priority: std::array::from_fn(|_| Queue {
+                items: VecDeque::new(),
+                bytes: 0,
+                charged: 0,
+            }),
+            waiting: 0,
+            max_bytes: 0,
+            max_packets: 0,
+        };
+        queues.limit(config);
+        queues
+    }
+
+    /// Other limits from here on. What is queued stays.
+    pub(super) fn limit(&mut self, config: &WireConfig) {
+        self.max_bytes = config.queue_bytes;
+        self.max_packets = config.queue_packets.map_or(usize::MAX, |n| n as usize);
+    }
+
+    /// Appends a copy to the queue of its priority (above the highest: to the highest), or hands it
+    /// back when it does not fit.
+    pub(super) fn push(
+        &mut self,
+        copy: C,
+        priority: u8,
+        len: u32,
+        key: Key,
+        now: Nanos,
+    ) -> Result<(), C> {
+        let priority = usize::from(priority).min(PRIORITIES - 1);
+        let queue = &mut self.by_priority[priority];
         let charge = charge(u64::from(len));
-        if self.charged + charge > self.limit {
+        if queue.charged + charge > self.max_bytes || queue.items.len() >= self.max_packets {
             return Err(copy);
         }
-        self.charged += charge;
-        self.bytes += u64::from(len);
-        let depth_at_enqueue = self.packets();
-        self.items.push_back(Queued {
+        let found = queue.occupancy();
+        queue.items.push_back(Queued {
             copy,
             len,
             key,
             enqueued_at: now,
-            depth_at_enqueue,
+            depth_at_enqueue: found.packets,
+            bytes_at_enqueue: u32::try_from(found.bytes).unwrap_or(u32::MAX),
         });
+        queue.charged += charge;
+        queue.bytes += u64::from(len);
+        self.waiting |= 1 << priority;
         Ok(())
     }
 
-    /// Takes the oldest copy.
-    pub fn pop(&mut self) -> Option<Queued<C>> {
-        let item = self.items.pop_front()?;
-        self.bytes -= u64::from(item.len);
-        self.charged -= charge(u64::from(item.len));
-        Some(item)
+    /// Takes the copy that goes first at `at`: of those queued by then, the oldest of the highest
+    /// priority. With it, the packets left in its queue.
+    pub(super) fn pop(&mut self, at: Nanos) -> Option<(Queued<C>, u32)> {
+        let mut left = self.waiting;
+        while left != 0 {
+            let priority = left.ilog2();
+            let queue = &mut self.by_priority[priority as usize];
+            let due = queue
+                .items
+                .front()
+                .is_some_and(|item| item.enqueued_at <= at);
+            if due && let Some(item) = queue.items.pop_front() {
+                queue.bytes -= u64::from(item.len);
+                queue.charged -= charge(u64::from(item.len));
+                if queue.items.is_empty() {
+                    self.waiting &= !(1 << priority);
+                }
+                return Some((item, queue.occupancy().packets));
+            }
+            left &= !(1 << priority);
+        }
+        None
     }
 
-    /// When the oldest copy was queued.
-    pub fn oldest(&self) -> Option<Nanos> {
-        self.items.front().map(|item| item.enqueued_at)
+    /// When the oldest copy of all was queued.
+    pub(super) fn oldest(&self) -> Option<Nanos> {
+        let mut left = self.waiting;
+        let mut oldest = None;
+        while left != 0 {
+            let priority = left.ilog2() as usize;
+            let head = self.by_priority[priority].items.front();
+            let queued = head.map(|item| item.enqueued_at);
+            oldest = oldest.min(queued).or(queued);
+            left &= !(1 << priority);
+        }
+        oldest
     }
 
-    /// Packets in the queue.
-    pub fn packets(&self) -> u32 {
-        u32::try_from(self.items.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Bytes in the queue.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    /// What each queue holds, by priority.
+    pub(super) fn occupancy(&self) -> [Occupancy; PRIORITIES] {
+        std::array::from_fn(|priority| self.by_priority[priority].occupancy())
     }
 }
 
@@ -96,45 +177,94 @@ impl<C> Queue<C> {
 mod tests {
     use super::*;
 
+    fn queues(bytes: u64, packets: Option<u32>) -> Queues<char> {
+        Queues::new(&WireConfig {
+            queue_bytes: bytes,
+            queue_packets: packets,
+            ..WireConfig::default()
+        })
+    }
+
+    fn copies(queues: &mut Queues<char>, at: Nanos) -> String {
+        std::iter::from_fn(|| queues.pop(at).map(|(item, _)| item.copy)).collect()
+    }
+
     #[test]
     fn drops_the_tail_and_keeps_the_order() {
-        let mut queue = Queue::new(260);
-        assert!(queue.push('a', 100, Key::NONE, 1).is_ok());
-        assert!(queue.push('b', 100, Key::NONE, 2).is_ok());
-        assert_eq!(queue.push('c', 100, Key::NONE, 3), Err('c'));
+        let mut queues = queues(260, None);
+        assert!(queues.push('a', 0, 100, Key::NONE, 1).is_ok());
+        assert!(queues.push('b', 0, 100, Key::NONE, 2).is_ok());
+        assert_eq!(queues.push('c', 0, 100, Key::NONE, 3), Err('c'));
         assert!(
-            queue.push('d', 60, Key::NONE, 4).is_ok(),
+            queues.push('d', 0, 60, Key::NONE, 4).is_ok(),
             "a smaller one still fits exactly"
         );
-        assert_eq!((queue.packets(), queue.bytes()), (3, 260));
-        let first = queue.pop().expect("three are queued");
-        assert_eq!(
-            (first.copy, first.enqueued_at, first.depth_at_enqueue),
-            ('a', 1, 0)
-        );
-        assert_eq!(queue.oldest(), Some(2));
-        assert_eq!(
-            queue.pop().map(|q| (q.copy, q.depth_at_enqueue)),
-            Some(('b', 1))
-        );
-        assert_eq!(
-            queue.pop().map(|q| (q.copy, q.depth_at_enqueue)),
-            Some(('d', 2))
-        );
-        assert_eq!((queue.pop().is_none(), queue.bytes()), (true, 0));
+        let full = Occupancy {
+            packets: 3,
+            bytes: 260,
+        };
+        assert_eq!(queues.occupancy()[0], full);
+        let (first, left) = queues.pop(9).expect("three are queued");
+        assert_eq!((first.copy, left), ('a', 2));
+        assert_eq!((first.enqueued_at, first.depth_at_enqueue), (1, 0));
+        assert_eq!(queues.oldest(), Some(2));
+        let (second, left) = queues.pop(9).expect("two are queued");
+        assert_eq!((second.copy, left), ('b', 1));
+        assert_eq!((second.depth_at_enqueue, second.bytes_at_enqueue), (1, 100));
+        let (third, _) = queues.pop(9).expect("one is queued");
+        assert_eq!((third.copy, third.depth_at_enqueue), ('d', 2));
+        assert!(queues.pop(9).is_none());
+        assert_eq!(queues.occupancy(), [Occupancy::default(); PRIORITIES]);
+        assert_eq!(queues.oldest(), None);
     }
 
     #[test]
     fn frames_without_length_fill_it_too() {
-        let mut queue = Queue::new(600);
+        let mut queues = queues(600, None);
         let taken = (0..100)
-            .filter(|n| queue.push(*n, 0, Key::NONE, 0).is_ok())
+            .filter(|_| queues.push('x', 0, 0, Key::NONE, 0).is_ok())
             .count();
-        assert_eq!((taken, queue.bytes()), (10, 0));
-        while queue.pop().is_some() {}
+        assert_eq!((taken, queues.occupancy()[0].bytes), (10, 0));
+        while queues.pop(0).is_some() {}
         assert!(
-            queue.push(1, 600, Key::NONE, 0).is_ok(),
+            queues.push('y', 0, 600, Key::NONE, 0).is_ok(),
             "and empty it again"
         );
+    }
+
+    #[test]
+    fn the_highest_priority_goes_first_and_each_has_its_own_limits() {
+        let mut queues = queues(1000, Some(2));
+        for (copy, priority) in [('a', 0), ('b', 7), ('c', 3), ('d', 7), ('e', 7), ('f', 200)] {
+            let fits = queues.push(copy, priority, 100, Key::NONE, 0).is_ok();
+            assert_eq!(fits, !"ef".contains(copy), "two in each, 200 counts as 7");
+        }
+        assert_eq!(queues.occupancy()[7].packets, 2);
+        assert_eq!(copies(&mut queues, 0), "bdca");
+    }
+
+    #[test]
+    fn what_came_later_does_not_go_before() {
+        let mut queues = queues(1000, None);
+        assert!(queues.push('a', 1, 100, Key::NONE, 10).is_ok());
+        assert!(queues.push('b', 6, 100, Key::NONE, 20).is_ok());
+        assert_eq!(queues.oldest(), Some(10));
+        assert!(queues.pop(9).is_none());
+        assert_eq!(copies(&mut queues, 15), "a");
+        assert_eq!(copies(&mut queues, 20), "b");
+    }
+
+    #[test]
+    fn lower_limits_keep_what_is_queued() {
+        let mut queues = queues(1000, None);
+        for copy in "abc".chars() {
+            assert!(queues.push(copy, 0, 100, Key::NONE, 0).is_ok());
+        }
+        queues.limit(&WireConfig {
+            queue_packets: Some(3),
+            ..WireConfig::default()
+        });
+        assert_eq!(queues.push('d', 0, 100, Key::NONE, 0), Err('d'));
+        assert_eq!(copies(&mut queues, 0), "abc");
     }
 }

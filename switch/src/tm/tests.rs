@@ -64,7 +64,7 @@ struct Bench {
 impl Bench {
     fn new(config: WireConfig, seed: u64) -> Self {
         Bench {
-            port: EgressPort::new(&config, seed),
+            port: EgressPort::new(config, seed),
             program: Cut {
                 keep: usize::MAX,
                 seen: Vec::new(),
@@ -81,8 +81,13 @@ impl Bench {
     }
 
     fn order(&mut self, frame: Vec<u8>, now: Nanos) {
+        self.order_at(0, frame, now);
+    }
+
+    fn order_at(&mut self, priority: u8, frame: Vec<u8>, now: Nanos) {
         let len = frame.len() as u32;
-        self.port.order(frame, len, Key::NONE, now, &mut self.stats);
+        self.port
+            .order(frame, priority, len, Key::NONE, now, &mut self.stats);
     }
 
     fn serve(&mut self, now: Nanos) -> Wait {
@@ -128,7 +133,7 @@ impl Bench {
         ];
         let held = self.port.held();
         places.iter().map(|&place| self.packets(place)).sum::<u64>()
-            + held.queued_packets
+            + held.queued_packets()
             + held.in_flight_packets
     }
 }
@@ -255,7 +260,7 @@ fn a_full_medium_backs_up_into_the_queue() {
     // Three left, the line took its 64 KiB, the rest stays in the queue and nothing is lost.
     assert_eq!((bench.cable.got.len(), bench.packets(Place::Left)), (3, 3));
     let held = bench.port.held();
-    assert_eq!((held.in_flight_packets, held.queued_packets), (66, 31));
+    assert_eq!((held.in_flight_packets, held.queued_packets()), (66, 31));
     assert_eq!(bench.accounted(), 200);
     // Room again, much later: the wire starts anew then, it does not make up for lost time.
     bench.cable.room = usize::MAX;
@@ -336,34 +341,310 @@ fn the_same_seed_loses_the_same_frames() {
     assert_ne!(run(7), run(8));
 }
 
+/// The first byte of each frame, in the order of arrival.
+fn firsts(arrivals: &[(Nanos, Vec<u8>)]) -> Vec<u8> {
+    arrivals.iter().map(|(_, frame)| frame[0]).collect()
+}
+
+#[test]
+fn a_higher_priority_overtakes_in_the_queue_but_not_on_the_wire() {
+    let slow = WireConfig {
+        rate: Some(8_000_000),
+        ..WireConfig::default()
+    };
+    let mut bench = Bench::new(slow.clone(), 0);
+    for (first, priority) in [(1, 0), (2, 0), (3, 5), (4, 7), (5, 5)] {
+        bench.order_at(priority, vec![first; 1000], 0);
+    }
+    assert_eq!(firsts(&bench.run(0)), [4, 3, 5, 1, 2]);
+    // The program is told of its copy's own queue.
+    let depths: Vec<_> = bench
+        .program
+        .seen
+        .iter()
+        .map(|seen| (seen.2, seen.3))
+        .collect();
+    assert_eq!(depths, [(0, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
+
+    // One that comes while another is on the wire waits for it, however late the port is served.
+    let mut bench = Bench::new(slow, 0);
+    bench.order(vec![1; 1000], 0);
+    bench.order(vec![2; 1000], 0);
+    bench.order(vec![3; 1000], 0);
+    bench.order_at(7, vec![9; 1000], 1_500_000);
+    assert_eq!(firsts(&bench.run(2_900_000)), [1, 2, 9, 3]);
+}
+
+#[test]
+fn a_queue_is_limited_in_packets_too() {
+    let mut bench = Bench::new(
+        WireConfig {
+            rate: Some(8_000_000),
+            queue_packets: Some(3),
+            ..WireConfig::default()
+        },
+        0,
+    );
+    for first in 0..5 {
+        bench.order(vec![first; 100], 0);
+    }
+    bench.order_at(1, vec![9; 100], 0);
+    assert_eq!(firsts(&bench.run(0)), [9, 0, 1, 2]);
+    assert_eq!((bench.packets(Place::Queue), bench.accounted()), (2, 6));
+}
+
+/// An IPv4 frame of 1000 bytes with this ECN field and this number.
+fn ipv4(ecn: u8, number: u8) -> Vec<u8> {
+    let mut frame = vec![number; 1000];
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, ecn]);
+    frame
+}
+
+/// Numbers of the frames that arrived with Congestion Experienced.
+fn marked(arrivals: &[(Nanos, Vec<u8>)]) -> Vec<u8> {
+    let marked = arrivals.iter().filter(|(_, frame)| frame[15] & 3 == 3);
+    marked.map(|(_, frame)| frame[0]).collect()
+}
+
+#[test]
+fn long_queues_are_marked_where_the_transport_is_capable() {
+    for (threshold, expected) in [
+        ("packets:2", vec![3, 4]),
+        ("bytes:2000", vec![3, 4]),
+        ("bytes:1999", vec![2, 3, 4]),
+        ("time:3ms", vec![4]),
+    ] {
+        let mut bench = Bench::new(
+            WireConfig {
+                rate: Some(8_000_000),
+                ecn: Some(threshold.parse().expect("valid")),
+                ..WireConfig::default()
+            },
+            0,
+        );
+        for number in 0..5 {
+            bench.order(ipv4(2, number), 0);
+        }
+        assert_eq!(marked(&bench.run(0)), expected, "{threshold}");
+        let count = bench.stats.at(Place::Marked);
+        assert_eq!(count.packets, expected.len() as u64);
+        assert_eq!(count.bytes, 1000 * count.packets);
+        assert_eq!(
+            bench.accounted(),
+            5,
+            "what is marked is counted where it went"
+        );
+        for number in 0..5 {
+            bench.order(ipv4(0, number), 1_000_000_000);
+        }
+        let marks = marked(&bench.run(1_000_000_000));
+        assert!(marks.is_empty(), "not capable");
+    }
+}
+
+/// 1000 frames, one each 10 µs: how long each was under way, by its number.
+fn crossings(config: WireConfig, seed: u64) -> Vec<(u32, Nanos)> {
+    let mut bench = Bench::new(config, seed);
+    for number in 0..1000u32 {
+        bench.order(number.to_be_bytes().to_vec(), Nanos::from(number) * 10_000);
+    }
+    let arrivals = bench.run(0);
+    assert!(times(&arrivals).is_sorted());
+    let number = |frame: &[u8]| u32::from_be_bytes(frame.try_into().expect("four bytes"));
+    arrivals
+        .iter()
+        .map(|(at, frame)| (number(frame), at - Nanos::from(number(frame)) * 10_000))
+        .collect()
+}
+
+#[test]
+fn jitter_delays_each_frame_anew_and_reorders_only_on_request() {
+    let config = WireConfig {
+        delay: Duration::from_micros(200),
+        jitter: Some("normal:100us".parse().expect("valid")),
+        reorder: true,
+        ..WireConfig::default()
+    };
+    let reordered = crossings(config.clone(), 1);
+    assert_eq!(reordered.len(), 1000);
+    assert!(!reordered.is_sorted_by_key(|(number, _)| *number));
+    assert_eq!(reordered, crossings(config.clone(), 1), "repeatable");
+    assert_ne!(reordered, crossings(config.clone(), 2));
+    // 1000 draws: the mean's standard deviation is 3.2 µs; below 0 it is cut off, 2.3 % of them.
+    let mean = reordered.iter().map(|(_, took)| took).sum::<Nanos>() / 1000;
+    assert!((187_000..215_000).contains(&mean), "{mean}");
+    assert!(reordered.iter().any(|(_, took)| *took == 0));
+
+    let in_order = crossings(
+        WireConfig {
+            reorder: false,
+            ..config
+        },
+        1,
+    );
+    assert!(in_order.is_sorted_by_key(|(number, _)| *number));
+    // Nobody is earlier than it drew, and who is later arrives together with the one before.
+    let mut drawn = reordered;
+    drawn.sort_unstable();
+    let mut last = 0;
+    for (&(number, took), (_, drawn)) in in_order.iter().zip(drawn) {
+        let set_out = Nanos::from(number) * 10_000;
+        assert_eq!(set_out + took, (set_out + drawn).max(last));
+        last = set_out + took;
+    }
+}
+
+#[test]
+fn a_jitter_does_not_change_which_frames_are_lost() {
+    let lost = |jitter: Option<Jitter>| -> Vec<u32> {
+        let config = WireConfig {
+            jitter,
+            reorder: false,
+            loss: vec!["0.2:3".parse().expect("valid")],
+            ..WireConfig::default()
+        };
+        crossings(config, 3)
+            .iter()
+            .map(|(number, _)| *number)
+            .collect()
+    };
+    assert_eq!(lost(None), lost("pareto:1ms:2".parse().ok()));
+}
+
+#[test]
+fn a_change_holds_for_what_sets_out_after_it() {
+    let before = WireConfig {
+        rate: Some(8_000_000),
+        delay: Duration::from_millis(5),
+        ..WireConfig::default()
+    };
+    let mut bench = Bench::new(before.clone(), 0);
+    for first in 0..4 {
+        bench.order(vec![first; 1000], 0);
+    }
+    assert_eq!(bench.serve(1_500_000), Wait::Until(2_000_000));
+    // 0 arrives at 6 ms as before. 1 is half out; its second half goes at twice the rate, until
+    // 1.75 ms, and it crosses the wire as it was to. 2 and 3 take half a millisecond each and have no
+    // delay, but do not overtake.
+    let after = WireConfig {
+        rate: Some(16_000_000),
+        delay: Duration::ZERO,
+        queue_packets: Some(2),
+        ..before.clone()
+    };
+    bench.port.configure(after.clone(), 1_500_000);
+    assert_eq!(bench.port.config(), &after);
+    bench.order(vec![4; 1000], 1_500_000);
+    assert_eq!(
+        bench.packets(Place::Queue),
+        1,
+        "the new limit holds at once"
+    );
+    let arrivals = bench.run(1_500_000);
+    assert_eq!(firsts(&arrivals), [0, 1, 2, 3]);
+    assert_eq!(
+        times(&arrivals),
+        [6_000_000, 6_750_000, 6_750_000, 6_750_000]
+    );
+    bench.order(vec![5; 1000], 10_000_000);
+    assert_eq!(times(&bench.run(10_000_000)), [10_500_000]);
+
+    // A frame that would have taken hours does not block the wire when that is mended.
+    let crawl = WireConfig {
+        rate: Some(1),
+        ..before
+    };
+    bench.port.configure(crawl, 20_000_000);
+    bench.order(vec![6; 1000], 20_000_000);
+    bench.order(vec![7; 1000], 20_000_000);
+    assert!(matches!(bench.serve(20_000_000), Wait::Until(_)));
+    bench.port.configure(WireConfig::default(), 30_000_000);
+    let arrivals = bench.run(30_000_000);
+    assert_eq!(firsts(&arrivals), [6, 7]);
+    assert_eq!(times(&arrivals), [35_000_000, 35_000_000]);
+}
+
+#[test]
+fn a_loss_model_that_stays_goes_on_where_it_was() {
+    let lossy = |rate| WireConfig {
+        rate,
+        loss: vec!["0.3:4".parse().expect("valid")],
+        ..WireConfig::default()
+    };
+    let lost = |changed: bool| {
+        let mut bench = Bench::new(lossy(None), 9);
+        let mut arrived = Vec::new();
+        for number in 0..200u8 {
+            if changed && number % 10 == 0 {
+                let config = lossy((number % 20 == 0).then_some(1_000_000));
+                bench.port.configure(config, 0);
+            }
+            bench.order(vec![number], 0);
+            arrived.extend(firsts(&bench.run(0)));
+        }
+        arrived
+    };
+    assert_eq!(lost(false), lost(true));
+    assert!(lost(false).len() < 200);
+}
+
+/// Any jitter.
+fn jitters() -> impl Strategy<Value = Option<Jitter>> {
+    prop::option::of(prop::sample::select(vec![
+        "normal:300us",
+        "uniform:1ms",
+        "pareto:100us:1.5",
+        "lognormal:200us:1.5",
+    ]))
+    .prop_map(|text| text.map(|text| text.parse().expect("valid")))
+}
+
 proptest! {
-    /// Whatever the wire and whenever it is served, every copy is in exactly one place.
+    /// Whatever the wires, whenever they change and whenever the port is served: every copy is in
+    /// exactly one place, and in its place on a wire that keeps the order.
     #[test]
     fn every_copy_is_accounted_for(
-        rate in prop::option::of(1_000u64..10_000_000_000),
-        delay_us in 0u64..5000,
-        probability in 0.0f64..0.5,
-        queue_bytes in 1u64..50_000,
+        wires in prop::collection::vec(
+            (
+                prop::option::of(1_000u64..10_000_000_000),
+                0u64..5000,
+                jitters(),
+                any::<bool>(),
+                0.0f64..0.5,
+                60u64..50_000,
+                prop::option::of(1u32..100),
+            ),
+            1..4,
+        ),
         seed: u64,
         steps in prop::collection::vec(
-            (0usize..6, 0usize..3000, 0u64..2_000_000, 0usize..20, any::<bool>(), any::<u8>()),
+            (0usize..6, 0usize..3000, 0u64..2_000_000, 0usize..20, any::<bool>(), any::<u8>(), 0u8..8),
             1..60,
         ),
     ) {
-        let mut bench = Bench::new(
-            WireConfig {
+        let configs: Vec<WireConfig> = wires
+            .into_iter()
+            .map(|(rate, delay, jitter, reorder, probability, queue_bytes, queue_packets)| WireConfig {
                 rate,
-                delay: Duration::from_micros(delay_us),
+                delay: Duration::from_micros(delay),
+                jitter,
+                reorder,
                 loss: vec![Loss::Independent { probability }],
                 queue_bytes,
-            },
-            seed,
-        );
+                queue_packets,
+                ecn: Some(EcnThreshold::Packets(1)),
+            })
+            .collect();
+        let mut bench = Bench::new(configs[0].clone(), seed);
         bench.cable.mtu = 2500;
-        let (mut now, mut ordered) = (0, 0);
-        for (copies, len, pause, room, peer, first) in steps {
+        let (mut now, mut ordered) = (0, 0u64);
+        for (step, (copies, len, pause, room, peer, first, priority)) in steps.into_iter().enumerate() {
+            if step % 20 == 19 {
+                let next = configs[step / 20 % configs.len()].clone();
+                bench.port.configure(next, now);
+            }
             for _ in 0..copies {
-                bench.order(vec![first; len], now);
+                bench.order_at(priority, vec![first; len], now);
                 ordered += 1;
             }
             bench.cable.room = room;
@@ -372,7 +653,6 @@ proptest! {
             prop_assert_eq!(bench.packets(Place::Ordered), ordered);
             prop_assert_eq!(bench.accounted(), ordered);
             prop_assert_eq!(bench.packets(Place::Left), bench.cable.got.len() as u64);
-            prop_assert!(bench.port.held().queued_bytes <= queue_bytes);
             now += pause;
         }
         bench.cable.room = usize::MAX;
@@ -380,5 +660,42 @@ proptest! {
         bench.run(now);
         prop_assert_eq!(bench.port.held(), Held::default());
         prop_assert_eq!(bench.accounted(), ordered);
+    }
+
+    /// The queue of each priority keeps its limits, and a wire without `reorder` its order.
+    #[test]
+    fn limits_and_order_are_kept(
+        jitter in jitters(),
+        queue_bytes in 60u64..5000,
+        queue_packets in 1u32..10,
+        pauses in prop::collection::vec(0u64..1_000_000, 1..100),
+    ) {
+        let mut bench = Bench::new(
+            WireConfig {
+                rate: Some(10_000_000),
+                delay: Duration::from_millis(1),
+                jitter,
+                queue_bytes,
+                queue_packets: Some(queue_packets),
+                ..WireConfig::default()
+            },
+            0,
+        );
+        let mut now = 0;
+        for (number, pause) in (0u8..).zip(pauses) {
+            bench.order_at(number % 3, vec![number; 500], now);
+            bench.order_at(number % 3, vec![number; 500], now);
+            bench.serve(now);
+            for queue in bench.port.held().queues {
+                prop_assert!(queue.bytes <= queue_bytes && queue.packets <= queue_packets);
+            }
+            now += pause;
+        }
+        let arrived = firsts(&bench.run(now));
+        prop_assert_eq!(arrived.len(), bench.program.seen.len());
+        for priority in 0..3 {
+            let same: Vec<u8> = arrived.iter().copied().filter(|n| n % 3 == priority).collect();
+            prop_assert!(same.is_sorted());
+        }
     }
 }

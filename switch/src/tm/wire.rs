@@ -8,76 +8,19 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Nanos;
-use super::loss::{Loss, LossError, LossProcess};
-use super::queue::{MIN_CHARGE, charge};
+use super::config::{MAX_DELAY, MAX_LINE, WireConfig, product};
+use super::jitter::JitterSampler;
+use super::loss::LossProcess;
+use super::queue::charge;
 use crate::stats::Key;
 
 /// Bytes that a wire without rate or delay may hold for its socket.
 const STAGED_BYTES: u64 = 64 * 1024;
 /// Bytes under way on a wire that has a delay and no rate to bound them.
-const UNRATED_BYTES: u64 = 8 * 1024 * 1024;
-/// Largest configurable delay; what a longer one would keep in memory has no use in a network.
-const MAX_DELAY: Duration = Duration::from_secs(60);
-
-/// An egress port's queue and wire, as they are configured.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WireConfig {
-    /// Bits per second; `None`: a frame takes no time.
-    pub rate: Option<u64>,
-    /// From the end of a frame's serialization to its arrival.
-    pub delay: Duration,
-    /// A frame is lost when any of these says so.
-    pub loss: Vec<Loss>,
-    /// Bytes that the queue in front of the wire holds.
-    pub queue_bytes: u64,
-}
-
-impl Default for WireConfig {
-    /// A perfect wire behind a queue of 1 MiB.
-    fn default() -> Self {
-        WireConfig {
-            rate: None,
-            delay: Duration::ZERO,
-            loss: Vec::new(),
-            queue_bytes: 1 << 20,
-        }
-    }
-}
-
-/// Why a wire's configuration is refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum WireError {
-    /// A rate at which nothing moves.
-    #[error("rate 0 bit/s: expected at least 1, or none for a wire without a rate")]
-    Rate,
-    /// A delay that would keep too much in memory.
-    #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
-    Delay(Duration),
-    /// A queue that holds no frame.
-    #[error("queue of {0} bytes: expected room for at least one frame, {MIN_CHARGE} bytes")]
-    Queue(u64),
-    /// A loss model that is none.
-    #[error(transparent)]
-    Loss(#[from] LossError),
-}
-
-impl WireConfig {
-    /// Refuses what no wire can do.
-    pub fn validate(&self) -> Result<(), WireError> {
-        if self.rate == Some(0) {
-            return Err(WireError::Rate);
-        }
-        if self.delay > MAX_DELAY {
-            return Err(WireError::Delay(self.delay));
-        }
-        if self.queue_bytes < MIN_CHARGE {
-            return Err(WireError::Queue(self.queue_bytes));
-        }
-        self.loss
-            .iter()
-            .try_for_each(|loss| loss.validate().map_err(WireError::from))
-    }
-}
+const UNRATED_BYTES: u64 = 32 * 1024 * 1024;
+/// The longest serialization: a frame at 1 bit/s takes less.
+const MAX_SERIALIZATION: Nanos = u64::MAX / 4;
+const MAX_DELAY_NANOS: f64 = MAX_DELAY.as_nanos() as f64;
 
 /// A frame under way.
 #[derive(Debug)]
@@ -102,10 +45,17 @@ pub(super) enum Carried {
 pub(super) struct Wire {
     rate: Option<u64>,
     delay: Nanos,
+    jitter: Option<JitterSampler>,
+    reorder: bool,
     losses: Vec<LossProcess>,
-    rng: Xoshiro256PlusPlus,
+    // Apart, so that a jitter does not change which frames are lost.
+    loss_rng: Xoshiro256PlusPlus,
+    jitter_rng: Xoshiro256PlusPlus,
     /// End of the last frame's serialization.
     free_at: Nanos,
+    /// When that frame is due, if it was not lost.
+    last_due: Option<Nanos>,
+    /// In the order in which they arrive.
     line: VecDeque<InFlight>,
     line_bytes: u64,
     line_charged: u64,
@@ -114,35 +64,77 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(config: &WireConfig, seed: u64) -> Self {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let losses = config
-            .loss
-            .iter()
-            .map(|loss| LossProcess::new(loss.clone(), &mut rng))
-            .collect();
-        let delay = u64::try_from(config.delay.as_nanos()).unwrap_or(u64::MAX);
-        let line_limit = match config.rate {
-            _ if delay == 0 => STAGED_BYTES,
-            // What the wire holds at full rate, so that the bound never slows it down.
-            Some(rate) => {
-                let product = u128::from(rate) * u128::from(delay) / 8_000_000_000;
-                u64::try_from(product)
-                    .unwrap_or(u64::MAX)
-                    .saturating_add(STAGED_BYTES)
-            }
-            None => UNRATED_BYTES,
-        };
-        Wire {
+        let loss_rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut jitter_rng = loss_rng.clone();
+        jitter_rng.jump();
+        let mut wire = Wire {
             rate: config.rate,
-            delay,
-            losses,
-            rng,
+            delay: 0,
+            jitter: None,
+            reorder: false,
+            losses: Vec::new(),
+            loss_rng,
+            jitter_rng,
             free_at: 0,
+            last_due: None,
             line: VecDeque::new(),
             line_bytes: 0,
             line_charged: 0,
-            line_limit,
+            line_limit: 0,
+        };
+        wire.configure(config, 0);
+        wire
+    }
+
+    /// Holds for every frame that sets out from now on; those under way arrive when they were to
+    /// arrive. What is left to be serialized of the present one goes at the new rate. A loss model
+    /// that stays keeps its state.
+    pub(super) fn configure(&mut self, config: &WireConfig, now: Nanos) {
+        self.delay = nanos(config.delay);
+        self.jitter = config.jitter.and_then(JitterSampler::new);
+        self.reorder = config.reorder;
+        let mut present = std::mem::take(&mut self.losses);
+        for loss in &config.loss {
+            let same = present.iter().position(|process| process.model() == loss);
+            let process = match same {
+                Some(index) => present.remove(index),
+                None => LossProcess::new(loss.clone(), &mut self.loss_rng),
+            };
+            self.losses.push(process);
         }
+        let jitter = config
+            .jitter
+            .map_or(Duration::ZERO, |jitter| jitter.reach());
+        let longest = config.delay + jitter;
+        self.line_limit = match config.rate {
+            _ if longest.is_zero() => STAGED_BYTES,
+            // What the wire holds at full rate, so that the bound does not slow it down.
+            Some(rate) => product(rate, longest).min(MAX_LINE) + STAGED_BYTES,
+            None => UNRATED_BYTES,
+        };
+        if let Some(before) = self.rate.filter(|_| self.rate != config.rate) {
+            self.change_rate(before, config.rate, now);
+        }
+        self.rate = config.rate;
+    }
+
+    fn change_rate(&mut self, before: u64, after: Option<u64>, now: Nanos) {
+        let Some(rest) = self.free_at.checked_sub(now) else {
+            return;
+        };
+        let rest = after.map_or(0, |after| {
+            let nanos = u128::from(rest) * u128::from(before) / u128::from(after);
+            u64::try_from(nanos).map_or(MAX_SERIALIZATION, |nanos| nanos.min(MAX_SERIALIZATION))
+        });
+        let free_at = now.saturating_add(rest);
+        let index = self
+            .last_due
+            .and_then(|due| self.line.iter().rposition(|flight| flight.due == due));
+        if let Some(mut flight) = index.and_then(|index| self.line.remove(index)) {
+            flight.due = flight.due.saturating_add(free_at) - self.free_at;
+            self.last_due = Some(self.insert(flight));
+        }
+        self.free_at = free_at;
     }
 
     /// Whether another frame may set out, as far as memory goes.
@@ -164,21 +156,36 @@ impl Wire {
     pub(super) fn carry(&mut self, frame: Vec<u8>, key: Key, start: Nanos) -> Carried {
         self.free_at = start.saturating_add(self.serialization(frame.len()));
         // Every process sees every frame: one model's draws do not depend on another's outcome.
+        let delay = self.draw_delay();
         let mut lost = false;
         for process in &mut self.losses {
-            lost |= process.loses(&frame, &mut self.rng);
+            lost |= process.loses(&frame, &mut self.loss_rng);
         }
         if lost {
+            self.last_due = None;
             return Carried::Lost(frame);
         }
         self.line_bytes += frame.len() as u64;
         self.line_charged += charge(frame.len() as u64);
-        self.line.push_back(InFlight {
-            frame,
-            key,
-            due: self.free_at.saturating_add(self.delay),
-        });
+        let due = self.free_at.saturating_add(delay);
+        self.last_due = Some(self.insert(InFlight { frame, key, due }));
         Carried::Under
+    }
+
+    /// Puts a frame on the line and says when it is due in the end.
+    fn insert(&mut self, mut flight: InFlight) -> Nanos {
+        let last = self.line.back().map_or(0, |flight| flight.due);
+        if flight.due < last && self.reorder {
+            let due = flight.due;
+            // From the back no further than the frames go that it overtakes.
+            let index = self.line.partition_point(|other| other.due <= due);
+            self.line.insert(index, flight);
+            return due;
+        }
+        flight.due = flight.due.max(last);
+        let due = flight.due;
+        self.line.push_back(flight);
+        due
     }
 
     /// When the next frame reaches the other end.
@@ -205,12 +212,23 @@ impl Wire {
     }
 
     fn serialization(&self, len: usize) -> Nanos {
-        match self.rate {
-            None => 0,
-            Some(rate) => {
-                let nanos = (len as u128 * 8 * 1_000_000_000).div_ceil(u128::from(rate));
-                u64::try_from(nanos).unwrap_or(u64::MAX / 4)
+        self.rate.map_or(0, |rate| {
+            let nanobits = (len as u64).saturating_mul(8_000_000_000);
+            nanobits.div_ceil(rate).min(MAX_SERIALIZATION)
+        })
+    }
+
+    fn draw_delay(&mut self) -> Nanos {
+        match &self.jitter {
+            None => self.delay,
+            Some(jitter) => {
+                let delay = self.delay as f64 + jitter.sample(&mut self.jitter_rng);
+                delay.clamp(0.0, MAX_DELAY_NANOS) as Nanos
             }
         }
     }
+}
+
+fn nanos(span: Duration) -> Nanos {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@ mod build;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
@@ -26,6 +27,9 @@ const DISCARD: u16 = 9;
 pub trait RunningSwitch {
     /// Where its P4Runtime server listens.
     fn grpc(&self) -> SocketAddr;
+
+    /// How long its threads that forward have computed.
+    fn cpu_time(&self) -> Duration;
 }
 
 /// A fabric of running switches.
@@ -98,6 +102,16 @@ impl Testbed {
                 }
             }
         }
+    }
+
+    /// How long the threads that forward, of all switches, have computed.
+    pub fn cpu_time(&self) -> Duration {
+        self.switches.iter().map(|switch| switch.cpu_time()).sum()
+    }
+
+    /// Closes the hosts' ends, whose interfaces are then the caller's alone.
+    pub fn release_ends(&mut self) {
+        self.ends.clear();
     }
 
     /// A datagram that is none of Ultima's.

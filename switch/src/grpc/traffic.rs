@@ -1,0 +1,109 @@
+//! The traffic manager's service: settings of the ports' queues and wires.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::datapath::Datapath;
+use crate::proto::traffic_manager_server::TrafficManager;
+use crate::proto::{
+    Change, GetSettingsRequest, GetSettingsResponse, PortSettings, SetSettingsRequest,
+    SetSettingsResponse,
+};
+use crate::tm::{WireConfig, settings};
+
+/// The service's calls.
+pub(crate) struct TrafficCalls(pub(super) Arc<Service>);
+
+#[tonic::async_trait]
+impl TrafficManager for TrafficCalls {
+    async fn get(
+        &self,
+        request: Request<GetSettingsRequest>,
+    ) -> Result<Response<GetSettingsResponse>, Status> {
+        self.check_device(request.into_inner().device_id)?;
+        let read = |datapath: &mut Datapath| port_settings(datapath, |_| true);
+        let ports = self.0.forwarder.call(read).await?;
+        let device_id = self.0.device_id;
+        Ok(Response::new(GetSettingsResponse { device_id, ports }))
+    }
+
+    async fn set(
+        &self,
+        request: Request<SetSettingsRequest>,
+    ) -> Result<Response<SetSettingsResponse>, Status> {
+        let SetSettingsRequest { device_id, changes } = request.into_inner();
+        self.check_device(device_id)?;
+        let ports = self
+            .0
+            .forwarder
+            .call(move |datapath| change(datapath, &changes))
+            .await??;
+        Ok(Response::new(SetSettingsResponse { ports }))
+    }
+}
+
+impl TrafficCalls {
+    fn check_device(&self, asked: u64) -> Result<(), Status> {
+        match asked {
+            0 => Ok(()),
+            asked => self.0.check_device(asked),
+        }
+    }
+}
+
+fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortSettings> {
+    let ports = datapath.wires().filter(|(number, ..)| wanted(*number));
+    ports
+        .map(|(number, attachment, wire)| PortSettings {
+            port: u32::from(number),
+            attachment: attachment.to_owned(),
+            settings: Some(wire.into()),
+        })
+        .collect()
+}
+
+/// Works out all new configurations, then makes them true.
+fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSettings>, Status> {
+    let present: BTreeMap<u16, &WireConfig> = datapath
+        .wires()
+        .map(|(number, _, wire)| (number, wire))
+        .collect();
+    let mut new: BTreeMap<u16, WireConfig> = BTreeMap::new();
+    for change in changes {
+        let numbers = match change.ports[..] {
+            [] => present.keys().copied().collect(),
+            ref ports => known(&present, ports)?,
+        };
+        let settings = change.settings.clone().unwrap_or_default();
+        for number in numbers {
+            let wire = new.get(&number).or(present.get(&number).copied());
+            let Some(wire) = wire else { continue };
+            let merged = settings::merge(wire, settings.clone(), change.mask.as_ref());
+            let merged = merged
+                .map_err(|error| Status::invalid_argument(format!("port {number}: {error}")))?;
+            new.insert(number, merged);
+        }
+    }
+    let changed: Vec<u16> = new.keys().copied().collect();
+    for (number, wire) in new {
+        datapath.set_wire(number, wire);
+    }
+    Ok(port_settings(datapath, |number| changed.contains(&number)))
+}
+
+fn known(present: &BTreeMap<u16, &WireConfig>, ports: &[u32]) -> Result<Vec<u16>, Status> {
+    let find = |&port: &u32| {
+        u16::try_from(port)
+            .ok()
+            .filter(|number| present.contains_key(number))
+            .ok_or_else(|| {
+                let there: Vec<String> = present.keys().map(u16::to_string).collect();
+                let there = there.join(", ");
+                Status::not_found(format!("port {port} is not there; there are: {there}"))
+            })
+    };
+    ports.iter().map(find).collect()
+}

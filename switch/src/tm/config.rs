@@ -1,0 +1,198 @@
+//! An egress port's queues and wire, as they are configured: by flag, by YAML, or live.
+
+use std::time::Duration;
+
+use super::ecn::EcnThreshold;
+use super::jitter::{Jitter, JitterError};
+use super::loss::{Loss, LossError};
+use super::queue::MIN_CHARGE;
+use crate::units::{show_bit_rate, show_duration};
+
+/// Largest delay, jitter included; what a longer one would keep in memory has no use in a network.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
+/// Bytes that a wire may hold for its rate and delay.
+pub(super) const MAX_LINE: u64 = 1 << 30;
+
+/// An egress port's queues and the wire behind them, in the direction out of the switch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WireConfig {
+    /// Bits per second; `None`: a frame takes no time.
+    pub rate: Option<u64>,
+    /// From the end of a frame's serialization to its arrival, at most a minute.
+    pub delay: Duration,
+    /// How the delay varies from frame to frame.
+    pub jitter: Option<Jitter>,
+    /// Whether a frame that gets less delay than those before it arrives before them. If not, it
+    /// arrives right behind them, which makes it later than it drew where frames follow each other
+    /// faster than the jitter.
+    pub reorder: bool,
+    /// A frame is lost when any of these says so.
+    pub loss: Vec<Loss>,
+    /// Bytes that the queue of each priority holds.
+    pub queue_bytes: u64,
+    /// Packets that the queue of each priority holds; `None`: as many as the bytes allow.
+    pub queue_packets: Option<u32>,
+    /// Above what frames are marked with ECN's Congestion Experienced.
+    pub ecn: Option<EcnThreshold>,
+}
+
+impl Default for WireConfig {
+    /// A perfect wire behind queues of 1 MiB.
+    fn default() -> Self {
+        WireConfig {
+            rate: None,
+            delay: Duration::ZERO,
+            jitter: None,
+            reorder: false,
+            loss: Vec::new(),
+            queue_bytes: 1 << 20,
+            queue_packets: None,
+            ecn: None,
+        }
+    }
+}
+
+/// Why a wire's configuration is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WireError {
+    /// A rate at which nothing moves.
+    #[error("rate 0 bit/s: expected at least 1, or none for a wire without a rate")]
+    Rate,
+    /// A delay that would keep too much in memory.
+    #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
+    Delay(Duration),
+    /// A wire that would keep too much in memory.
+    #[error(
+        "rate {} over a delay of {}: {bytes} bytes under way, expected at most {MAX_LINE}",
+        show_bit_rate(*.rate),
+        show_duration(*.delay)
+    )]
+    Product {
+        /// Bits per second.
+        rate: u64,
+        /// The delay.
+        delay: Duration,
+        /// Their product.
+        bytes: u64,
+    },
+    /// A queue that holds no frame.
+    #[error("queue of {0} bytes: expected room for at least one frame, {MIN_CHARGE} bytes")]
+    Queue(u64),
+    /// A queue that holds no packet.
+    #[error("queue of 0 packets: expected at least 1, or none to limit its bytes alone")]
+    QueuePackets,
+    /// A jitter that is none.
+    #[error(transparent)]
+    Jitter(#[from] JitterError),
+    /// A loss model that is none.
+    #[error(transparent)]
+    Loss(#[from] LossError),
+}
+
+impl WireConfig {
+    /// Refuses what no wire can do.
+    pub fn validate(&self) -> Result<(), WireError> {
+        if self.delay > MAX_DELAY {
+            return Err(WireError::Delay(self.delay));
+        }
+        if let Some(rate) = self.rate {
+            if rate == 0 {
+                return Err(WireError::Rate);
+            }
+            let bytes = product(rate, self.delay);
+            if bytes > MAX_LINE {
+                return Err(WireError::Product {
+                    rate,
+                    delay: self.delay,
+                    bytes,
+                });
+            }
+        }
+        if self.queue_bytes < MIN_CHARGE {
+            return Err(WireError::Queue(self.queue_bytes));
+        }
+        if self.queue_packets == Some(0) {
+            return Err(WireError::QueuePackets);
+        }
+        if let Some(jitter) = &self.jitter {
+            jitter.validate()?;
+        }
+        self.loss
+            .iter()
+            .try_for_each(|loss| loss.validate().map_err(WireError::from))
+    }
+}
+
+/// Bytes that a rate sends within a time.
+pub(super) fn product(rate: u64, time: Duration) -> u64 {
+    let bits = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
+    u64::try_from(bits / 8).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_no_wire_can_do() {
+        let perfect = WireConfig::default;
+        assert_eq!(perfect().validate(), Ok(()));
+        for (wrong, said) in [
+            (
+                WireConfig {
+                    rate: Some(0),
+                    ..perfect()
+                },
+                "rate 0 bit/s: expected at least 1",
+            ),
+            (
+                WireConfig {
+                    delay: Duration::from_secs(61),
+                    ..perfect()
+                },
+                "delay 61s: expected at most 60s",
+            ),
+            (
+                WireConfig {
+                    rate: Some(100_000_000_000),
+                    delay: Duration::from_secs(1),
+                    ..perfect()
+                },
+                "rate 100G over a delay of 1s: 12500000000 bytes under way",
+            ),
+            (
+                WireConfig {
+                    queue_bytes: 59,
+                    ..perfect()
+                },
+                "queue of 59 bytes",
+            ),
+            (
+                WireConfig {
+                    queue_packets: Some(0),
+                    ..perfect()
+                },
+                "queue of 0 packets",
+            ),
+            (
+                WireConfig {
+                    jitter: Some(Jitter::Normal {
+                        deviation: Duration::ZERO,
+                    }),
+                    ..perfect()
+                },
+                "jitter of 0s",
+            ),
+            (
+                WireConfig {
+                    loss: vec![Loss::Independent { probability: 2.0 }],
+                    ..perfect()
+                },
+                "loss probability 2",
+            ),
+        ] {
+            let error = wrong.validate().expect_err(said).to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The traffic manager's settings over gRPC, while packets flow.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, DEVICE, accounted, bare, number, packets, probe};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
+use ultima_switch::proto::{
+    Change, GetSettingsRequest, PortSettings, SetSettingsRequest, Settings,
+};
+use ultima_switch::{EcnThreshold, WireConfig};
+
+const A: u64 = 0x0200_0000_0001;
+
+async fn client(bed: &Bed) -> TrafficManagerClient<Channel> {
+    let address = format!("http://{}", bed.switch.grpc_addr());
+    let client = TrafficManagerClient::connect(address).await;
+    client.expect("connects")
+}
+
+/// Changes the settings named to those of `wire`.
+fn change(ports: &[u32], wire: &WireConfig, names: &[&str]) -> Change {
+    Change {
+        ports: ports.to_vec(),
+        settings: Some(Settings::from(wire)),
+        mask: Some(prost_types::FieldMask {
+            paths: names.iter().map(|name| (*name).to_owned()).collect(),
+        }),
+    }
+}
+
+async fn set(
+    client: &mut TrafficManagerClient<Channel>,
+    changes: Vec<Change>,
+) -> Result<Vec<PortSettings>, Status> {
+    let request = SetSettingsRequest {
+        device_id: DEVICE,
+        changes,
+    };
+    let response = client.set(request).await?;
+    Ok(response.into_inner().ports)
+}
+
+async fn get(client: &mut TrafficManagerClient<Channel>) -> Vec<(u32, WireConfig)> {
+    let response = client.get(GetSettingsRequest { device_id: 0 }).await;
+    let response = response.expect("settings").into_inner();
+    assert_eq!(response.device_id, DEVICE);
+    configs(response.ports)
+}
+
+fn configs(ports: Vec<PortSettings>) -> Vec<(u32, WireConfig)> {
+    let config = |port: PortSettings| {
+        let settings = port.settings.expect("settings");
+        (port.port, settings.try_into().expect("they hold"))
+    };
+    ports.into_iter().map(config).collect()
+}
+
+#[tokio::test]
+async fn settings_are_read_and_changed_by_name() {
+    let slow = WireConfig {
+        rate: Some(1_000_000),
+        delay: Duration::from_millis(3),
+        loss: vec!["0.01:8".parse().expect("valid")],
+        ..WireConfig::default()
+    };
+    let bed = Bed::with_wires(bare(), vec![slow.clone(), WireConfig::default()]).await;
+    let mut client = client(&bed).await;
+    assert_eq!(
+        get(&mut client).await,
+        [(1, slow.clone()), (2, WireConfig::default())]
+    );
+
+    let wanted = WireConfig {
+        jitter: Some("normal:1ms".parse().expect("valid")),
+        queue_packets: Some(100),
+        rate: Some(5),
+        ..WireConfig::default()
+    };
+    let both = change(&[1, 2], &wanted, &["jitter", "queue_packets"]);
+    let one = change(&[2], &wanted, &["rate_bps"]);
+    let now = configs(set(&mut client, vec![both, one]).await.expect("set"));
+    let mut first = slow;
+    first.jitter = wanted.jitter;
+    first.queue_packets = wanted.queue_packets;
+    assert_eq!(now, [(1, first), (2, wanted)]);
+    assert_eq!(get(&mut client).await, now);
+
+    // Without ports and mask: everything, everywhere.
+    let clear = Change {
+        ports: Vec::new(),
+        settings: None,
+        mask: None,
+    };
+    set(&mut client, vec![clear]).await.expect("set");
+    let perfect = WireConfig::default();
+    assert_eq!(get(&mut client).await, [(1, perfect.clone()), (2, perfect)]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_changes_nothing() {
+    let bed = Bed::new(2).await;
+    let mut client = client(&bed).await;
+    let before = get(&mut client).await;
+    let good = WireConfig {
+        rate: Some(1_000_000),
+        delay: Duration::from_secs(60),
+        ..WireConfig::default()
+    };
+    let fast = WireConfig {
+        rate: Some(u64::MAX),
+        ..good.clone()
+    };
+    let port_1 = change(&[1], &good, &["rate_bps", "delay_ns"]);
+    for (wrong, code, said) in [
+        (
+            change(&[3], &good, &["rate_bps"]),
+            Code::NotFound,
+            "port 3 is not there; there are: 1, 2",
+        ),
+        (
+            change(&[65537], &good, &["rate_bps"]),
+            Code::NotFound,
+            "port 65537",
+        ),
+        (
+            change(&[2], &good, &["rate"]),
+            Code::InvalidArgument,
+            "port 2: mask: `rate`",
+        ),
+        (
+            change(&[1], &fast, &["rate_bps"]),
+            Code::InvalidArgument,
+            "port 1: rate",
+        ),
+    ] {
+        let error = set(&mut client, vec![port_1.clone(), wrong]).await;
+        let error = error.expect_err("refused");
+        assert_eq!(error.code(), code);
+        assert!(error.message().starts_with(said), "{}", error.message());
+        assert_eq!(get(&mut client).await, before);
+    }
+    let elsewhere = SetSettingsRequest {
+        device_id: DEVICE + 1,
+        changes: vec![port_1],
+    };
+    let error = client.set(elsewhere).await.expect_err("refused");
+    assert_eq!(error.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_wire_that_stands_still_is_set_free() {
+    let crawl = WireConfig {
+        rate: Some(1),
+        queue_bytes: 1000,
+        ..WireConfig::default()
+    };
+    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), crawl]).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    let mut client = client(&bed).await;
+    for n in 0..20 {
+        bed.peers[&1].send(&probe(A, 0, n, 100));
+    }
+    bed.entered(1, 20).await;
+    let port = bed.port(2).await;
+    assert_eq!(accounted(&port), (0, 20));
+    // One is on the wire for 800 s, ten wait for it, the queue had no room for the rest.
+    assert_eq!(packets(&port.drops.clone().expect("drops").queue), 9);
+    assert_eq!(packets(&port.in_flight), 1);
+    let queue = &port.queues[0];
+    assert_eq!((queue.priority, queue.packets, queue.bytes), (0, 10, 1000));
+
+    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    set(&mut client, changes).await.expect("set");
+    for n in 0..11 {
+        assert_eq!(number(&bed.peers[&2].receive()), n);
+    }
+    let port = bed.settled(2, 20).await;
+    assert_eq!(packets(&port.left), 11);
+    assert!(port.queues.is_empty());
+}
+
+#[tokio::test]
+async fn marks_are_counted() {
+    let busy = WireConfig {
+        rate: Some(1),
+        ecn: Some(EcnThreshold::Packets(2)),
+        ..WireConfig::default()
+    };
+    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), busy]).await;
+    bed.controller()
+        .await
+        .insert(vec![bed.unicast(A, 2).into()])
+        .await;
+    let mut client = client(&bed).await;
+    // IPv6 whose transport is capable of ECN.
+    let mut frame = probe(A, 0, 0, 100);
+    frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, 0x20]);
+    for _ in 0..6 {
+        bed.peers[&1].send(&frame);
+    }
+    bed.entered(1, 6).await;
+    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    set(&mut client, changes).await.expect("set");
+    // The first went onto the wire at once; those after it found 0, 1, 2, 3 and 4 in the queue.
+    let marks: Vec<bool> = (0..6)
+        .map(|_| bed.peers[&2].receive()[15] & 0x30 == 0x30)
+        .collect();
+    assert_eq!(marks, [false, false, false, false, true, true]);
+    let port = bed.settled(2, 6).await;
+    assert_eq!((packets(&port.marked), packets(&port.left)), (2, 6));
+    assert_eq!(port.marked.expect("marked").bytes, 200);
+}

@@ -1,0 +1,282 @@
+//! What is measured at one switch: rates and latencies.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ultima_tests::stage::Stage;
+use ultima_wire::Kind;
+
+use crate::link::{self, Link};
+
+/// Receivers of a multicast; the fabric has one host more.
+pub const RECEIVERS: u8 = 8;
+/// The job on all hosts.
+pub const JOB: &str = "{ name: wide, members: [h1, h2, h3, h4, h5, h6, h7, h8, h9] }";
+
+/// Offered first, frames a second.
+const FIRST_RATE: f64 = 4_000.0;
+/// From one offered rate to the next.
+const STEP: f64 = 1.4;
+/// A rate is sustained when the switch is this close behind when the sender stops, and loses
+/// nothing.
+const BEHIND: f64 = 0.02;
+/// How often the interval around the highest sustained rate is halved.
+const HALVINGS: usize = 5;
+/// Longer than this, no frame is on its way through an idle machine.
+const QUIET: Duration = Duration::from_millis(50);
+/// A frame that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// To all other hosts, or to one.
+    pub multicast: bool,
+    /// The frame's length in bytes.
+    pub bytes: usize,
+}
+
+impl Traffic {
+    /// All that is measured, long frames first.
+    pub fn all() -> impl Iterator<Item = Traffic> {
+        [1400, 128]
+            .into_iter()
+            .flat_map(|bytes| [false, true].map(|multicast| Traffic { multicast, bytes }))
+    }
+}
+
+/// Frames a second, out of the switch.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// The highest that lost nothing.
+    pub lossless: f64,
+    /// The highest whatever was offered.
+    pub most: f64,
+    /// At that, per second that the switch's threads computed: what one core does.
+    pub per_cpu_second: f64,
+}
+
+impl Rates {
+    /// Of a switch that is not there.
+    pub const UNKNOWN: Rates = Rates {
+        lossless: f64::NAN,
+        most: f64::NAN,
+        per_cpu_second: f64::NAN,
+    };
+}
+
+/// A switch with a job on it, and its hosts' links.
+pub struct Bench {
+    stage: Stage,
+    sender: Link,
+    receivers: Vec<String>,
+}
+
+impl Bench {
+    /// Takes over the hosts' ends of the links, after a look at what comes out of them.
+    pub fn new(mut stage: Stage) -> io::Result<Self> {
+        check(&mut stage);
+        stage.testbed.release_ends();
+        let mut names = stage
+            .testbed
+            .fabric
+            .hosts
+            .iter()
+            .map(|host| host.name.clone());
+        let sender = Link::sender(&names.next().expect("a fabric has hosts"))?;
+        let receivers = names.collect();
+        Ok(Self {
+            stage,
+            sender,
+            receivers,
+        })
+    }
+
+    /// Offers more and more until no more comes out, then looks for the highest rate without loss.
+    pub fn rates(&self, traffic: Traffic, span: Duration) -> io::Result<Rates> {
+        let frame = frame(&self.stage, traffic);
+        let copies = if traffic.multicast {
+            f64::from(RECEIVERS)
+        } else {
+            1.0
+        };
+        let mut offered = FIRST_RATE;
+        let (mut most, mut low, mut high) = (Run::default(), 0.0, f64::INFINITY);
+        let mut without_gain = 0;
+        while without_gain < 3 {
+            let run = self.run(&frame, offered, span, copies)?;
+            if run.sustained {
+                if high.is_infinite() {
+                    low = offered;
+                }
+            } else {
+                high = high.min(offered);
+            }
+            // Offered rates above what the sender can do bring no more.
+            without_gain = if run.rate > most.rate * 1.02 {
+                0
+            } else {
+                without_gain + 1
+            };
+            most = most.or(run);
+            offered *= STEP;
+        }
+        high = high.min(offered);
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            let run = self.run(&frame, middle, span, copies)?;
+            most = most.or(run);
+            if run.sustained {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(Rates {
+            lossless: low * copies,
+            most: most.rate,
+            per_cpu_second: most.per_cpu_second,
+        })
+    }
+
+    /// Offers as much as the sender can.
+    pub fn flood(&self, traffic: Traffic, span: Duration) -> io::Result<Rates> {
+        let run = self.run(&frame(&self.stage, traffic), f64::MAX, span, 1.0)?;
+        Ok(Rates {
+            most: run.rate,
+            per_cpu_second: run.per_cpu_second,
+            ..Rates::UNKNOWN
+        })
+    }
+
+    fn run(&self, frame: &[u8], offered: f64, span: Duration, copies: f64) -> io::Result<Run> {
+        let before = link::received(&self.receivers)?;
+        // The first part fills queues and caches; the rate is that of the second.
+        let warm_up = span / 4;
+        let mut sent = self.sender.generate(frame, offered, warm_up)?;
+        let computed = self.stage.testbed.cpu_time();
+        let (start, at_start) = (Instant::now(), link::received(&self.receivers)?);
+        sent += self.sender.generate(frame, offered, span)?;
+        let (took, at_end) = (start.elapsed(), link::received(&self.receivers)?);
+        let computed = self.stage.testbed.cpu_time() - computed;
+        let after = self.quiet()?;
+        let expected = sent as f64 * copies;
+        let behind = expected - (at_end - before) as f64;
+        Ok(Run {
+            rate: (at_end - at_start) as f64 / took.as_secs_f64(),
+            per_cpu_second: (at_end - at_start) as f64 / computed.as_secs_f64(),
+            sustained: (after - before) as f64 >= expected
+                && behind <= expected * BEHIND
+                // The sender itself must have kept up, too.
+                && sent as f64 >= offered * (warm_up + span).as_secs_f64() * 0.97,
+        })
+    }
+
+    /// Waits until nothing arrives any more.
+    fn quiet(&self) -> io::Result<u64> {
+        let mut count = link::received(&self.receivers)?;
+        loop {
+            thread::sleep(QUIET);
+            let now = link::received(&self.receivers)?;
+            if now == count {
+                return Ok(count);
+            }
+            count = now;
+        }
+    }
+
+    /// Sends frames one by one, the next one `pause` after the last has arrived at all its
+    /// receivers; how long each took.
+    pub fn latencies(
+        &self,
+        traffic: Traffic,
+        frames: usize,
+        pause: Duration,
+    ) -> io::Result<Vec<Duration>> {
+        let frame = frame(&self.stage, traffic);
+        let to = if traffic.multicast {
+            self.receivers.len()
+        } else {
+            1
+        };
+        let links = self.receivers[..to]
+            .iter()
+            .map(|name| Link::open_both_ways(name))
+            .collect::<io::Result<Vec<_>>>()?;
+        let mut buffer = vec![0; 2048];
+        (0..frames)
+            .map(|_| {
+                let start = Instant::now();
+                self.sender.send(&frame)?;
+                for link in &links {
+                    link.receive(&mut buffer, PATIENCE)?;
+                }
+                let took = start.elapsed();
+                if !pause.is_zero() {
+                    thread::sleep(pause);
+                }
+                Ok(took)
+            })
+            .collect()
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Run {
+    /// Frames received a second.
+    rate: f64,
+    /// The same per second that the switch computed.
+    per_cpu_second: f64,
+    /// None was lost, and the switch kept up.
+    sustained: bool,
+}
+
+impl Run {
+    /// The one with the higher rate.
+    fn or(self, other: Run) -> Run {
+        if other.rate > self.rate { other } else { self }
+    }
+}
+
+/// Whether the switch does what is to be measured: every frame, byte by byte.
+fn check(stage: &mut Stage) {
+    let job = stage.jobs[0].clone();
+    for traffic in [false, true] {
+        let sent = datagram(
+            stage,
+            Traffic {
+                multicast: traffic,
+                bytes: 1400,
+            },
+        );
+        let arrivals = stage.testbed.exchange(job.host_of(0), &[sent.emit()]);
+        let receivers = if traffic { RECEIVERS.into() } else { 1 };
+        assert_eq!(arrivals.len(), receivers, "a frame for each receiver");
+        for rank in 1..=receivers as u16 {
+            let expected = job.copy_for(&sent, rank).emit();
+            assert_eq!(arrivals[&job.host_of(rank)], [expected], "rank {rank}");
+        }
+    }
+}
+
+fn frame(stage: &Stage, traffic: Traffic) -> Vec<u8> {
+    datagram(stage, traffic).emit()
+}
+
+/// Rank 0's contribution to rank 1's shard, or its aggregate for all others.
+fn datagram(stage: &Stage, traffic: Traffic) -> ultima_tests::generator::Datagram {
+    let job = &stage.jobs[0];
+    let kind = if traffic.multicast {
+        Kind::Gather
+    } else {
+        Kind::Scatter
+    };
+    let header = job.header(kind, 0, 0);
+    let data = vec![0x5a; traffic.bytes - ultima_wire::frame::FRAME_OVERHEAD - header.len()];
+    if traffic.multicast {
+        job.gather(0, &data)
+    } else {
+        job.scatter(0, 1, &data)
+    }
+}

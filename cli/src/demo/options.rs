@@ -162,6 +162,7 @@ impl Options {
                 .flatten()
                 .collect(),
             queue_bytes: self.queue,
+            ..WireConfig::default()
         }
     }
 
@@ -173,21 +174,8 @@ impl Options {
             ("--queue", wire.queue_bytes.to_string()),
         ];
         arguments.extend(wire.rate.map(|rate| ("--rate", rate.to_string())));
-        arguments.extend(wire.loss.into_iter().map(|loss| match loss {
-            Loss::Independent { probability } => ("--loss", probability.to_string()),
-            Loss::Burst {
-                probability,
-                mean_length,
-            } => ("--loss", format!("{probability}:{mean_length}")),
-            Loss::Field {
-                offset,
-                bytes,
-                range,
-            } => (
-                "--drop-field",
-                format!("{offset}:{bytes}:{}..{}", range.start, range.end),
-            ),
-        }));
+        let loss = wire.loss.iter().map(|loss| ("--loss", loss.to_string()));
+        arguments.extend(loss);
         arguments
     }
 

@@ -29,12 +29,10 @@ pub struct Options {
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
     ports: Vec<PortSpec>,
 
-    /// Loss on every wire: P, or P:LEN for bursts of LEN frames on average; may be repeated
-    #[arg(long, value_name = "P[:LEN]")]
+    /// Loss on every wire: P, P:LEN for bursts of LEN frames on average, or field:OFFSET:BYTES:A..B for frames
+    /// whose integer at byte OFFSET, BYTES long, lies in A..B; may be repeated
+    #[arg(long, value_name = "MODEL")]
     loss: Vec<Loss>,
-    /// Lose the frames whose integer at byte OFFSET, BYTES long, lies in A..B
-    #[arg(long, value_name = "OFFSET:BYTES:A..B", value_parser = lost_field)]
-    drop_field: Vec<Loss>,
     /// Rate of every wire [default: unlimited]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     rate: Option<u64>,
@@ -73,8 +71,9 @@ pub fn run(options: Options) -> Result<()> {
     let wire = WireConfig {
         rate: options.rate,
         delay: options.delay,
-        loss: options.loss.into_iter().chain(options.drop_field).collect(),
+        loss: options.loss,
         queue_bytes: options.queue,
+        ..WireConfig::default()
     };
     let config = SwitchConfig {
         device_id: options.device_id,
@@ -99,22 +98,6 @@ pub fn run(options: Options) -> Result<()> {
             println!("listening on {}", switch.grpc_addr());
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })
-}
-
-fn lost_field(text: &str) -> Result<Loss, String> {
-    let wrong = || String::from("expected OFFSET:BYTES:A..B, such as 74:4:3..7");
-    let mut parts = text.splitn(3, ':');
-    let mut part = || parts.next().ok_or_else(wrong);
-    let loss = Loss::Field {
-        offset: part()?.parse().map_err(|_| wrong())?,
-        bytes: part()?.parse().map_err(|_| wrong())?,
-        range: {
-            let range = units::range(part()?)?;
-            u64::from(range.start)..u64::from(range.end)
-        },
-    };
-    loss.validate().map_err(|error| error.to_string())?;
-    Ok(loss)
 }
 
 fn stats_key(text: &str) -> Result<StatsKey, String> {

@@ -1,0 +1,142 @@
+//! A test: three files of one name.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::text;
+use ultima_p4runtime::v1::ForwardingPipelineConfig;
+
+use super::script::{self, Command, Step};
+use super::session::Session;
+use super::target::{Bench, Target};
+
+/// Ending of the files that hold what a test does.
+const SCRIPT: &str = "stf";
+
+/// A folder that holds no tests.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It cannot be read.
+    #[error("{}: {source}", folder.display())]
+    Unreadable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are no tests in it.
+    #[error("{}: expected NAME.json, NAME.p4info.txtpb and NAME.stf in it", .0.display())]
+    Empty(PathBuf),
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything came out as it must.
+    Passed,
+    /// Something did not; what.
+    Failed(String),
+    /// It was not run to its end, because a line is not understood or asks for what the target or
+    /// the setup does not have; why.
+    Skipped(String),
+}
+
+/// A test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Its files' name without their endings.
+    pub name: String,
+    folder: PathBuf,
+}
+
+/// The tests of a folder, by name.
+///
+/// # Errors
+/// [`FolderError`], when it cannot be read or there are none.
+pub fn cases(folder: &Path) -> Result<Vec<Case>, FolderError> {
+    let unreadable = |source| FolderError::Unreadable {
+        folder: folder.to_owned(),
+        source,
+    };
+    let mut cases = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|ending| ending == SCRIPT)
+            && let Some(name) = path.file_stem().and_then(|name| name.to_str())
+        {
+            cases.push(Case {
+                name: name.to_owned(),
+                folder: folder.to_owned(),
+            });
+        }
+    }
+    if cases.is_empty() {
+        return Err(FolderError::Empty(folder.to_owned()));
+    }
+    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(cases)
+}
+
+impl Case {
+    /// Runs the test on a target.
+    pub async fn run(&self, target: &mut Target) -> Verdict {
+        // First of all: a test that is not understood says nothing, whatever its program does.
+        let steps = match self.read(SCRIPT).map(|text| script::parse(&text)) {
+            Ok(Ok(steps)) => steps,
+            Ok(Err(unknown)) => return Verdict::Skipped(unknown.to_string()),
+            Err(problem) => return Verdict::Failed(problem),
+        };
+        let ports = ports(&steps);
+        let outcome = target
+            .with(&ports, async |bench| self.run_on(bench, &steps).await)
+            .await;
+        outcome.unwrap_or_else(|error| Verdict::Failed(error.to_string()))
+    }
+
+    async fn run_on(&self, bench: Bench<'_>, steps: &[Step]) -> Verdict {
+        let (p4info, names, json) = match self.program() {
+            Ok(program) => program,
+            Err(problem) => return Verdict::Failed(problem),
+        };
+        let config = ForwardingPipelineConfig {
+            p4info: Some(p4info.clone()),
+            p4_device_config: json,
+            cookie: None,
+        };
+        if let Err(error) = bench.client.set_pipeline(config).await {
+            return Verdict::Failed(format!("the program does not load: {error}"));
+        }
+        match Session::new(bench, &names, &p4info).run(steps).await {
+            Ok(()) => Verdict::Passed,
+            Err(failure) if failure.error.is_beyond_target() => {
+                Verdict::Skipped(failure.to_string())
+            }
+            Err(failure) => Verdict::Failed(failure.to_string()),
+        }
+    }
+
+    fn program(&self) -> Result<(P4Info, Names, Vec<u8>), String> {
+        let p4info: P4Info = text::parse(&self.read("p4info.txtpb")?)
+            .map_err(|error| format!("{}.p4info.txtpb: {error}", self.name))?;
+        let names = Names::new(p4info.clone()).map_err(|error| error.to_string())?;
+        let json = self.read("json")?.into_bytes();
+        Ok((p4info, names, json))
+    }
+
+    fn read(&self, ending: &str) -> Result<String, String> {
+        let file = format!("{}.{ending}", self.name);
+        fs::read_to_string(self.folder.join(&file)).map_err(|error| format!("{file}: {error}"))
+    }
+}
+
+/// The ports that a test speaks of.
+fn ports(steps: &[Step]) -> BTreeSet<u16> {
+    let port = |step: &Step| match &step.command {
+        Command::Packet { port, .. } | Command::Expect { port, .. } => Some(*port),
+        _ => None,
+    };
+    steps.iter().filter_map(port).collect()
+}

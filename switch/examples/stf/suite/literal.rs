@@ -1,0 +1,78 @@
+//! Numbers of the Simple Test Framework: `17`, `0x0a0*`, `0b1**1`, `0o17`, `10.0.0.1`.
+
+use std::net::Ipv4Addr;
+
+use num_bigint::BigUint;
+use ultima_p4runtime::bytestring::Bytestring;
+
+/// A number some of whose digits may be open (`*`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Literal {
+    /// The number, with zeros for open digits.
+    pub value: BigUint,
+    /// Ones for digits that are written, zeros for open ones; `None` for a number that does not
+    /// show its digits' bits, a decimal one, which stands for all bits of whatever it is compared with.
+    pub mask: Option<BigUint>,
+    /// Bits of the written digits: how long a prefix is whose other digits are open.
+    pub prefix: u32,
+    /// Whether some digits are open.
+    pub open: bool,
+}
+
+impl Literal {
+    /// Reads a number; `None` when it is none.
+    pub fn parse(text: &str) -> Option<Literal> {
+        if let Ok(address) = text.parse::<Ipv4Addr>() {
+            return Some(Literal {
+                value: u32::from(address).into(),
+                mask: Some(u32::MAX.into()),
+                prefix: 32,
+                open: false,
+            });
+        }
+        let (digits, bits) = match text.get(..2).map(str::to_ascii_lowercase).as_deref() {
+            Some("0x") => (&text[2..], 4),
+            Some("0o") => (&text[2..], 3),
+            Some("0b") => (&text[2..], 1),
+            _ => {
+                let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let value = BigUint::parse_bytes(text.as_bytes(), 10).filter(|_| decimal)?;
+                return Some(Literal {
+                    value,
+                    mask: None,
+                    prefix: 0,
+                    open: false,
+                });
+            }
+        };
+        if digits.is_empty() {
+            return None;
+        }
+        let (mut value, mut mask, mut prefix) = (BigUint::ZERO, BigUint::ZERO, 0);
+        for digit in digits.chars() {
+            value <<= bits;
+            mask <<= bits;
+            if digit != '*' {
+                value |= BigUint::from(digit.to_digit(1 << bits)?);
+                mask |= BigUint::from((1u32 << bits) - 1);
+                prefix += bits;
+            }
+        }
+        Some(Literal {
+            value,
+            mask: Some(mask),
+            prefix,
+            open: digits.contains('*'),
+        })
+    }
+
+    /// The number in P4Runtime's form.
+    pub fn bytestring(&self) -> Bytestring {
+        bytestring(&self.value)
+    }
+}
+
+/// A number in P4Runtime's form.
+pub fn bytestring(value: &BigUint) -> Bytestring {
+    Bytestring::from_be_bytes(&value.to_bytes_be())
+}

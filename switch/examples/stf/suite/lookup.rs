@@ -1,0 +1,101 @@
+//! Objects by the names that tests give them: whole, or the last parts of a name.
+
+use ultima_p4runtime::names::{Action, MatchField, Table};
+
+/// Why a name stands for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// Nothing is called so.
+    #[error("there is no {kind} {name}")]
+    Unknown {
+        /// Kind of object.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// More than one thing is called so.
+    #[error("{kind} {name} may be {one} or {other}")]
+    Ambiguous {
+        /// Kind of object.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// What it may stand for.
+        one: String,
+        /// What else it may stand for.
+        other: String,
+    },
+}
+
+/// The object called so; else the only one whose name ends so behind a point; else, as p4c's own
+/// runner has it, the only one whose name ends so.
+pub fn find<'a, T>(
+    kind: &'static str,
+    name: &str,
+    objects: impl Iterator<Item = &'a T> + Clone,
+    name_of: impl Fn(&T) -> &str,
+) -> Result<&'a T, LookupError> {
+    if let Some(found) = objects.clone().find(|object| name_of(object) == name) {
+        return Ok(found);
+    }
+    let part = format!(".{name}");
+    for suffix in [part.as_str(), name] {
+        let mut ending = (objects.clone()).filter(|object| name_of(object).ends_with(suffix));
+        match (ending.next(), ending.next()) {
+            (Some(found), None) => return Ok(found),
+            (Some(one), Some(other)) => {
+                return Err(LookupError::Ambiguous {
+                    kind,
+                    name: name.to_owned(),
+                    one: name_of(one).to_owned(),
+                    other: name_of(other).to_owned(),
+                });
+            }
+            (None, _) => {}
+        }
+    }
+    Err(LookupError::Unknown {
+        kind,
+        name: name.to_owned(),
+    })
+}
+
+/// One of a table's actions.
+pub fn action<'a>(table: &'a Table, name: &str) -> Result<&'a Action, LookupError> {
+    let actions = table.actions.iter().map(|(_, action)| action.as_ref());
+    find("action", name, actions, |action| &action.name)
+}
+
+/// One of a table's key fields. Of a header's validity, `hdr.h.$valid$` in P4Info, tests say
+/// `hdr.h.valid`, `hdr.h.$valid` or just `valid`; of a header in a stack also `h$0` for `h[0]`.
+pub fn key_field<'a>(table: &'a Table, name: &str) -> Result<&'a MatchField, LookupError> {
+    let name = bracketed(name);
+    let validity = match name.strip_suffix("valid") {
+        Some(header) => format!("{header}$valid$"),
+        None => format!("{name}.$valid$"),
+    };
+    let find = |name: &str| {
+        find("key field", name, table.key.iter(), |field| {
+            &field.field.name
+        })
+    };
+    // The first error speaks of the name as it is written.
+    find(&name).or_else(|error| {
+        find(&format!("{name}$"))
+            .or_else(|_| find(&validity))
+            .map_err(|_| error)
+    })
+}
+
+/// `h$0.f` as `h[0].f`.
+fn bracketed(name: &str) -> String {
+    let parts = name.split('.').map(|part| match part.split_once('$') {
+        Some((stack, index))
+            if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            format!("{stack}[{index}]")
+        }
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join(".")
+}

@@ -1,0 +1,19 @@
+//! Packet tests in the Simple Test Framework's language, run over P4Runtime and a target's ports.
+//!
+//! [`case`] finds tests and runs one; [`script`] is the language; [`session`] does what the lines
+//! say; [`target`] is what they are run on; [`report`] counts.
+
+pub mod case;
+mod client;
+mod cursor;
+mod ends;
+mod entry;
+mod interface;
+mod literal;
+mod lookup;
+mod pattern;
+mod replication;
+pub mod report;
+mod script;
+mod session;
+pub mod target;

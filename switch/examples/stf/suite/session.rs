@@ -1,0 +1,504 @@
+//! Runs a test's lines against a target.
+
+use std::collections::{BTreeMap, HashMap};
+
+use num_bigint::BigUint;
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::names::{IndexError, Names};
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::p4_data::Data;
+use ultima_p4runtime::v1::{
+    self, CounterData, DirectCounterEntry, MeterConfig, P4Data, RegisterEntry, TableEntry, Update,
+};
+
+use super::client::ClientError;
+use super::ends::{EndError, Frames};
+use super::entry::{self, BuildError};
+use super::literal::bytestring;
+use super::lookup::{self, LookupError};
+use super::pattern::{Pattern, hex};
+use super::replication::{PieceError, Pieces};
+use super::script::{Cell, Check, Command, Rates, Step};
+use super::target::Bench;
+
+/// Why a test does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// A name stands for nothing.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// An entry cannot be.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A group or session cannot be.
+    #[error(transparent)]
+    Piece(#[from] PieceError),
+    /// There is no such cell.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The target refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Frames do not come or go.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// No entry was added under this name.
+    #[error("there is no entry {0}")]
+    NoEntry(String),
+    /// The counter is not of the entry's table.
+    #[error("counter {counter} does not count what hits entry {entry}")]
+    NotItsCounter {
+        /// The counter.
+        counter: String,
+        /// The entry.
+        entry: String,
+    },
+    /// A read has another answer than it should.
+    #[error("the target answers {0} entities, not one of the kind that is asked for")]
+    Answer(usize),
+    /// A counter is not what it must be.
+    #[error("counter {counter} is {packets} packets, {bytes} bytes")]
+    Count {
+        /// The counter.
+        counter: String,
+        /// What it holds.
+        packets: i64,
+        /// What it holds.
+        bytes: i64,
+    },
+    /// Too few or too many frames.
+    #[error("port {port}: {got} frames came, {expected} are expected{}", first(.frame))]
+    Frames {
+        /// The port.
+        port: u16,
+        /// How many came.
+        got: usize,
+        /// How many are expected.
+        expected: usize,
+        /// The first that nobody expects.
+        frame: Option<Vec<u8>>,
+    },
+    /// A frame is not what it must be.
+    #[error("port {port}: {difference}: expected {pattern}, got {}", hex(.frame))]
+    Frame {
+        /// The port.
+        port: u16,
+        /// How they differ.
+        difference: super::pattern::Mismatch,
+        /// What it must be.
+        pattern: Pattern,
+        /// What it is.
+        frame: Vec<u8>,
+    },
+}
+
+fn first(frame: &Option<Vec<u8>>) -> String {
+    frame.as_ref().map_or(String::new(), |frame| {
+        format!("; the first too many: {}", hex(frame))
+    })
+}
+
+impl StepError {
+    /// Whether it is not the program that is at fault, but what this target or setup cannot do.
+    pub fn is_beyond_target(&self) -> bool {
+        match self {
+            StepError::Client(error) => error.is_unimplemented(),
+            StepError::End(error) => {
+                matches!(error, EndError::NoPort(_) | EndError::TooShort(_))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What went wrong, and where. Boxed, because it is large and comes once in a test.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {error}")]
+pub struct Failure {
+    /// The test's line, from 1.
+    pub line: usize,
+    /// What went wrong.
+    pub error: Box<StepError>,
+}
+
+impl Failure {
+    fn new(line: usize, error: StepError) -> Failure {
+        Failure {
+            line,
+            error: Box::new(error),
+        }
+    }
+}
+
+/// What must come out of a port, in order; the lines that say so.
+type Expected = BTreeMap<u16, Vec<(usize, Option<Pattern>)>>;
+
+/// A test under way.
+pub struct Session<'a> {
+    bench: Bench<'a>,
+    names: &'a Names,
+    p4info: &'a P4Info,
+    entries: Vec<TableEntry>,
+    by_id: HashMap<String, TableEntry>,
+    pieces: Pieces,
+    groups: BTreeMap<u32, v1::MulticastGroupEntry>,
+    sessions: BTreeMap<u32, v1::CloneSessionEntry>,
+    expected: Expected,
+    received: Frames,
+    /// Frames may be under way.
+    busy: bool,
+}
+
+impl<'a> Session<'a> {
+    /// On a target that has the test's program.
+    pub fn new(bench: Bench<'a>, names: &'a Names, p4info: &'a P4Info) -> Self {
+        Session {
+            bench,
+            names,
+            p4info,
+            entries: Vec::new(),
+            by_id: HashMap::new(),
+            pieces: Pieces::default(),
+            groups: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            expected: Expected::new(),
+            received: Frames::new(),
+            busy: false,
+        }
+    }
+
+    /// Runs all lines, then compares what came out. What a program swap may leave in the target is
+    /// removed in any case.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn run(mut self, steps: &[Step]) -> Result<(), Failure> {
+        let result = self.run_steps(steps).await;
+        self.clean_up().await;
+        result
+    }
+
+    async fn run_steps(&mut self, steps: &[Step]) -> Result<(), Failure> {
+        for Step { line, command } in steps {
+            // Each line sees what the frames before it have done, and none of those behind it.
+            let sends = matches!(command, Command::Packet { .. } | Command::Expect { .. });
+            let step = async {
+                if !sends {
+                    self.settle().await?;
+                }
+                self.step(*line, command).await
+            };
+            step.await.map_err(|error| Failure::new(*line, error))?;
+        }
+        let end = steps.last().map_or(0, |step| step.line);
+        self.busy = true;
+        self.settle()
+            .await
+            .map_err(|error| Failure::new(end, error))?;
+        compare(&self.expected, &self.received, end)
+    }
+
+    async fn settle(&mut self) -> Result<(), StepError> {
+        if self.busy {
+            self.bench.ends.settle(&mut self.received).await?;
+            self.busy = false;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, line: usize, command: &Command) -> Result<(), StepError> {
+        match command {
+            Command::Packet { port, frame } => {
+                self.bench.ends.send(*port, frame)?;
+                self.busy = true;
+            }
+            Command::Expect { port, pattern } => {
+                self.bench.ends.check(*port)?;
+                let expected = self.expected.entry(*port).or_default();
+                expected.push((line, pattern.clone()));
+            }
+            Command::NoPacket | Command::Wait => {}
+            Command::Add {
+                table,
+                priority,
+                key,
+                action,
+                id,
+            } => {
+                let table =
+                    lookup::find("table", table, self.names.tables.iter(), |one| &one.name)?;
+                let entry = entry::added(table, *priority, key, action)?;
+                let client = &mut self.bench.client;
+                client.write(Update::insert(entry.clone())).await?;
+                if let Some(id) = id {
+                    self.by_id.insert(id.clone(), entry.clone());
+                }
+                self.entries.push(entry);
+            }
+            Command::SetDefault { table, action } => {
+                let table =
+                    lookup::find("table", table, self.names.tables.iter(), |one| &one.name)?;
+                let entry = entry::default(table, action)?;
+                self.bench.client.write(Update::modify(entry)).await?;
+            }
+            Command::RemoveAll => {
+                self.by_id.clear();
+                for entry in std::mem::take(&mut self.entries) {
+                    self.bench.client.write(Update::delete(entry)).await?;
+                }
+            }
+            Command::CheckCounter {
+                counter,
+                cell,
+                check,
+            } => self.check_counter(counter, cell, *check).await?,
+            Command::CounterRead(name, index) => {
+                self.counter_cell(name, *index).await?;
+            }
+            Command::CounterWrite(name, index, packet_count, byte_count) => {
+                let counter = self.counter(name)?;
+                let mut entry = counter.cell(*index)?;
+                entry.data = Some(CounterData {
+                    packet_count: *packet_count,
+                    byte_count: *byte_count,
+                });
+                self.bench.client.write(Update::modify(entry)).await?;
+            }
+            Command::RegisterRead(name, index) => {
+                let entry = self.register(name)?.cell(*index)?;
+                self.read_one(entry).await?;
+            }
+            Command::RegisterWrite(name, index, value) => {
+                let entry = self.register(name)?.cell(*index)?;
+                self.write_register(entry, &value.value).await?;
+            }
+            Command::RegisterReset(name) => {
+                let entry = self.register(name)?.cells();
+                self.write_register(entry, &BigUint::ZERO).await?;
+            }
+            Command::MeterRead(name, index) => {
+                let entry = self.meter(name)?.cell(*index)?;
+                self.read_one(entry).await?;
+            }
+            Command::MeterWrite(name, index, rates) => {
+                let mut entry = self.meter(name)?.cell(*index)?;
+                entry.config = Some(meter_config(rates));
+                self.bench.client.write(Update::modify(entry)).await?;
+            }
+            Command::MeterWriteAll(name, rates) => {
+                let mut entry = self.meter(name)?.cells();
+                entry.config = Some(meter_config(rates));
+                self.bench.client.write(Update::modify(entry)).await?;
+            }
+            Command::MirrorToPort(session, port) => {
+                self.pieces.mirror_to_port(*session, *port);
+                self.write_pieces().await?;
+            }
+            Command::MirrorToGroup(session, group) => {
+                self.pieces.mirror_to_group(*session, *group);
+                self.write_pieces().await?;
+            }
+            Command::MirrorDelete(session) => {
+                self.pieces.delete_mirror(*session)?;
+                self.write_pieces().await?;
+            }
+            Command::MirrorGet(session) => self.pieces.check_mirror(*session)?,
+            Command::GroupCreate(group) => {
+                self.pieces.create_group(*group);
+                self.write_pieces().await?;
+            }
+            Command::NodeCreate(rid, ports) => self.pieces.create_node(*rid, ports.clone()),
+            Command::NodeUpdate(node, ports) => {
+                self.pieces.update_node(*node, ports.clone())?;
+                self.write_pieces().await?;
+            }
+            Command::NodeAssociate(group, node) => {
+                self.pieces.associate(*group, *node)?;
+                self.write_pieces().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(&self, name: &str) -> Result<&'a ultima_p4runtime::names::Counter, LookupError> {
+        lookup::find("counter", name, self.names.counters.iter(), |one| &one.name)
+    }
+
+    fn meter(&self, name: &str) -> Result<&'a ultima_p4runtime::names::Meter, LookupError> {
+        lookup::find("meter", name, self.names.meters.iter(), |one| &one.name)
+    }
+
+    fn register(&self, name: &str) -> Result<&'a ultima_p4runtime::names::Register, LookupError> {
+        let registers = self.names.registers.iter();
+        lookup::find("register", name, registers, |one| &one.name)
+    }
+
+    /// Reads what is one entity.
+    async fn read_one(&mut self, entity: impl Into<v1::Entity>) -> Result<Entity, StepError> {
+        let mut found = self.bench.client.read(entity.into()).await?;
+        match (found.pop(), found.len()) {
+            (Some(one), 0) => Ok(one),
+            (last, others) => Err(StepError::Answer(others + usize::from(last.is_some()))),
+        }
+    }
+
+    async fn counter_cell(&mut self, name: &str, index: u64) -> Result<CounterData, StepError> {
+        let cell = self.counter(name)?.cell(index)?;
+        match self.read_one(cell).await? {
+            Entity::CounterEntry(entry) => Ok(entry.data.unwrap_or_default()),
+            _ => Err(StepError::Answer(1)),
+        }
+    }
+
+    async fn check_counter(
+        &mut self,
+        name: &str,
+        cell: &Cell,
+        check: Option<Check>,
+    ) -> Result<(), StepError> {
+        let data = match cell {
+            Cell::Index(index) => self.counter_cell(name, *index).await?,
+            Cell::Entry(id) => {
+                let entry = self.by_id.get(id).cloned();
+                let entry = entry.ok_or_else(|| StepError::NoEntry(id.clone()))?;
+                let is_its = self.p4info.direct_counters.iter().any(|counter| {
+                    let name_of = counter.preamble.as_ref().map(|preamble| &preamble.name);
+                    let is_called =
+                        |full: &String| full == name || full.ends_with(&format!(".{name}"));
+                    counter.direct_table_id == entry.table_id && name_of.is_some_and(is_called)
+                });
+                if !is_its {
+                    return Err(StepError::NotItsCounter {
+                        counter: name.to_owned(),
+                        entry: id.clone(),
+                    });
+                }
+                let request = DirectCounterEntry {
+                    table_entry: Some(entry),
+                    data: None,
+                };
+                match self.read_one(request).await? {
+                    Entity::DirectCounterEntry(entry) => entry.data.unwrap_or_default(),
+                    _ => return Err(StepError::Answer(1)),
+                }
+            }
+        };
+        let (packets, bytes) = (data.packet_count, data.byte_count);
+        let holds = check.is_none_or(|check| {
+            let count = if check.bytes { bytes } else { packets };
+            check.relation.holds(count, check.number)
+        });
+        holds.then_some(()).ok_or_else(|| StepError::Count {
+            counter: name.to_owned(),
+            packets,
+            bytes,
+        })
+    }
+
+    async fn write_register(
+        &mut self,
+        entry: RegisterEntry,
+        value: &BigUint,
+    ) -> Result<(), StepError> {
+        let value = bytestring(value).as_bytes().to_vec();
+        let data = Some(P4Data {
+            data: Some(Data::Bitstring(value)),
+        });
+        let update = Update::modify(RegisterEntry { data, ..entry });
+        Ok(self.bench.client.write(update).await?)
+    }
+
+    /// Brings the target's groups and sessions to what the pieces make.
+    async fn write_pieces(&mut self) -> Result<(), StepError> {
+        let client = &mut self.bench.client;
+        for group in self.pieces.groups()? {
+            let id = group.multicast_group_id;
+            match self.groups.get(&id) {
+                None => client.write(Update::insert(group.clone())).await?,
+                Some(old) if *old != group => client.write(Update::modify(group.clone())).await?,
+                Some(_) => continue,
+            }
+            self.groups.insert(id, group);
+        }
+        let sessions = self.pieces.sessions()?;
+        for session in &sessions {
+            let id = session.session_id;
+            match self.sessions.get(&id) {
+                None => client.write(Update::insert(session.clone())).await?,
+                Some(old) if old != session => {
+                    client.write(Update::modify(session.clone())).await?;
+                }
+                Some(_) => continue,
+            }
+            self.sessions.insert(id, session.clone());
+        }
+        let kept = |id| sessions.iter().any(|session| session.session_id == id);
+        let gone: Vec<u32> = (self.sessions.keys().copied())
+            .filter(|id| !kept(*id))
+            .collect();
+        for id in gone {
+            if let Some(session) = self.sessions.remove(&id) {
+                client.write(Update::delete(session)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// BMv2 keeps groups and sessions when it gets another program.
+    async fn clean_up(&mut self) {
+        let client = &mut self.bench.client;
+        for (_, session) in std::mem::take(&mut self.sessions) {
+            // A target that does not let go of one refuses the next test's, which says so.
+            let _ = client.write(Update::delete(session)).await;
+        }
+        for (_, group) in std::mem::take(&mut self.groups) {
+            let _ = client.write(Update::delete(group)).await;
+        }
+    }
+}
+
+/// simple_switch_CLI's rates are per microsecond, P4Runtime's per second.
+fn meter_config(rates: &Rates) -> MeterConfig {
+    let per_second = |rate: f64| (rate * 1e6).round() as i64;
+    MeterConfig {
+        cir: per_second(rates.committed.0),
+        cburst: rates.committed.1.into(),
+        pir: per_second(rates.peak.0),
+        pburst: rates.peak.1.into(),
+        ..MeterConfig::default()
+    }
+}
+
+/// Compares what came out with what must, port by port and in order.
+fn compare(expected: &Expected, received: &Frames, end: usize) -> Result<(), Failure> {
+    let ports = expected.keys().chain(received.keys());
+    for &port in ports.collect::<std::collections::BTreeSet<_>>() {
+        let expected = expected.get(&port).map(Vec::as_slice).unwrap_or_default();
+        let frames = received.get(&port).map(Vec::as_slice).unwrap_or_default();
+        for ((line, pattern), frame) in expected.iter().zip(frames) {
+            let Some(pattern) = pattern else {
+                continue;
+            };
+            if let Err(difference) = pattern.compare(frame) {
+                let error = StepError::Frame {
+                    port,
+                    difference,
+                    pattern: pattern.clone(),
+                    frame: frame.clone(),
+                };
+                return Err(Failure::new(*line, error));
+            }
+        }
+        if expected.len() != frames.len() {
+            let line = expected.get(frames.len()).map_or(end, |(line, _)| *line);
+            let error = StepError::Frames {
+                port,
+                got: frames.len(),
+                expected: expected.len(),
+                frame: frames.get(expected.len()).cloned(),
+            };
+            return Err(Failure::new(line, error));
+        }
+    }
+    Ok(())
+}

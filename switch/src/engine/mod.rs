@@ -99,12 +99,12 @@ impl Default for Limits {
     }
 }
 
-/// A packet ordered to an egress port: its headers and metadata after ingress, and its payload.
+/// A packet ordered to an egress port.
 #[derive(Debug, Clone)]
 pub struct Copy {
     /// Egress port.
     pub port: u16,
-    /// Replication id; 0 for what is not a replica.
+    /// Replication id; what is not a replica has what the program wrote, or 0.
     pub rid: u16,
     /// Reported as `qid`; the port's one queue is first in, first out.
     pub priority: u8,
@@ -112,10 +112,17 @@ pub struct Copy {
     pub len: u32,
     /// Set while its packet is traced.
     pub mark: Option<Mark>,
+    packet: Arc<Packet>,
+}
+
+/// What all copies of a packet start egress with.
+#[derive(Debug, Clone, Default)]
+struct Packet {
+    /// Headers and metadata after ingress.
     phv: Phv,
     verdict: Verdict,
-    frame: Arc<[u8]>,
-    payload_at: usize,
+    /// What the parser left of the frame.
+    payload: Vec<u8>,
 }
 
 /// What the queue that a copy leaves knows of it.
@@ -192,6 +199,7 @@ pub struct Engine {
     pre: Pre,
     limits: Limits,
     pool: Vec<Phv>,
+    packets: Vec<Arc<Packet>>,
     clones_refused: u64,
     /// Positions by P4Info id.
     table_ids: BTreeMap<u32, usize>,
@@ -221,6 +229,7 @@ impl Engine {
             pre,
             limits,
             pool: Vec::new(),
+            packets: Vec::new(),
             clones_refused: 0,
         }
     }

@@ -11,8 +11,8 @@ use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::{CloneSession, Replica};
 use super::standard::{DROP_PORT, InstanceType};
-use super::trace::{Arrival, Event, Origin};
-use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, QueueInfo};
+use super::trace::{Arrival, Event, Origin, Recorder};
+use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Packet, QueueInfo};
 
 /// What a packet starts ingress with.
 struct Start<'a> {
@@ -134,9 +134,8 @@ impl Engine {
         verdict.exit = false;
         verdict.jumps = 0;
 
-        let mut shared = Shared { frame, arc: None };
         if let Some((session, fields)) = verdict.clone.take() {
-            self.clone_ingress(session, fields, &phv, &verdict, &mut shared, now_us, copies);
+            self.clone_ingress(session, fields, &phv, &verdict, frame, now_us, copies);
         }
         if let Some(fields) = verdict.resubmit {
             return End::Resubmit { phv, fields };
@@ -148,19 +147,15 @@ impl Engine {
             standard.instance_type.store(&mut phv.bytes, kind);
             // In v1model, truncation in ingress has no effect on replicas.
             verdict.truncate = None;
-            let replicas = self.pre.group(group).unwrap_or_default().to_vec();
-            let rest = Rest {
-                verdict: &verdict,
-                frame: shared.get(),
-                payload_at: parsed.bytes,
-            };
-            let origin = Origin::Multicast { group };
-            self.replicate(&replicas, &phv, &rest, (origin, None), copies);
-            let outcome = match replicas.is_empty() {
-                true => IngressOutcome::Dropped(DropCause::EmptyGroup),
-                false => IngressOutcome::Forwarded,
-            };
-            return self.end(phv, outcome);
+            if self.pre.group(group).is_none_or(<[Replica]>::is_empty) {
+                return self.end(phv, IngressOutcome::Dropped(DropCause::EmptyGroup));
+            }
+            let priority = standard.priority.get(&phv) as u8;
+            let packet = self.share(phv, verdict, payload);
+            let replicas = self.pre.group(group).unwrap_or_default();
+            let order = (Origin::Multicast { group }, priority);
+            replicate(replicas, &packet, order, &mut self.state.trace, copies);
+            return End::Done(IngressOutcome::Forwarded);
         }
         let port = standard.egress_spec.load(&phv.bytes) as u16;
         if port == DROP_PORT {
@@ -169,21 +164,19 @@ impl Engine {
         let kind = InstanceType::Normal as u128;
         standard.instance_type.store(&mut phv.bytes, kind);
         let priority = standard.priority.get(&phv) as u8;
-        let (rid, len, frame) = (0, verdict.length, shared.get());
+        let (rid, len) = (standard.egress_rid.get(&phv) as u16, verdict.length);
         let mark = match &mut self.state.trace {
             Some(recorder) => recorder.order(port, rid, Origin::Unicast),
             None => None,
         };
+        let packet = self.share(phv, verdict, payload);
         copies.push(Copy {
             port,
             rid,
             priority,
             len,
             mark,
-            phv,
-            verdict,
-            frame,
-            payload_at: parsed.bytes,
+            packet,
         });
         End::Done(IngressOutcome::Forwarded)
     }
@@ -293,14 +286,14 @@ impl Engine {
         fields: usize,
         phv: &Phv,
         verdict: &Verdict,
-        shared: &mut Shared,
+        frame: &[u8],
         now_us: u64,
         copies: &mut Vec<Copy>,
     ) {
-        let origin = Origin::Clone { session };
-        let Some(session) = self.find_session(session) else {
+        let Some(found) = self.find_session(session) else {
             return;
         };
+        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
         let mut copy = self.acquire();
         let length = verdict.ingress_length;
         let standard = &self.program.standard;
@@ -310,73 +303,49 @@ impl Engine {
             ingress_length: length,
             length,
             passes: verdict.passes,
-            truncate: cut(session.packet_length_bytes),
+            truncate,
             ..Verdict::default()
         };
         // The parser passed the same frame a moment ago: it can fail only for what it reads from
         // metadata.
         let recorder = self.state.trace.take();
-        let parsed = self.parse_into(&mut copy, &mut fresh, shared.frame, now_us);
+        let parsed = self.parse_into(&mut copy, &mut fresh, frame, now_us);
         self.state.trace = recorder;
-        if let Ok(parsed) = parsed {
-            copy.reset_metadata(&self.program.layout);
-            keep(&self.program.field_lists[fields], phv, &mut copy);
-            let kind = InstanceType::IngressClone as u128;
-            self.program
-                .standard
-                .instance_type
-                .store(&mut copy.bytes, kind);
-            fresh.exit = false;
-            let rest = Rest {
-                verdict: &fresh,
-                frame: shared.get(),
-                payload_at: parsed.bytes,
-            };
-            let order = (origin, Some(session.class_of_service));
-            self.replicate(&session.replicas, &copy, &rest, order, copies);
-        }
-        self.release(copy);
+        let Ok(parsed) = parsed else {
+            return self.release(copy);
+        };
+        copy.reset_metadata(&self.program.layout);
+        keep(&self.program.field_lists[fields], phv, &mut copy);
+        let kind = InstanceType::IngressClone as u128;
+        self.program
+            .standard
+            .instance_type
+            .store(&mut copy.bytes, kind);
+        fresh.exit = false;
+        let packet = self.share(copy, fresh, &frame[parsed.bytes..]);
+        self.order_clones(session, &packet, priority, copies);
     }
 
     /// The clone session of an id, if it is there.
-    fn find_session(&mut self, id: u32) -> Option<CloneSession> {
-        let session = self.pre.session(id).cloned();
-        if let (None, Some(recorder)) = (&session, &mut self.state.trace) {
+    fn find_session(&mut self, id: u32) -> Option<&CloneSession> {
+        let session = self.pre.session(id);
+        if let (None, Some(recorder)) = (session, &mut self.state.trace) {
             recorder.note(Event::NoSession { session: id });
         }
         session
     }
 
-    /// Orders a copy for every replica. The priority is the program's if it is not given.
-    fn replicate(
+    fn order_clones(
         &mut self,
-        replicas: &[Replica],
-        phv: &Phv,
-        rest: &Rest,
-        (origin, priority): (Origin, Option<u8>),
+        session: u32,
+        packet: &Arc<Packet>,
+        priority: u8,
         copies: &mut Vec<Copy>,
     ) {
-        let standard = &self.program.standard;
-        let priority = priority.unwrap_or_else(|| standard.priority.get(phv) as u8);
-        let (rid_field, len) = (standard.egress_rid, rest.verdict.sent_length());
-        for replica in replicas {
-            let mut copy = self.duplicate(phv);
-            rid_field.set(&mut copy, u64::from(replica.rid));
-            let mark = match &mut self.state.trace {
-                Some(recorder) => recorder.order(replica.port, replica.rid, origin),
-                None => None,
-            };
-            copies.push(Copy {
-                port: replica.port,
-                rid: replica.rid,
-                priority,
-                len,
-                mark,
-                phv: copy,
-                verdict: rest.verdict.clone(),
-                frame: rest.frame.clone(),
-                payload_at: rest.payload_at,
-            });
+        if let Some(found) = self.pre.session(session) {
+            let order = (Origin::Clone { session }, priority);
+            let trace = &mut self.state.trace;
+            replicate(&found.replicas, packet, order, trace, copies);
         }
     }
 
@@ -385,6 +354,19 @@ impl Engine {
     pub fn egress(
         &mut self,
         copy: Copy,
+        queue: QueueInfo,
+        now_us: u64,
+        out: &mut Vec<u8>,
+        clones: &mut Vec<Copy>,
+    ) -> EgressOutcome {
+        let outcome = self.egress_pass(&copy, queue, now_us, out, clones);
+        self.recycle(copy.packet);
+        outcome
+    }
+
+    fn egress_pass(
+        &mut self,
+        copy: &Copy,
         queue: QueueInfo,
         now_us: u64,
         out: &mut Vec<u8>,
@@ -399,15 +381,9 @@ impl Engine {
                 queued_us: queue.deq_timedelta_us,
             });
         }
-        let Copy {
-            port,
-            priority,
-            mut phv,
-            mut verdict,
-            frame,
-            payload_at,
-            ..
-        } = copy;
+        let packet = &*copy.packet;
+        let mut verdict = packet.verdict.clone();
+        let mut phv = self.duplicate(&packet.phv);
         let standard = &self.program.standard;
         standard.egress_global_timestamp.set(&mut phv, now_us);
         standard.enq_timestamp.set(&mut phv, queue.enq_timestamp_us);
@@ -420,8 +396,11 @@ impl Engine {
         standard
             .deq_qdepth
             .set(&mut phv, u64::from(queue.deq_qdepth));
-        standard.qid.set(&mut phv, u64::from(priority));
-        standard.egress_port.store(&mut phv.bytes, u128::from(port));
+        standard.qid.set(&mut phv, u64::from(copy.priority));
+        standard.egress_rid.set(&mut phv, u64::from(copy.rid));
+        standard
+            .egress_port
+            .store(&mut phv.bytes, u128::from(copy.port));
         // Anything but the port that drops, as simple_switch has it.
         standard
             .egress_spec
@@ -430,18 +409,13 @@ impl Engine {
             .packet_length
             .store(&mut phv.bytes, u128::from(verdict.length));
 
-        let payload = &frame[payload_at..];
+        let payload = packet.payload.as_slice();
         let start = self.program.flow.egress;
         if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
             return self.end_egress(phv, cause);
         }
         if let Some((session, fields)) = verdict.clone.take() {
-            let rest = Rest {
-                verdict: &verdict,
-                frame: frame.clone(),
-                payload_at,
-            };
-            self.clone_egress(session, fields, &phv, &rest, clones);
+            self.clone_egress(session, fields, &phv, &verdict, payload, clones);
         }
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
@@ -480,18 +454,19 @@ impl Engine {
         session: u32,
         fields: usize,
         phv: &Phv,
-        rest: &Rest,
+        verdict: &Verdict,
+        payload: &[u8],
         clones: &mut Vec<Copy>,
     ) {
-        let origin = Origin::Clone { session };
-        let Some(session) = self.find_session(session) else {
+        let Some(found) = self.find_session(session) else {
             return;
         };
-        let passes = rest.verdict.passes + 1;
+        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
+        let replicas = found.replicas.len();
+        let passes = verdict.passes + 1;
         if passes > self.limits.passes {
-            self.clones_refused += session.replicas.len() as u64;
+            self.clones_refused += replicas as u64;
             if let Some(recorder) = &mut self.state.trace {
-                let replicas = session.replicas.len();
                 recorder.note(Event::CloneRefused { replicas });
             }
             return;
@@ -505,20 +480,14 @@ impl Engine {
             .instance_type
             .store(&mut copy.bytes, kind);
         let fresh = Verdict {
-            ingress_length: rest.verdict.ingress_length,
-            length: rest.verdict.length,
+            ingress_length: verdict.ingress_length,
+            length: verdict.length,
             passes,
-            truncate: cut(session.packet_length_bytes),
+            truncate,
             ..Verdict::default()
         };
-        let rest = Rest {
-            verdict: &fresh,
-            frame: rest.frame.clone(),
-            payload_at: rest.payload_at,
-        };
-        let order = (origin, Some(session.class_of_service));
-        self.replicate(&session.replicas, &copy, &rest, order, clones);
-        self.release(copy);
+        let packet = self.share(copy, fresh, payload);
+        self.order_clones(session, &packet, priority, clones);
     }
 
     /// A header vector in its initial state.
@@ -539,10 +508,56 @@ impl Engine {
             self.pool.push(phv);
         }
     }
+
+    /// Puts together what the copies of a packet share.
+    fn share(&mut self, phv: Phv, verdict: Verdict, payload: &[u8]) -> Arc<Packet> {
+        let mut packet = self.packets.pop().unwrap_or_default();
+        // What is in the pool has one owner, so this never clones.
+        let shared = Arc::make_mut(&mut packet);
+        let used = std::mem::replace(&mut shared.phv, phv);
+        shared.verdict = verdict;
+        shared.payload.clear();
+        shared.payload.extend_from_slice(payload);
+        self.release(used);
+        packet
+    }
+
+    /// Keeps what the last copy of a packet leaves, for the next packets.
+    fn recycle(&mut self, mut packet: Arc<Packet>) {
+        if self.packets.len() < MAX_POOL
+            && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
+        {
+            self.packets.push(packet);
+        }
+    }
 }
 
-/// Header vectors kept for the next packets.
+/// Orders a copy for every replica, with where it comes from and its priority.
+fn replicate(
+    replicas: &[Replica],
+    packet: &Arc<Packet>,
+    (origin, priority): (Origin, u8),
+    trace: &mut Option<Box<Recorder>>,
+    copies: &mut Vec<Copy>,
+) {
+    let len = packet.verdict.sent_length();
+    copies.extend(replicas.iter().map(|replica| Copy {
+        port: replica.port,
+        rid: replica.rid,
+        priority,
+        len,
+        mark: match trace {
+            Some(recorder) => recorder.order(replica.port, replica.rid, origin),
+            None => None,
+        },
+        packet: packet.clone(),
+    }));
+}
+
+/// Header vectors, and packets, kept for the next packets.
 const MAX_POOL: usize = 4096;
+/// Longest payload buffer that is kept.
+const MAX_KEPT: usize = 1 << 14;
 
 /// Copies fields from one header vector to another.
 fn keep(fields: &[super::bits::Slot], from: &Phv, to: &mut Phv) {
@@ -561,26 +576,5 @@ impl Verdict {
     fn sent_length(&self) -> u32 {
         self.truncate
             .map_or(self.length, |longest| self.length.min(longest))
-    }
-}
-
-/// What copies of a packet have in common beside the header vector.
-struct Rest<'a> {
-    verdict: &'a Verdict,
-    frame: Arc<[u8]>,
-    payload_at: usize,
-}
-
-/// A frame that is copied once, when the first copy of the packet needs it.
-struct Shared<'a> {
-    frame: &'a [u8],
-    arc: Option<Arc<[u8]>>,
-}
-
-impl Shared<'_> {
-    fn get(&mut self) -> Arc<[u8]> {
-        self.arc
-            .get_or_insert_with(|| Arc::from(self.frame))
-            .clone()
     }
 }

@@ -1,7 +1,10 @@
 //! Fields as bit ranges of a byte buffer, most significant bit first, as on the wire.
 //!
-//! Buffers that hold slots end in [`SLACK`] unused bytes, so that a field of up to 57 bits is one
-//! unaligned 8-byte access wherever it stands, and one of up to 121 bits a 16-byte access.
+//! A field that one unaligned access of 1, 2, 4 or 8 bytes can hold is read and written by the
+//! smallest of these: what was written a moment ago can then be read back from the processor's
+//! store buffer, where wider accesses, which overlap their neighbours', would wait for the cache.
+//! Other fields of up to 121 bits take a 16-byte access. Buffers that hold slots end in [`SLACK`]
+//! unused bytes, so that no access needs to look for the end.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -15,6 +18,8 @@ pub(super) struct Slot {
     byte: u32,
     /// Bits of that byte before the field, 0..8.
     skip: u8,
+    /// Bytes of one access to the field, 1, 2, 4 or 8; 0 if it takes more, or has no bits.
+    unit: u8,
     /// Whether the value is a two's complement integer.
     pub signed: bool,
     /// Width in bits.
@@ -29,9 +34,19 @@ pub(super) const MAX_NARROW: u32 = 128;
 
 impl Slot {
     pub fn new(bit: usize, width: u32, signed: bool) -> Slot {
+        let skip = (bit % 8) as u8;
+        let unit = match width.saturating_add(u32::from(skip)) {
+            _ if width == 0 => 0,
+            1..=8 => 1,
+            9..=16 => 2,
+            17..=32 => 4,
+            33..=64 => 8,
+            _ => 0,
+        };
         Slot {
             byte: (bit / 8) as u32,
-            skip: (bit % 8) as u8,
+            skip,
+            unit,
             signed,
             width,
         }
@@ -79,21 +94,39 @@ impl Slot {
         u32::from(self.skip) + self.width
     }
 
+    /// The field and what is behind it, as the upper bits of a word. The field must have a unit.
+    #[inline(always)]
+    fn load_top(self, buffer: &[u8]) -> u64 {
+        let bytes = &buffer[self.byte as usize..];
+        let word = match self.unit {
+            1 => u64::from(bytes[0]) << 56,
+            2 => u64::from(u16::from_be_bytes(first(bytes))) << 48,
+            4 => u64::from(u32::from_be_bytes(first(bytes))) << 32,
+            _ => u64::from_be_bytes(first(bytes)),
+        };
+        word << self.skip
+    }
+
     /// The field's bits, zero-extended. The field must be narrow.
     #[inline]
     pub fn load(self, buffer: &[u8]) -> u128 {
+        if self.unit == 0 {
+            self.load_long(buffer)
+        } else {
+            u128::from(self.load_top(buffer) >> (64 - self.width))
+        }
+    }
+
+    fn load_long(self, buffer: &[u8]) -> u128 {
         let at = self.byte as usize;
         let span = self.span();
         if self.width == 0 {
-            0
-        } else if span <= 64 {
-            let word = u64::from_be_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
-            u128::from((word << self.skip) >> (64 - self.width))
-        } else if span <= 128 {
-            let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
+            return 0;
+        }
+        let word = u128::from_be_bytes(first(&buffer[at..]));
+        if span <= 128 {
             (word << self.skip) >> (128 - self.width)
         } else {
-            let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
             let tail = u128::from(buffer[at + 16]) >> (136 - span);
             let kept = (word << self.skip) >> self.skip;
             // The field is at most 128 bits wide, so what is shifted out here is not part of it.
@@ -118,13 +151,10 @@ impl Slot {
     /// bits wide.
     #[inline]
     pub fn load_word(self, buffer: &[u8]) -> u64 {
-        let span = self.span();
-        if self.width == 0 || span > 64 {
+        if self.unit == 0 {
             return self.load_int(buffer) as u64;
         }
-        let at = self.byte as usize;
-        let word = u64::from_be_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
-        let top = word << self.skip;
+        let top = self.load_top(buffer);
         if self.signed {
             ((top as i64) >> (64 - self.width)) as u64
         } else {
@@ -135,19 +165,45 @@ impl Slot {
     /// Writes the low bits of `value`. The field must be narrow.
     #[inline]
     pub fn store(self, buffer: &mut [u8], value: u128) {
+        if self.unit == 0 {
+            self.store_long(buffer, value);
+        } else {
+            self.store_unit(buffer, value as u64);
+        }
+    }
+
+    #[inline(always)]
+    fn store_unit(self, buffer: &mut [u8], value: u64) {
+        let bytes = &mut buffer[self.byte as usize..];
+        let shift = u32::from(self.unit) * 8 - self.span();
+        let field = (u64::MAX >> (64 - self.width)) << shift;
+        let value = (value << shift) & field;
+        match self.unit {
+            1 => bytes[0] = bytes[0] & !(field as u8) | value as u8,
+            2 => {
+                let bytes = first_mut(bytes);
+                let kept = u16::from_be_bytes(*bytes) & !(field as u16);
+                *bytes = (kept | value as u16).to_be_bytes();
+            }
+            4 => {
+                let bytes = first_mut(bytes);
+                let kept = u32::from_be_bytes(*bytes) & !(field as u32);
+                *bytes = (kept | value as u32).to_be_bytes();
+            }
+            _ => {
+                let bytes = first_mut(bytes);
+                let kept = u64::from_be_bytes(*bytes) & !field;
+                *bytes = (kept | value).to_be_bytes();
+            }
+        }
+    }
+
+    fn store_long(self, buffer: &mut [u8], value: u128) {
         let at = self.byte as usize;
         let span = self.span();
         if self.width == 0 {
-        } else if span <= 64 {
-            let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
-            let shift = 64 - span;
-            let field = (u64::MAX >> (64 - self.width)) << shift;
-            let word = u64::from_be_bytes(*bytes) & !field | ((value as u64) << shift) & field;
-            *bytes = word.to_be_bytes();
         } else if span <= 128 {
-            let bytes: &mut [u8; 16] = (&mut buffer[at..at + 16])
-                .try_into()
-                .expect("sixteen bytes");
+            let bytes = first_mut(&mut buffer[at..]);
             let shift = 128 - span;
             let field = mask(self.width) << shift;
             let word = u128::from_be_bytes(*bytes) & !field | (value << shift) & field;
@@ -155,11 +211,8 @@ impl Slot {
         } else {
             // Only the last byte is shared with a neighbour behind: split there.
             let tail = span - 128;
-            Slot {
-                width: self.width - tail,
-                ..self
-            }
-            .store(buffer, value >> tail);
+            let head = Slot::new(self.bit(), self.width - tail, self.signed);
+            head.store(buffer, value >> tail);
             Slot::new((at + 16) * 8, tail, false).store(buffer, value);
         }
     }
@@ -202,16 +255,11 @@ impl Slot {
     /// Writes the low bits of `value`.
     #[inline]
     pub fn store_word(self, buffer: &mut [u8], value: u64) {
-        let span = self.span();
-        if self.width == 0 || span > 64 {
-            return self.store_wide_word(buffer, value);
+        if self.unit == 0 {
+            self.store_wide_word(buffer, value);
+        } else {
+            self.store_unit(buffer, value);
         }
-        let at = self.byte as usize;
-        let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
-        let shift = 64 - span;
-        let field = (u64::MAX >> (64 - self.width)) << shift;
-        let word = u64::from_be_bytes(*bytes) & !field | (value << shift) & field;
-        *bytes = word.to_be_bytes();
     }
 
     #[cold]
@@ -255,6 +303,17 @@ impl Slot {
             done += piece;
         }
     }
+}
+
+/// The first bytes of a buffer that is long enough.
+#[inline(always)]
+fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    *bytes.first_chunk().expect("buffers end in slack")
+}
+
+#[inline(always)]
+fn first_mut<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
+    bytes.first_chunk_mut().expect("buffers end in slack")
 }
 
 /// The lowest `bits` bits set; all of them from 128 on.

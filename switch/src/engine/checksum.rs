@@ -136,7 +136,7 @@ impl Input {
                     },
                 }
             }
-            Term::Header(header) => Input::Header(layout.find(&header, at)?),
+            Term::Header(header) => Input::Header(layout.find_on_wire(&header, at)?),
             Term::Hex(value) => {
                 let width = json::bitwidth(part)
                     .filter(|width| *width <= MAX_BITS)

@@ -19,7 +19,7 @@ impl Deparser {
         let order = deparser
             .order
             .iter()
-            .map(|header| names.layout.find(header, &at));
+            .map(|header| names.layout.find_on_wire(header, &at));
         let order = order.collect::<Result<_, _>>()?;
         Ok(Deparser {
             order,

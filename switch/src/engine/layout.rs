@@ -1,10 +1,11 @@
 //! Where the headers and metadata of a program stand in the packet header vector.
 //!
 //! The vector is one byte buffer: a validity byte per header instance, the fill of each header
-//! stack, the length of each variable-length field, then all metadata and all headers as they are
-//! on the wire. Copying a packet's state is one copy, resetting it another.
+//! stack, the length of each variable-length field, then all metadata and all headers. Copying a
+//! packet's state is one copy, resetting it another. Headers stand as they are on the wire; a field
+//! of metadata has a machine word of its own, so that writing one never touches another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::bits::{MAX_BITS, SLACK, Slot};
 use super::error::LoadError;
@@ -129,6 +130,8 @@ impl Layout {
         {
             instance.varbit_length = place(2);
         }
+        let before = place(0);
+        place(before.next_multiple_of(8) - before);
         let start = place(0);
         for instance in instances.iter_mut().filter(|i| i.metadata) {
             instance.base = place(shapes[instance.shape].bytes);
@@ -172,6 +175,15 @@ impl Layout {
     pub fn find(&self, name: &str, at: &str) -> Result<usize, LoadError> {
         let found = self.by_name.get(name).copied();
         found.ok_or_else(|| LoadError::malformed(format!("there is no header {name}"), at))
+    }
+
+    /// A header that has a form on the wire, which metadata has not.
+    pub fn find_on_wire(&self, name: &str, at: &str) -> Result<usize, LoadError> {
+        let found = self.find(name, at)?;
+        if self.instances[found].metadata {
+            return Err(LoadError::malformed(format!("{name} is metadata"), at));
+        }
+        Ok(found)
     }
 
     pub fn find_stack(&self, name: &str, at: &str) -> Result<usize, LoadError> {
@@ -242,12 +254,11 @@ impl Shape {
 }
 
 fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
-    let metadata_types: Vec<_> = program
-        .headers
-        .iter()
-        .filter(|h| h.metadata)
-        .map(|h| &h.header_type)
-        .collect();
+    let types_of = |metadata: bool| -> HashSet<_> {
+        let instances = program.headers.iter().filter(|h| h.metadata == metadata);
+        instances.map(|h| &h.header_type).collect()
+    };
+    let (metadata_types, wire_types) = (types_of(true), types_of(false));
     let mut ids = Vec::new();
     let mut shapes: Vec<Shape> = Vec::new();
     for header_type in &program.header_types {
@@ -266,13 +277,15 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
             .map(u64::from)
             .sum();
         check_bits(fixed_bits, &at)?;
-        if !fixed_bits.is_multiple_of(8) && !metadata_types.contains(&&header_type.name) {
+        if !fixed_bits.is_multiple_of(8) && !metadata_types.contains(&header_type.name) {
             return Err(LoadError::unsupported(
                 format!("a header of {fixed_bits} bits"),
                 at,
             ));
         }
         let fixed_bytes = fixed_bits.div_ceil(8) as usize;
+        let varies = header_type.fields.iter().any(|field| field.width.is_none());
+        let on_wire = varies || wire_types.contains(&header_type.name);
         let mut varbit = None;
         let mut bit = 0;
         let mut fields = Vec::new();
@@ -297,6 +310,9 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
                     (room * 8) as u32
                 }
             };
+            if !on_wire {
+                bit = place_alone(bit, width);
+            }
             let slot = Slot::new(bit, width, field.signed);
             fields.push(FieldShape {
                 name: field.name.clone(),
@@ -314,6 +330,16 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
         });
     }
     Ok(shapes)
+}
+
+/// Where a field of metadata starts, from `bit` on: at the end of an aligned machine word, or of
+/// whole bytes if it is too wide for one.
+fn place_alone(bit: usize, width: u32) -> usize {
+    let bytes = match width.div_ceil(8) as usize {
+        bytes @ 0..=8 => bytes.next_power_of_two(),
+        bytes => bytes,
+    };
+    bit.next_multiple_of(8 * bytes.min(8)) + bytes * 8 - width as usize
 }
 
 fn check_bits(bits: u64, at: &str) -> Result<(), LoadError> {

@@ -237,7 +237,7 @@ impl Target {
             return Ok(Target::Next { stack, member });
         }
         match Term::parse(json, at)? {
-            Term::Header(name) => Ok(Target::Header(layout.find(&name, at)?)),
+            Term::Header(name) => Ok(Target::Header(layout.find_on_wire(&name, at)?)),
             Term::HeaderStack(name) => Ok(Target::Next {
                 stack: layout.find_stack(&name, at)?,
                 member: 0,

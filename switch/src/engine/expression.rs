@@ -122,6 +122,10 @@ pub(super) enum Comparison {
 pub(super) enum Test {
     Const(bool),
     Compare(Comparison, Box<(Num, Num)>),
+    /// An unsigned field of at most 64 bits and a constant.
+    Field(Comparison, Slot, u64),
+    /// Two such fields.
+    Fields(Comparison, Slot, Slot),
     CompareBig(Comparison, Box<(Big, Big)>),
     NotZero(Num),
     NotZeroBig(Big),
@@ -354,6 +358,30 @@ fn value_bits_limit() -> u32 {
 }
 
 impl Comparison {
+    /// What holds where this does not.
+    fn negated(self) -> Comparison {
+        match self {
+            Comparison::Equal => Comparison::NotEqual,
+            Comparison::NotEqual => Comparison::Equal,
+            Comparison::Less => Comparison::GreaterOrEqual,
+            Comparison::LessOrEqual => Comparison::Greater,
+            Comparison::Greater => Comparison::LessOrEqual,
+            Comparison::GreaterOrEqual => Comparison::Less,
+        }
+    }
+
+    /// What holds with the sides exchanged.
+    fn reversed(self) -> Comparison {
+        match self {
+            Comparison::Less => Comparison::Greater,
+            Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+            Comparison::Greater => Comparison::Less,
+            Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+            same => same,
+        }
+    }
+
+    #[inline]
     fn holds<T: Ord>(self, left: &T, right: &T) -> bool {
         match self {
             Comparison::Equal => left == right,
@@ -367,11 +395,60 @@ impl Comparison {
 }
 
 impl Test {
+    /// The same condition, quicker to evaluate: what it is made of is evaluated only until the
+    /// result is known, field by field where that is possible, as code where not.
+    pub fn lowered(self) -> Test {
+        let both = |sides: Box<(Test, Test)>| Box::new((sides.0.lowered(), sides.1.lowered()));
+        match self {
+            Test::And(sides) => Test::And(both(sides)),
+            Test::Or(sides) => Test::Or(both(sides)),
+            Test::Not(test) => match test.lowered() {
+                Test::Field(how, slot, value) => Test::Field(how.negated(), slot, value),
+                Test::Fields(how, left, right) => Test::Fields(how.negated(), left, right),
+                test => Test::Not(Box::new(test)),
+            },
+            test => match test.of_fields() {
+                Some(test) => test,
+                None => Word::of_test(&test).map_or(test, Test::Word),
+            },
+        }
+    }
+
+    fn of_fields(&self) -> Option<Test> {
+        let short = |slot: &Slot| !slot.signed && slot.width <= 64;
+        let (how, sides) = match self {
+            Test::NotZero(Num::Field(slot)) if short(slot) => {
+                return Some(Test::Field(Comparison::NotEqual, *slot, 0));
+            }
+            Test::Compare(how, sides) => (*how, sides),
+            _ => return None,
+        };
+        match &**sides {
+            (Num::Field(left), Num::Field(right)) if short(left) && short(right) => {
+                Some(Test::Fields(how, *left, *right))
+            }
+            (Num::Field(slot), Num::Const(value)) if short(slot) => {
+                Some(Test::Field(how, *slot, u64::try_from(*value).ok()?))
+            }
+            (Num::Const(value), Num::Field(slot)) if short(slot) => Some(Test::Field(
+                how.reversed(),
+                *slot,
+                u64::try_from(*value).ok()?,
+            )),
+            _ => None,
+        }
+    }
+
     pub fn eval(&self, env: Env) -> bool {
         let valid = |header: Option<usize>| header.is_some_and(|h| env.phv.is_valid(h));
         match self {
             Test::Const(value) => *value,
             Test::Compare(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
+            Test::Field(how, slot, value) => how.holds(&slot.load_word(&env.phv.bytes), value),
+            Test::Fields(how, left, right) => how.holds(
+                &left.load_word(&env.phv.bytes),
+                &right.load_word(&env.phv.bytes),
+            ),
             Test::CompareBig(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
             Test::NotZero(value) => value.eval(env) != 0,
             Test::NotZeroBig(value) => value.eval(env) != BigInt::ZERO,

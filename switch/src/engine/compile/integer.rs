@@ -101,6 +101,18 @@ impl Scope<'_> {
             "^" => self.ring(Op::Xor, left()?, right()?, need),
             "~" => {
                 let (value, bound) = self.value(right()?, need)?;
+                let value = match (value, need) {
+                    // Where the bits that matter are all that the value has, none of the others
+                    // need be set, and no mask must clear them.
+                    (Value::Num(num), Need::Low(low))
+                        if !bound.signed && bound.bits <= low && low <= 127 =>
+                    {
+                        let ones = Num::Const(mask(low) as i128);
+                        let flipped = Num::Binary(Op::Xor, Box::new((num, ones)));
+                        return Ok((Value::Num(flipped), Bound::unsigned(low)));
+                    }
+                    (value, _) => value,
+                };
                 let value = match value {
                     Value::Num(num) => Value::Num(Num::Not(Box::new(num))),
                     Value::Big(big) => Value::Big(Big::Not(Box::new(big))),
@@ -202,6 +214,22 @@ impl Scope<'_> {
         let narrow = need.is_narrow();
         if ones && (fits || narrow && need == Need::Low(wanted)) {
             return Ok((Value::Num(num), bound));
+        }
+        // The low bits of a field are a field.
+        match num {
+            Num::Field(slot) if ones && !slot.signed && wanted <= 127 => {
+                return Ok((
+                    Value::Num(Num::Field(slot.part(0, wanted))),
+                    Bound::unsigned(wanted),
+                ));
+            }
+            Num::Arg(slot) if ones && !slot.signed && wanted <= 127 => {
+                return Ok((
+                    Value::Num(Num::Arg(slot.part(0, wanted))),
+                    Bound::unsigned(wanted),
+                ));
+            }
+            _ => {}
         }
         let num = Num::Binary(Op::And, Box::new((num, Num::Const(low_i128(constant)))));
         if bits <= 127 {

@@ -73,7 +73,7 @@ impl Scope<'_> {
 
     /// A condition.
     pub fn test(&self, term: &Term) -> Result<Test, LoadError> {
-        Ok(lowered(self.test_tree(term)?))
+        Ok(self.test_tree(term)?.lowered())
     }
 
     /// A condition that may be given as an integer: not zero.
@@ -81,7 +81,7 @@ impl Scope<'_> {
         if self.kind_is_bool(term) {
             return self.test(term);
         }
-        Ok(lowered(not_zero(self.value(term, Need::Exact)?.0)))
+        Ok(not_zero(self.value(term, Need::Exact)?.0).lowered())
     }
 
     /// A condition as an integer, 0 or 1.
@@ -241,11 +241,6 @@ impl Scope<'_> {
     fn unknown(&self, operation: &Operation) -> LoadError {
         LoadError::unsupported(format!("operation {}", operation.op), self.at)
     }
-}
-
-/// A condition as code, where it can be.
-fn lowered(test: Test) -> Test {
-    Word::of_test(&test).map_or(test, Test::Word)
 }
 
 fn not_zero(value: Value) -> Test {

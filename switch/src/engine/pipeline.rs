@@ -19,9 +19,10 @@ pub(super) enum Node {
         yes: Next,
         no: Next,
     },
-    /// An action without arguments, by its position.
+    /// An action, by its position, and its arguments.
     Action {
         action: usize,
+        args: Box<[u8]>,
         next: Next,
     },
 }
@@ -97,6 +98,7 @@ impl Flow {
             })?;
             self.nodes.push(Node::Action {
                 action,
+                args: Box::default(),
                 next: nodes.find(call.next_node.as_deref())?,
             });
         }
@@ -181,11 +183,12 @@ impl Flow {
                     }
                     if holds { *yes } else { *no }
                 }
-                Node::Action { action, next } => {
+                Node::Action { action, args, next } => {
+                    let called = &actions[*action];
                     if TRACED {
-                        machine.called(node, *action);
+                        machine.called(node, *action, &called.name);
                     }
-                    machine.execute_as::<TRACED>(&actions[*action].code, &[])?;
+                    machine.execute_as::<TRACED>(&called.code, args)?;
                     *next
                 }
             };

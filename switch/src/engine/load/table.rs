@@ -33,8 +33,14 @@ impl Loader<'_> {
         for pipeline in &self.file.pipelines {
             let nodes = NodeNames::new(pipeline, flow.nodes.len())?;
             for table in &pipeline.tables {
-                flow.nodes.push(Node::Table(tables.len()));
-                tables.push(self.table(table, &nodes, limits)?);
+                let table = self.table(table, &nodes, limits)?;
+                match table.only_action() {
+                    Some(node) => flow.nodes.push(node),
+                    None => {
+                        flow.nodes.push(Node::Table(tables.len()));
+                        tables.push(table);
+                    }
+                }
             }
             flow.add_branches(pipeline, &nodes, self.names, self.actions)?;
             let start = nodes.find(pipeline.init_table.as_deref())?;

@@ -13,6 +13,7 @@ use super::counter::CounterCell;
 use super::error::ControlError;
 use super::meter::{Color, MeterCell, MeterConfig, MeterUnit};
 use super::phv::Phv;
+use super::pipeline::Node;
 use super::value::check_bytes;
 use matcher::EntryKey;
 pub(super) use matcher::Matcher;
@@ -215,6 +216,22 @@ impl Table {
             args: &entry.args,
             color,
         }
+    }
+
+    /// What the table comes to if it can do but one thing: p4c makes a table without a key for
+    /// every statement of a control block, and P4Info has none of these.
+    pub(super) fn only_action(&self) -> Option<Node> {
+        let declared = &self.declared;
+        let is_fixed = declared.id == 0 && declared.key.fields.is_empty();
+        if !is_fixed || declared.has_counter || declared.meter.is_some() {
+            return None;
+        }
+        let action = &declared.actions[self.default.action];
+        Some(Node::Action {
+            action: action.action,
+            args: self.default.args.clone(),
+            next: action.on_miss,
+        })
     }
 
     /// The nodes that may follow it.

@@ -19,11 +19,6 @@ impl Machine<'_> {
         recorder.enter_action(found.action.action);
         let symbols = recorder.symbols();
         recorder.source.clone_from(&symbols.nodes[node].source);
-        // The compiler puts statements between tables into tables of its own.
-        if table.id() == 0 && found.key.is_empty() {
-            let name = action.name.clone();
-            return recorder.note(Event::Statements { name });
-        }
         let params = action.params.iter().map(|param| Named {
             name: param.name.clone(),
             value: Value::new(&param.slot.canonical(found.args)),
@@ -58,13 +53,13 @@ impl Machine<'_> {
 
     /// Records that an action is called without a table.
     #[cold]
-    pub(in crate::engine) fn called(&mut self, node: usize, action: usize) {
+    pub(in crate::engine) fn called(&mut self, node: usize, action: usize, name: &str) {
         if let Some(recorder) = &mut self.state.trace {
             recorder.enter_action(action);
             let symbols = recorder.symbols();
             let symbol = &symbols.nodes[node];
             recorder.source.clone_from(&symbol.source);
-            let name = symbol.name.clone();
+            let name = name.to_owned();
             recorder.note(Event::Statements { name });
         }
     }

@@ -174,6 +174,9 @@ pub struct SwitchConfig {
     pub program: Option<ProgramFiles>,
     /// The ports.
     pub ports: Vec<PortConfig>,
+    /// The number of the port to the controllers (P4Runtime §16.1): what leaves through it becomes
+    /// a packet-in, packet-outs enter there. None of `ports`, from 1 to [`MAX_PORT`].
+    pub cpu_port: Option<u16>,
     /// Seed of all that is random. Two switches of one configuration that see the same frames lose
     /// the same.
     pub seed: u64,
@@ -193,6 +196,7 @@ impl Default for SwitchConfig {
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 9559)),
             program: None,
             ports: Vec::new(),
+            cpu_port: None,
             seed: 1,
             stats_key: None,
             pcap_dir: None,

@@ -6,14 +6,16 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::epoll::Epoll;
+use ultima_p4runtime::v1::PacketOut;
 
 use crate::clock::Clock;
 use crate::config::MAX_PORT;
-use crate::engine::{self, EgressOutcome, IngressOutcome, QueueInfo};
+use crate::engine::{self, EgressOutcome, IngressOutcome, MetadataError, QueueInfo};
+use crate::notify::Notifier;
 use crate::pcap::{Capture, Direction};
 use crate::pipeline::Pipeline;
 use crate::port::PortIo;
-use crate::port::mmsg::Frame;
+use crate::port::mmsg::{Frame, MAX_FRAME};
 use crate::stats::{Count, Key, Place, PortStats, StatsKey};
 use crate::tm::{
     Departure, EgressPort, EgressProgram, Held, Medium, Nanos, Pool, Queued, Verdict, Wait,
@@ -35,6 +37,26 @@ pub(crate) struct NewPort {
     /// Seed of the wire's losses.
     pub(crate) seed: u64,
     pub(crate) capture: Option<Capture>,
+}
+
+/// How the datapath reaches controllers.
+pub(crate) struct ControllerLink {
+    /// Number of the CPU port, if there is one.
+    pub(crate) cpu_port: Option<u16>,
+    pub(crate) notifier: Notifier,
+}
+
+/// Why a packet-out is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PacketOutError {
+    #[error("packet-out: this switch has no CPU port; start it with one")]
+    NoCpuPort,
+    #[error("packet-out: no program is committed that could take it")]
+    NoProgram,
+    #[error("packet-out: {0}")]
+    Metadata(#[from] MetadataError),
+    #[error("packet-out: {0} bytes with its header, expected at most {MAX_FRAME}")]
+    TooLong(usize),
 }
 
 struct Port {
@@ -77,6 +99,7 @@ pub(crate) struct Datapath {
     by_number: Vec<Option<usize>>,
     unattached: PortStats,
     stats_key: Option<StatsKey>,
+    controllers: ControllerLink,
     /// The program that packets run through.
     active: Option<Pipeline>,
     /// A program saved and not yet committed (P4Runtime §14, VERIFY_AND_SAVE).
@@ -93,6 +116,7 @@ impl Datapath {
     /// Registers the ports with `poller`, each under its index.
     pub(crate) fn new(
         ports: Vec<NewPort>,
+        controllers: ControllerLink,
         stats_key: Option<StatsKey>,
         active: Option<Pipeline>,
         poller: &Epoll,
@@ -104,7 +128,8 @@ impl Datapath {
             by_number: vec![None; usize::from(MAX_PORT) + 1],
             unattached: PortStats::new(keyed),
             stats_key,
-            active,
+            controllers,
+            active: None,
             saved: None,
             pool: Pool::default(),
             flush_at: None,
@@ -126,6 +151,9 @@ impl Datapath {
             port.io.register(poller, index as u64)?;
             datapath.by_number[usize::from(new.number)] = Some(index);
             datapath.ports.push(port);
+        }
+        if let Some(pipeline) = active {
+            datapath.commit(pipeline);
         }
         Ok(datapath)
     }
@@ -156,6 +184,11 @@ impl Datapath {
         self.active.as_ref()
     }
 
+    /// The same, to change what is on its way to controllers.
+    pub(crate) fn active_mut(&mut self) -> Option<&mut Pipeline> {
+        self.active.as_mut()
+    }
+
     /// Keeps a program for a later [`Forwarder::commit_saved`].
     pub(crate) fn save(&mut self, pipeline: Pipeline) {
         self.saved = Some(pipeline);
@@ -178,6 +211,8 @@ impl Datapath {
             port.egress.discard_queue(&mut port.stats);
         }
         self.saved = None;
+        let headers = pipeline.engine.controller_headers().clone();
+        self.controllers.notifier.set_headers(headers);
         self.active = Some(pipeline);
     }
 
@@ -237,6 +272,24 @@ impl Datapath {
         }
     }
 
+    /// A controller's packet goes through ingress from the CPU port, with its metadata in front.
+    pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), PacketOutError> {
+        let number = self.controllers.cpu_port.ok_or(PacketOutError::NoCpuPort)?;
+        let index = self.by_number[usize::from(number)].ok_or(PacketOutError::NoCpuPort)?;
+        let pipeline = self.active.as_ref().ok_or(PacketOutError::NoProgram)?;
+        let values = packet.metadata.iter();
+        let values = values.map(|value| (value.metadata_id, value.value.as_slice()));
+        let mut frame = Vec::new();
+        let headers = pipeline.engine.controller_headers();
+        headers.packet_out.write(values, &mut frame)?;
+        frame.extend_from_slice(&packet.payload);
+        if frame.len() > MAX_FRAME {
+            return Err(PacketOutError::TooLong(frame.len()));
+        }
+        self.ingress(index, &frame, self.clock.now());
+        Ok(())
+    }
+
     /// A frame goes through ingress and its copies into the queues.
     fn ingress(&mut self, index: usize, frame: &[u8], now: Nanos) {
         let key = self.key_of(frame);
@@ -259,6 +312,7 @@ impl Datapath {
             IngressOutcome::Dropped(_) => Place::IngressProgram,
         };
         port.stats.count(place, key, bytes);
+        tell_learned(pipeline, &self.controllers.notifier, &self.clock, now);
         self.ordered
             .extend(self.copies.drain(..).map(|copy| (copy, key)));
         self.order(now);
@@ -317,6 +371,8 @@ impl Datapath {
             pipeline: self.active.as_mut(),
             clones: &mut self.copies,
             ordered: &mut self.ordered,
+            notifier: &self.controllers.notifier,
+            clock: &self.clock,
         };
         let mut medium = Tap {
             io: port.io.as_mut(),
@@ -355,7 +411,21 @@ impl Datapath {
             .iter()
             .filter_map(|port| port.due)
             .chain(self.flush_at)
+            .chain(self.active.as_ref().and_then(Pipeline::next_due))
             .min()
+    }
+
+    /// Tells controllers what time alone makes due.
+    pub(crate) fn notify_due(&mut self) {
+        let Some(pipeline) = &mut self.active else {
+            return;
+        };
+        let now = self.clock.now();
+        let notifier = &self.controllers.notifier;
+        while let Some(list) = pipeline.digests.due(now) {
+            let digests = pipeline.digests.all().clone();
+            notifier.digests(list, self.clock.time_of_day(now), digests);
+        }
     }
 
     /// Writes captures out when it is time for that; with `all`, in any case.
@@ -377,11 +447,23 @@ impl Datapath {
     }
 }
 
+/// Takes the digest messages that a packet left behind.
+fn tell_learned(pipeline: &mut Pipeline, notifier: &Notifier, clock: &Clock, now: Nanos) {
+    for message in pipeline.engine.take_learned() {
+        if let Some(list) = pipeline.digests.learn(message, now) {
+            let digests = pipeline.digests.all().clone();
+            notifier.digests(list, clock.time_of_day(now), digests);
+        }
+    }
+}
+
 /// The active program's egress.
 struct Program<'a> {
     pipeline: Option<&'a mut Pipeline>,
     clones: &'a mut Vec<engine::Copy>,
     ordered: &'a mut Vec<(engine::Copy, Key)>,
+    notifier: &'a Notifier,
+    clock: &'a Clock,
 }
 
 impl EgressProgram<engine::Copy> for Program<'_> {
@@ -404,6 +486,7 @@ impl EgressProgram<engine::Copy> for Program<'_> {
         let outcome = pipeline
             .engine
             .egress(item.copy, queue, now / 1000, out, self.clones);
+        tell_learned(pipeline, self.notifier, self.clock, now);
         self.ordered
             .extend(self.clones.drain(..).map(|copy| (copy, item.key)));
         match outcome {

@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::oneshot;
 
 use crate::clock::Alarm;
-use crate::datapath::{Datapath, NewPort};
+use crate::datapath::{ControllerLink, Datapath, NewPort};
 use crate::pipeline::Pipeline;
 use crate::port::Received;
 use crate::port::mmsg::RxBatch;
@@ -107,6 +107,7 @@ impl Forwarder {
     /// Builds the thread's state and the handle to it.
     pub(crate) fn new(
         ports: Vec<NewPort>,
+        controllers: ControllerLink,
         stats_key: Option<StatsKey>,
         pipeline: Option<Pipeline>,
     ) -> io::Result<(Forwarder, Handle)> {
@@ -124,7 +125,7 @@ impl Forwarder {
             waker: waker.clone(),
         };
         let forwarder = Forwarder {
-            datapath: Datapath::new(ports, stats_key, pipeline, &poller)?,
+            datapath: Datapath::new(ports, controllers, stats_key, pipeline, &poller)?,
             poller,
             alarm,
             waker,
@@ -163,6 +164,7 @@ impl Forwarder {
                 }
             }
             busy |= self.datapath.serve_ports(&self.poller);
+            self.datapath.notify_due();
             self.datapath.flush_captures(false);
         }
         self.datapath.flush_captures(true);

@@ -17,9 +17,11 @@
 mod clock;
 pub mod config;
 mod datapath;
+mod digests;
 pub mod engine;
 mod forward;
 mod grpc;
+mod notify;
 mod pcap;
 mod pipeline;
 mod port;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ultima_p4runtime::v1::{CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry};
 
+use crate::digests::Digests;
 use crate::engine::{Engine, Limits, LoadError};
+use crate::tm::Nanos;
 
 /// A loaded program.
 pub(crate) struct Pipeline {
@@ -20,6 +22,8 @@ pub(crate) struct Pipeline {
     pub(crate) sessions: BTreeMap<u32, CloneSessionEntry>,
     /// Tables whose default entry a controller has set; the others follow the program.
     pub(crate) defaults_set: BTreeSet<u32>,
+    /// Digests on their way to controllers.
+    pub(crate) digests: Digests,
 }
 
 /// Why a forwarding pipeline config is refused.
@@ -37,6 +41,11 @@ pub enum ConfigError {
 }
 
 impl Pipeline {
+    /// When time alone makes something happen next.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.digests.next_due()
+    }
+
     /// Loads what `config` describes.
     pub(crate) fn load(
         config: ForwardingPipelineConfig,
@@ -48,6 +57,7 @@ impl Pipeline {
         }
         let engine = Engine::load(&config.p4_device_config, p4info, limits)?;
         Ok(Pipeline {
+            digests: Digests::new(engine.digests().clone()),
             engine,
             config,
             groups: BTreeMap::new(),

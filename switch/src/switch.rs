@@ -17,14 +17,16 @@ use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
-use crate::datapath::NewPort;
+use crate::datapath::{ControllerLink, NewPort};
 use crate::engine::Limits;
 use crate::forward::{Forwarder, Handle};
 use crate::grpc::{self, Service};
+use crate::notify::{self, Notifier, Tallies};
 use crate::pcap::Capture;
 use crate::pipeline::{ConfigError, Pipeline};
 use crate::port;
-use crate::tm::WireError;
+use crate::port::controller::{self, ControllerPort};
+use crate::tm::{WireConfig, WireError};
 
 /// How long clients have to take note that the server ends.
 const GRACE: Duration = Duration::from_millis(500);
@@ -47,6 +49,9 @@ pub enum SwitchError {
     /// Two ports of one number.
     #[error("port {0} is given twice")]
     PortTwice(u16),
+    /// A CPU port that cannot be.
+    #[error("CPU port {0}: expected 1 to {MAX_PORT}, and no other port of this number")]
+    CpuPort(u16),
     /// A port's wire cannot be so.
     #[error("port {port}: {source}")]
     Wire {
@@ -113,6 +118,7 @@ impl Switch {
             grpc,
             program,
             ports,
+            cpu_port,
             seed,
             stats_key,
             pcap_dir,
@@ -121,7 +127,7 @@ impl Switch {
         if device_id == 0 {
             return Err(SwitchError::DeviceId);
         }
-        check_ports(&ports)?;
+        check_ports(&ports, cpu_port)?;
         let pipeline = program
             .map(|files| load(files, limits.clone()))
             .transpose()?;
@@ -137,14 +143,21 @@ impl Switch {
                 source,
             })?;
         }
-        let ports = ports
+        let mut ports = ports
             .into_iter()
             .map(|port| open(port, seed, pcap_dir.as_ref()))
-            .collect::<Result<_, _>>()?;
-        let (forwarder, handle) =
-            Forwarder::new(ports, stats_key, pipeline).map_err(SwitchError::Forwarding)?;
+            .collect::<Result<Vec<_>, _>>()?;
+        let tallies = Arc::<Tallies>::default();
+        let (notifier, notifications) = notify::queues(tallies.clone());
+        if let Some(number) = cpu_port {
+            ports.push(open_cpu_port(number, notifier.clone(), pcap_dir.as_ref())?);
+        }
+        let controllers = ControllerLink { cpu_port, notifier };
+        let (forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
+            .map_err(SwitchError::Forwarding)?;
         let ended = spawn(forwarder).map_err(SwitchError::Forwarding)?;
-        let service = Service::new(device_id, limits, handle.clone());
+        let service = Service::new(device_id, limits, handle.clone(), tallies);
+        tokio::spawn(grpc::deliver(service.clone(), notifications));
         let (stop_server, stopped) = oneshot::channel();
         let server = Server::builder()
             .tcp_nodelay(true)
@@ -230,7 +243,13 @@ impl Drop for Switch {
     }
 }
 
-fn check_ports(ports: &[PortConfig]) -> Result<(), SwitchError> {
+fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
+    let taken = |number| ports.iter().any(|port| port.number == number);
+    if let Some(number) = cpu_port
+        && (!(1..=MAX_PORT).contains(&number) || taken(number))
+    {
+        return Err(SwitchError::CpuPort(number));
+    }
     for (index, port) in ports.iter().enumerate() {
         let number = port.number;
         if number > MAX_PORT {
@@ -269,14 +288,7 @@ fn open(config: PortConfig, seed: u64, pcap_dir: Option<&PathBuf>) -> Result<New
         attachment: attachment.clone(),
         source,
     })?;
-    let capture = pcap_dir
-        .map(|dir| {
-            Capture::create(dir, number).map_err(|source| SwitchError::Capture {
-                dir: dir.clone(),
-                source,
-            })
-        })
-        .transpose()?;
+    let capture = capture(number, pcap_dir)?;
     // Ports differ, and so do switches whose seeds are neighbours.
     let seed = seed
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -289,6 +301,31 @@ fn open(config: PortConfig, seed: u64, pcap_dir: Option<&PathBuf>) -> Result<New
         seed,
         capture,
     })
+}
+
+fn open_cpu_port(
+    number: u16,
+    notifier: Notifier,
+    pcap_dir: Option<&PathBuf>,
+) -> Result<NewPort, SwitchError> {
+    Ok(NewPort {
+        number,
+        attachment: controller::ATTACHMENT.to_owned(),
+        io: Box::new(ControllerPort(notifier)),
+        wire: WireConfig::default(),
+        seed: 0,
+        capture: capture(number, pcap_dir)?,
+    })
+}
+
+fn capture(number: u16, pcap_dir: Option<&PathBuf>) -> Result<Option<Capture>, SwitchError> {
+    let create = |dir: &PathBuf| {
+        Capture::create(dir, number).map_err(|source| SwitchError::Capture {
+            dir: dir.clone(),
+            source,
+        })
+    };
+    pcap_dir.map(create).transpose()
 }
 
 /// Runs the forwarding on a thread of its own; what it ends with comes through the channel.

@@ -135,7 +135,11 @@ async fn what_the_stream_does_not_carry_is_answered() {
     let stream_message_response::Update::Error(error) = answer else {
         panic!("{answer:?}")
     };
-    assert_eq!(error.canonical_code, Code::Unimplemented as i32);
+    assert_eq!(
+        error.canonical_code,
+        Code::FailedPrecondition as i32,
+        "there is no CPU port"
+    );
     let Some(v1::stream_error::Details::PacketOut(of)) = error.details else {
         panic!("details")
     };

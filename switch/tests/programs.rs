@@ -15,7 +15,7 @@ fn skipped(reason: &str) {
 }
 
 #[test]
-fn the_compiled_test_program_is_up_to_date() {
+fn the_compiled_test_programs_are_up_to_date() {
     let version = match Command::new(COMPILER).arg("--version").output() {
         Ok(version) => version,
         Err(error) => {
@@ -30,27 +30,30 @@ fn the_compiled_test_program_is_up_to_date() {
     }
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let out = tempfile::tempdir().expect("temporary folder");
-    // In its folder: p4c writes the path of the source into what it prints.
-    let output = Command::new(COMPILER)
-        .current_dir(&sources)
-        .args(["--arch", "v1model", "--p4runtime-files"])
-        .arg(out.path().join("testbed.p4info.txtpb"))
-        .arg("-o")
-        .arg(out.path().join("testbed.json"))
-        .arg("testbed.p4")
-        .output()
-        .expect("p4c runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    for name in ["testbed.json", "testbed.p4info.txtpb"] {
-        let compiled = std::fs::read_to_string(out.path().join(name)).expect("compiled");
-        let committed = std::fs::read_to_string(sources.join(name)).expect("committed");
+    for program in ["testbed", "controller"] {
+        let (json, p4info) = (format!("{program}.json"), format!("{program}.p4info.txtpb"));
+        // In its folder: p4c writes the path of the source into what it prints.
+        let output = Command::new(COMPILER)
+            .current_dir(&sources)
+            .args(["--arch", "v1model", "--p4runtime-files"])
+            .arg(out.path().join(&p4info))
+            .arg("-o")
+            .arg(out.path().join(&json))
+            .arg(format!("{program}.p4"))
+            .output()
+            .expect("p4c runs");
         assert!(
-            compiled == committed,
-            "{name} differs: compile tests/programs/testbed.p4 again"
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
         );
+        for name in [json, p4info] {
+            let compiled = std::fs::read_to_string(out.path().join(&name)).expect("compiled");
+            let committed = std::fs::read_to_string(sources.join(&name)).expect("committed");
+            assert!(
+                compiled == committed,
+                "{name} differs: compile tests/programs/{program}.p4 again"
+            );
+        }
     }
 }

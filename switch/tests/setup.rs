@@ -47,6 +47,17 @@ async fn ports_are_checked() {
         ..bare()
     };
     assert_eq!(refusal(drop_port).await, "port 511: expected 0 to 510");
+    for cpu_port in [0, 3, 511] {
+        let config = SwitchConfig {
+            ports: vec![virtual_port(3)],
+            cpu_port: Some(cpu_port),
+            ..bare()
+        };
+        assert_eq!(
+            refusal(config).await,
+            format!("CPU port {cpu_port}: expected 1 to 510, and no other port of this number")
+        );
+    }
     let missing = port(1, Attach::Interface("nosuch0".to_owned()));
     assert_eq!(
         refusal(SwitchConfig {

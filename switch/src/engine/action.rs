@@ -8,6 +8,7 @@ use super::bits::Slot;
 use super::checksum::Calculation;
 use super::compile::{Place, Value};
 use super::counter::Counter;
+use super::digest::{DigestMessage, LearnList};
 use super::expression::{Big, Env, HeaderRef, Num, Test};
 use super::layout::Layout;
 use super::meter::Meter;
@@ -111,6 +112,7 @@ pub(super) enum Instruction {
         fields: usize,
     },
     Truncate(Num),
+    Digest(usize),
     Jump(usize),
     JumpUnless(Test, usize),
     Exit,
@@ -129,6 +131,8 @@ pub(super) struct State {
     pub registers: Vec<Register>,
     pub value_sets: Vec<ValueSet>,
     pub rng: Xoshiro256PlusPlus,
+    /// Digest messages that nobody has taken yet.
+    pub learned: Vec<DigestMessage>,
     /// Working memory of calculations and lookaheads.
     pub scratch: Vec<u8>,
     /// Working memory of lookups.
@@ -161,6 +165,7 @@ pub(super) struct Verdict {
 pub(super) struct Machine<'a> {
     pub layout: &'a Layout,
     pub calculations: &'a [Calculation],
+    pub learn_lists: &'a [LearnList],
     pub phv: &'a mut Phv,
     pub state: &'a mut State,
     pub verdict: &'a mut Verdict,
@@ -378,6 +383,9 @@ impl Machine<'_> {
                     .truncate
                     .map_or(length, |before| before.min(length));
                 self.verdict.truncate = Some(shortest);
+            }
+            Instruction::Digest(list) => {
+                self.learn_lists[*list].learn(&self.phv.bytes, &mut self.state.learned);
             }
             Instruction::Log { format, values } => {
                 let env = self.env(args);

@@ -9,8 +9,10 @@ mod action;
 mod bits;
 mod checksum;
 mod compile;
+mod controller_header;
 mod counter;
 mod deparser;
+mod digest;
 mod error;
 mod expression;
 mod hash;
@@ -35,7 +37,9 @@ mod value;
 mod value_set;
 mod word;
 
+pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, MetadataError};
 pub use counter::{Counter, CounterCell};
+pub use digest::{Digest, DigestMessage};
 pub use error::{ControlError, ErrorKind, LoadError};
 pub use inspect::{Parsed, ParsedHeader};
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
@@ -55,6 +59,7 @@ use action::{Action, State, Verdict};
 use bits::Slot;
 use checksum::{Calculation, Checksum};
 use deparser::Deparser;
+use digest::LearnList;
 use layout::Layout;
 use parser::Parser;
 use phv::Phv;
@@ -183,12 +188,15 @@ struct Program {
     calculations: Vec<Calculation>,
     checksums: Vec<Checksum>,
     field_lists: Vec<Vec<Slot>>,
+    learn_lists: Vec<LearnList>,
+    digests: Arc<[Digest]>,
     parser: Parser,
     deparser: Deparser,
     flow: Flow,
     actions: Vec<Action>,
     errors: Vec<(String, u32)>,
     symbols: Arc<Symbols>,
+    controller_headers: Arc<ControllerHeaders>,
 }
 
 /// A loaded program with all its run-time state.
@@ -232,6 +240,22 @@ impl Engine {
             packets: Vec::new(),
             clones_refused: 0,
         }
+    }
+
+    /// What travels with packets between the program and a controller.
+    pub fn controller_headers(&self) -> &Arc<ControllerHeaders> {
+        &self.program.controller_headers
+    }
+
+    /// The digests that the program may send, in the order of their first calls.
+    pub fn digests(&self) -> &Arc<[Digest]> {
+        &self.program.digests
+    }
+
+    /// The digest messages that packets have left behind since this was last called. Those of a
+    /// digest that P4Info does not have are not among them.
+    pub fn take_learned(&mut self) -> impl Iterator<Item = DigestMessage> {
+        self.state.learned.drain(..)
     }
 
     /// Makes `random` repeat: engines with one seed and the same packets draw the same numbers.

@@ -267,6 +267,7 @@ impl Engine {
         let machine = Machine {
             layout: &program.layout,
             calculations: &program.calculations,
+            learn_lists: &program.learn_lists,
             phv,
             state: &mut self.state,
             verdict,

@@ -19,6 +19,8 @@ pub(super) struct Names<'a> {
     pub calculations: HashMap<String, usize>,
     /// Field lists by the ids that primitives give.
     pub field_lists: HashMap<u32, usize>,
+    /// Learn lists by the ids that primitives give.
+    pub learn_lists: HashMap<u32, usize>,
 }
 
 impl Names<'_> {
@@ -234,7 +236,16 @@ impl Names<'_> {
                     values,
                 }
             }
-            ("generate_digest", _) => return Err(LoadError::unsupported("a digest", scope.at)),
+            // v1model's receiver has no meaning to simple_switch either.
+            ("generate_digest", [_receiver, list]) => {
+                let id = scope.constant(list)?;
+                let found = u32::try_from(&id)
+                    .ok()
+                    .and_then(|id| self.learn_lists.get(&id).copied());
+                Instruction::Digest(found.ok_or_else(|| {
+                    LoadError::malformed(format!("there is no learn list {id}"), scope.at)
+                })?)
+            }
             (op, _) if KNOWN.contains(&op) => return Err(wrong_count()),
             (op, _) => return Err(LoadError::unsupported(format!("primitive {op}"), scope.at)),
         })
@@ -250,7 +261,7 @@ impl Names<'_> {
 }
 
 /// Primitives that are understood with the right parameters.
-const KNOWN: [&str; 28] = [
+const KNOWN: [&str; 29] = [
     "_jump",
     "_jump_if_zero",
     "add_header",
@@ -267,6 +278,7 @@ const KNOWN: [&str; 28] = [
     "count",
     "execute_meter",
     "exit",
+    "generate_digest",
     "log_msg",
     "mark_to_drop",
     "modify_field_rng_uniform",

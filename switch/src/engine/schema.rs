@@ -148,16 +148,10 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
                 .map_or_else(String::new, |p| p.name.clone())
         })
     };
-    let unknown = [
-        (
-            "an action profile",
-            first(p4info.action_profiles.first().map(|x| &x.preamble)),
-        ),
-        (
-            "a digest",
-            first(p4info.digests.first().map(|x| &x.preamble)),
-        ),
-    ];
+    let unknown = [(
+        "an action profile",
+        first(p4info.action_profiles.first().map(|x| &x.preamble)),
+    )];
     for (what, name) in unknown {
         if let Some(name) = name {
             return Err(LoadError::unsupported(what, format!("P4Info, {name}")));

@@ -188,6 +188,17 @@ impl Arbitration {
         }))
     }
 
+    /// Whether a stream is the primary's of its role.
+    pub(super) fn is_primary(&self, stream: StreamId) -> bool {
+        self.primaries().any(|primary| primary == stream)
+    }
+
+    /// All roles' primaries. Every role has the whole pipeline, so each of them sends and receives
+    /// packets and notifications.
+    pub(super) fn primaries(&self) -> impl Iterator<Item = StreamId> {
+        self.roles.values().filter_map(RoleState::primary)
+    }
+
     /// §5.4: what every live controller of a role is told.
     fn tell_all(&self, role: &str) -> Vec<Notice> {
         let Some(state) = self.roles.get(role) else {

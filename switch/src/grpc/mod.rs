@@ -3,6 +3,8 @@
 
 mod arbitration;
 mod arrays;
+mod deliver;
+mod digests;
 mod error;
 mod pipeline_config;
 mod ports;
@@ -31,8 +33,10 @@ use ultima_p4runtime::v1::{
 use crate::datapath::Datapath;
 use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
+use crate::notify::Tallies;
 use crate::proto::port_statistics_server::PortStatisticsServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
+pub(crate) use deliver::deliver;
 use stream::Controllers;
 pub(crate) use write::apply;
 
@@ -46,16 +50,23 @@ pub(crate) struct Service {
     device_id: u64,
     limits: Limits,
     forwarder: Handle,
+    tallies: Arc<Tallies>,
     controllers: Mutex<Controllers>,
 }
 
 impl Service {
-    pub(crate) fn new(device_id: u64, limits: Limits, forwarder: Handle) -> Arc<Self> {
+    pub(crate) fn new(
+        device_id: u64,
+        limits: Limits,
+        forwarder: Handle,
+        tallies: Arc<Tallies>,
+    ) -> Arc<Self> {
         let controllers = Mutex::new(Controllers::new(device_id));
         Arc::new(Service {
             device_id,
             limits,
             forwarder,
+            tallies,
             controllers,
         })
     }

@@ -6,8 +6,11 @@ use tonic::{Request, Response, Status};
 
 use super::Service;
 use crate::datapath::{PortSnapshot, Snapshot};
+use crate::notify::{Tallies, Tally};
 use crate::proto::port_statistics_server::PortStatistics;
-use crate::proto::{Count, Drops, GetRequest, GetResponse, KeyCount, Port, Queue};
+use crate::proto::{
+    Count, Drops, GetRequest, GetResponse, KeyCount, Messages, Notifications, Port, Queue,
+};
 use crate::stats::{Place, PortStats};
 use crate::tm::Held;
 
@@ -26,7 +29,9 @@ impl PortStatistics for PortCalls {
             .forwarder
             .call(|datapath| datapath.snapshot())
             .await?;
-        Ok(Response::new(response(self.0.device_id, snapshot)))
+        let mut response = response(self.0.device_id, snapshot);
+        response.notifications = Some(notifications(&self.0.tallies));
+        Ok(Response::new(response))
     }
 }
 
@@ -36,6 +41,18 @@ fn response(device_id: u64, snapshot: Snapshot) -> GetResponse {
         time_ns: snapshot.now,
         ports: snapshot.ports.into_iter().map(port).collect(),
         unattached: Some(count(&snapshot.unattached, Place::Ordered)),
+        notifications: None,
+    }
+}
+
+fn notifications(tallies: &Tallies) -> Notifications {
+    let messages = |tally: &Tally| {
+        let (sent, dropped) = tally.get();
+        Some(Messages { sent, dropped })
+    };
+    Notifications {
+        packet_ins: messages(&tallies.packet_ins),
+        digest_lists: messages(&tallies.digest_lists),
     }
 }
 

@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
 
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_data, has_key, key, key_message, message, meter_message};
-use super::{ResponseStream, Service, arrays, no_pipeline, replication, value_set};
+use super::{ResponseStream, Service, arrays, digests, no_pipeline, replication, value_set};
 use crate::engine::{ControlError, EntryView, Table};
 use crate::pipeline::Pipeline;
 
@@ -81,7 +81,7 @@ pub(super) fn read(
             none_of("action profile", request.action_profile_id)
         }
         Some(Entity::ValueSetEntry(request)) => value_set::read(engine, request, found),
-        Some(Entity::DigestEntry(request)) => none_of("digest", request.digest_id),
+        Some(Entity::DigestEntry(request)) => digests::read(&pipeline.digests, request, found),
         Some(Entity::ExternEntry(request)) => none_of("extern", request.extern_type_id),
         None => Err(EntityError::invalid(
             "the entity is empty: expected one of its kinds",

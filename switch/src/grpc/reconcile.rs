@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
-    self, CloneSessionEntry, CounterData, CounterEntry, MeterConfig, MeterEntry,
+    self, CloneSessionEntry, CounterData, CounterEntry, DigestEntry, MeterConfig, MeterEntry,
     MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
     ValueSetEntry,
 };
@@ -46,6 +46,7 @@ pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), Entity
         Entity::ValueSetEntry(ValueSetEntry::default()),
         replication(PreType::MulticastGroupEntry(MulticastGroupEntry::default())),
         replication(PreType::CloneSessionEntry(CloneSessionEntry::default())),
+        Entity::DigestEntry(DigestEntry::default()),
     ];
     let mut found = Vec::new();
     for request in requests.into_iter().chain(defaults) {
@@ -98,7 +99,7 @@ fn carry_over(new: &mut Pipeline, entity: Entity) -> Result<(), EntityError> {
     };
     let inserted = match &entity {
         Entity::TableEntry(entry) => !entry.is_default_action,
-        Entity::PacketReplicationEngineEntry(_) => true,
+        Entity::PacketReplicationEngineEntry(_) | Entity::DigestEntry(_) => true,
         _ => false,
     };
     if !inserted {

@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{
 
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_cell, entry, key, meter_config};
-use super::{Service, arrays, no_pipeline, replication, value_set};
+use super::{Service, arrays, digests, no_pipeline, replication, value_set};
 use crate::engine::Table;
 use crate::pipeline::Pipeline;
 
@@ -97,7 +97,7 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
             only_modify(kind, "value set")?;
             value_set::write(&mut pipeline.engine, &entry)
         }
-        Entity::DigestEntry(_) => Err(EntityError::unimplemented("this switch sends no digests")),
+        Entity::DigestEntry(entry) => digests::write(&mut pipeline.digests, kind, &entry),
         Entity::ExternEntry(_) => Err(EntityError::unimplemented(
             "this switch has no externs beyond v1model's",
         )),

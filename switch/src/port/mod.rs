@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | Linux network interface, veth or physical | [`raw`] |
 //! | Unix socket, listening or inherited | [`seqpacket`] |
+//! | P4Runtime controllers | [`controller`] |
 
 mod checksum;
+pub(crate) mod controller;
 pub(crate) mod mmsg;
 mod offload;
 pub(crate) mod raw;

@@ -22,9 +22,10 @@ use ultima_p4runtime::replication::{Replica, multicast_group};
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    CounterEntry, Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest, Role,
-    SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, TableEntry,
-    Update, WriteRequest, entity, set_forwarding_pipeline_config_request, stream_message_request,
+    CounterEntry, DigestList, Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, PacketIn,
+    ReadRequest, Role, SetForwardingPipelineConfigRequest, StreamMessageRequest,
+    StreamMessageResponse, TableEntry, Update, WriteRequest, entity,
+    set_forwarding_pipeline_config_request, stream_error, stream_message_request,
     stream_message_response,
 };
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
@@ -55,6 +56,14 @@ pub fn pipeline_config() -> ForwardingPipelineConfig {
         p4info: Some(p4info),
         p4_device_config: JSON.to_vec(),
         cookie: None,
+    }
+}
+
+/// `programs/controller.p4`.
+pub fn controller_program() -> ProgramFiles {
+    ProgramFiles {
+        json: include_bytes!("../programs/controller.json").to_vec(),
+        p4info: include_str!("../programs/controller.p4info.txtpb").to_owned(),
     }
 }
 
@@ -360,6 +369,34 @@ impl Controller {
         let message = tokio::time::timeout(PATIENCE, self.responses.message());
         let message = message.await.expect("a message in time")?;
         Ok(message.and_then(|message| message.update))
+    }
+
+    /// The next message, a packet-in.
+    pub async fn packet_in(&mut self) -> PacketIn {
+        match self.message().await {
+            Ok(Some(stream_message_response::Update::Packet(packet))) => packet,
+            other => panic!("expected a packet-in, got {other:?}"),
+        }
+    }
+
+    /// The next message, a digest list.
+    pub async fn digest_list(&mut self) -> DigestList {
+        match self.message().await {
+            Ok(Some(stream_message_response::Update::Digest(list))) => list,
+            other => panic!("expected a digest list, got {other:?}"),
+        }
+    }
+
+    /// The next message, a stream error: its code and details.
+    pub async fn error(&mut self) -> (Code, stream_error::Details) {
+        match self.message().await {
+            Ok(Some(stream_message_response::Update::Error(error))) => {
+                assert!(!error.message.is_empty());
+                let details = error.details.expect("details");
+                (Code::from(error.canonical_code), details)
+            }
+            other => panic!("expected a stream error, got {other:?}"),
+        }
     }
 
     /// The next message, an arbitration update: its status, and the highest election id.

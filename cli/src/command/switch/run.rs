@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::{Loss, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
@@ -28,6 +29,9 @@ pub struct Options {
     /// A port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET) or PORT@fd:NUMBER
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
     ports: Vec<PortSpec>,
+    /// The port to the controllers: what leaves through it becomes a packet-in, packet-outs enter there
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PORT)))]
+    cpu_port: Option<u16>,
 
     /// Loss on every wire: P, P:LEN for bursts of LEN frames on average, or field:OFFSET:BYTES:A..B for frames
     /// whose integer at byte OFFSET, BYTES long, lies in A..B; may be repeated
@@ -84,6 +88,7 @@ pub fn run(options: Options) -> Result<()> {
             .into_iter()
             .map(|port| port.with_wire(wire.clone()))
             .collect(),
+        cpu_port: options.cpu_port,
         seed: options.seed,
         stats_key: options.stats_key,
         pcap_dir: options.pcap,

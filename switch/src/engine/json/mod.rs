@@ -73,9 +73,9 @@ pub(super) struct Program {
     pub register_arrays: Vec<RegisterArray>,
     #[serde(default)]
     pub calculations: Vec<Calculation>,
-    /// Digests; refused where an action generates one.
-    #[serde(default, rename = "learn_lists")]
-    _learn_lists: Ignored,
+    /// What calls of `digest` tell.
+    #[serde(default)]
+    pub learn_lists: Vec<FieldList>,
     pub actions: Vec<Action>,
     pub pipelines: Vec<Pipeline>,
     #[serde(default)]

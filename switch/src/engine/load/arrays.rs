@@ -73,6 +73,7 @@ pub(super) fn state(
         registers,
         value_sets,
         rng: Xoshiro256PlusPlus::seed_from_u64(0),
+        learned: Vec::new(),
         scratch: Vec::new(),
         key: Vec::new(),
         masked: Vec::new(),

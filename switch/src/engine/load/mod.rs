@@ -13,7 +13,9 @@ use self::arrays::{indirect_counters, indirect_meters};
 use self::table::Loader;
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
+use super::controller_header::ControllerHeaders;
 use super::deparser::Deparser;
+use super::digest;
 use super::error::LoadError;
 use super::json::{self, Term};
 use super::layout::Layout;
@@ -49,6 +51,7 @@ impl Engine {
             .map(|c| Calculation::new(c, &layout));
         let calculations = calculations.collect::<Result<Vec<_>, _>>()?;
         let (field_lists, field_list_ids) = field_lists(&file, &layout)?;
+        let (digests, learn_lists, learn_list_ids) = digest::load(&file, p4info, &layout)?;
         let names = Names {
             layout: &layout,
             registers: &registers,
@@ -56,6 +59,7 @@ impl Engine {
             meters: positions(indirect_meters(&file).map(|meter| &meter.name)),
             calculations: positions(calculations.iter().map(|c| &c.name)),
             field_lists: field_list_ids,
+            learn_lists: learn_list_ids,
         };
         let actions = file.actions.iter().map(|action| names.action(action));
         let actions = actions.collect::<Result<Vec<_>, _>>()?;
@@ -85,12 +89,15 @@ impl Engine {
             calculations,
             checksums,
             field_lists,
+            learn_lists,
+            digests: digests.into(),
             parser,
             deparser,
             flow,
             actions,
             errors: file.errors.clone(),
             symbols: Arc::new(Symbols::new(&file)),
+            controller_headers: ControllerHeaders::new(p4info, &layout)?.into(),
             layout,
         };
         Ok(Engine::assemble(program, tables, state, pre, limits))

@@ -1,0 +1,270 @@
+//! Which digests are enabled, which messages wait to be sent, and which are not to be sent twice
+//! (P4Runtime §9.8). No I/O and no clock: messages and the time go in, lists come out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::engine::{Digest, DigestMessage};
+use crate::tm::Nanos;
+
+/// Bytes of a list, roughly, and messages in it: far below what gRPC clients accept by default.
+const MAX_LIST_BYTES: usize = 64 << 10;
+const MAX_LIST: usize = 1024;
+/// Messages of one digest that wait for an acknowledgement. Beyond that the oldest list is
+/// forgotten: its messages may be sent again.
+const MAX_UNACKNOWLEDGED: usize = 1 << 16;
+
+/// How messages of a digest are gathered into lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DigestConfig {
+    /// Longest wait of a message for its list to be sent; 0 sends at once.
+    pub(crate) max_timeout: Nanos,
+    /// Messages at which a list is sent; 0 leaves it to the switch.
+    pub(crate) max_list_size: usize,
+    /// How long a message sent and not acknowledged is not sent again.
+    pub(crate) ack_timeout: Nanos,
+}
+
+/// A list to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DigestList {
+    /// The digest's P4Info id.
+    pub(crate) digest: u32,
+    /// The list's own number, never used again.
+    pub(crate) id: u64,
+    /// Distinct, in the order of their first occurrence.
+    pub(crate) messages: Vec<Arc<[u8]>>,
+}
+
+/// Why a digest is not enabled, changed or disabled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DigestError {
+    #[error("there is no digest {0:#010x} in this program")]
+    Unknown(u32),
+    #[error("digest {0} is enabled already")]
+    Enabled(String),
+    #[error("digest {0} is not enabled")]
+    NotEnabled(String),
+}
+
+/// All digests of a program.
+#[derive(Debug)]
+pub(crate) struct Digests {
+    digests: Arc<[Digest]>,
+    enabled: BTreeMap<u32, Enabled>,
+    next_list: u64,
+}
+
+/// An enabled digest.
+#[derive(Debug)]
+struct Enabled {
+    config: DigestConfig,
+    /// Messages of a list, whatever the configuration.
+    room: usize,
+    waiting: Vec<Arc<[u8]>>,
+    /// When the first of them came.
+    since: Nanos,
+    /// Lists not acknowledged, in the order in which they were sent.
+    sent: VecDeque<Sent>,
+    unacknowledged: usize,
+    /// Messages waiting or not acknowledged.
+    known: FxHashSet<Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    id: u64,
+    at: Nanos,
+    messages: Vec<Arc<[u8]>>,
+}
+
+impl Digests {
+    /// All disabled.
+    pub(crate) fn new(digests: Arc<[Digest]>) -> Digests {
+        Digests {
+            digests,
+            enabled: BTreeMap::new(),
+            next_list: 1,
+        }
+    }
+
+    /// The program's digests.
+    pub(crate) fn all(&self) -> &Arc<[Digest]> {
+        &self.digests
+    }
+
+    fn find(&self, id: u32) -> Result<&Digest, DigestError> {
+        let found = self.digests.iter().find(|digest| digest.id() == id);
+        found.ok_or(DigestError::Unknown(id))
+    }
+
+    /// Starts sending a digest.
+    pub(crate) fn enable(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
+        let digest = self.find(id)?;
+        if self.enabled.contains_key(&id) {
+            return Err(DigestError::Enabled(digest.name().to_owned()));
+        }
+        let enabled = Enabled::new(digest, config);
+        self.enabled.insert(id, enabled);
+        Ok(())
+    }
+
+    /// Sends an enabled digest differently from now on.
+    pub(crate) fn configure(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
+        self.get(id)?;
+        if let Some(enabled) = self.enabled.get_mut(&id) {
+            enabled.config = config;
+        }
+        Ok(())
+    }
+
+    /// Ends sending a digest; what waits is dropped.
+    pub(crate) fn disable(&mut self, id: u32) -> Result<(), DigestError> {
+        self.get(id)?;
+        self.enabled.remove(&id);
+        Ok(())
+    }
+
+    /// How an enabled digest is sent.
+    pub(crate) fn get(&self, id: u32) -> Result<DigestConfig, DigestError> {
+        let name = self.find(id)?.name();
+        let missing = || DigestError::NotEnabled(name.to_owned());
+        let enabled = self.enabled.get(&id).ok_or_else(missing)?;
+        Ok(enabled.config)
+    }
+
+    /// All enabled digests by P4Info id.
+    pub(crate) fn enabled(&self) -> impl Iterator<Item = (u32, DigestConfig)> {
+        self.enabled
+            .iter()
+            .map(|(id, enabled)| (*id, enabled.config))
+    }
+
+    /// A packet leaves a message behind.
+    pub(crate) fn learn(&mut self, message: DigestMessage, now: Nanos) -> Option<DigestList> {
+        let enabled = self.enabled.get_mut(&message.digest)?;
+        enabled.forget_expired(now);
+        let values = Arc::<[u8]>::from(message.values);
+        if !enabled.known.insert(values.clone()) {
+            return None;
+        }
+        if enabled.waiting.is_empty() {
+            enabled.since = now;
+        }
+        enabled.waiting.push(values);
+        let full = enabled.waiting.len() >= enabled.longest();
+        (full || enabled.config.max_timeout == 0)
+            .then(|| enabled.send(message.digest, &mut self.next_list, now))
+    }
+
+    /// The next list whose time has come.
+    pub(crate) fn due(&mut self, now: Nanos) -> Option<DigestList> {
+        let mut enabled = self.enabled.iter_mut();
+        let (id, enabled) =
+            enabled.find(|(_, enabled)| enabled.next_due().is_some_and(|due| due <= now))?;
+        Some(enabled.send(*id, &mut self.next_list, now))
+    }
+
+    /// When the next list's time comes.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.enabled.values().filter_map(Enabled::next_due).min()
+    }
+
+    /// The controller has dealt with a list. One that is not known was forgotten before.
+    pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) -> Result<(), DigestError> {
+        self.find(digest)?;
+        if let Some(enabled) = self.enabled.get_mut(&digest)
+            && let Ok(at) = enabled.sent.binary_search_by_key(&list, |sent| sent.id)
+            && let Some(sent) = enabled.sent.remove(at)
+        {
+            enabled.forget(&sent);
+        }
+        Ok(())
+    }
+
+    /// Another controller is to hear what the one before was told.
+    pub(crate) fn forget_sent(&mut self) {
+        for enabled in self.enabled.values_mut() {
+            while let Some(sent) = enabled.sent.pop_front() {
+                enabled.forget(&sent);
+            }
+        }
+    }
+}
+
+impl Enabled {
+    fn new(digest: &Digest, config: DigestConfig) -> Enabled {
+        // A value of a message takes a few bytes for its own and its members' tags and lengths.
+        let bytes = digest.bytes() * 2 + 32;
+        Enabled {
+            config,
+            room: (MAX_LIST_BYTES / bytes).clamp(1, MAX_LIST),
+            waiting: Vec::new(),
+            since: 0,
+            sent: VecDeque::new(),
+            unacknowledged: 0,
+            known: FxHashSet::default(),
+        }
+    }
+
+    fn longest(&self) -> usize {
+        match self.config.max_list_size {
+            0 => self.room,
+            size => size.min(self.room),
+        }
+    }
+
+    fn next_due(&self) -> Option<Nanos> {
+        let waits = !self.waiting.is_empty();
+        waits.then(|| self.since.saturating_add(self.config.max_timeout))
+    }
+
+    fn send(&mut self, digest: u32, next_list: &mut u64, now: Nanos) -> DigestList {
+        let id = *next_list;
+        *next_list += 1;
+        let messages = std::mem::take(&mut self.waiting);
+        let sent = Sent {
+            id,
+            at: now,
+            messages: messages.clone(),
+        };
+        self.unacknowledged += messages.len();
+        if self.config.ack_timeout == 0 {
+            self.forget(&sent);
+        } else {
+            self.sent.push_back(sent);
+            while self.unacknowledged > MAX_UNACKNOWLEDGED
+                && let Some(oldest) = self.sent.pop_front()
+            {
+                self.forget(&oldest);
+            }
+        }
+        DigestList {
+            digest,
+            id,
+            messages,
+        }
+    }
+
+    fn forget_expired(&mut self, now: Nanos) {
+        let timeout = self.config.ack_timeout;
+        let old = |sent: &Sent| now.saturating_sub(sent.at) >= timeout;
+        while self.sent.front().is_some_and(old)
+            && let Some(sent) = self.sent.pop_front()
+        {
+            self.forget(&sent);
+        }
+    }
+
+    fn forget(&mut self, sent: &Sent) {
+        self.unacknowledged -= sent.messages.len();
+        for message in &sent.messages {
+            self.known.remove(message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

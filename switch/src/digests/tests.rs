@@ -1,0 +1,174 @@
+use ultima_p4runtime::text;
+use ultima_p4runtime::v1::{P4Data, P4StructLike, p4_data::Data};
+
+use super::*;
+use crate::engine::{Engine, Limits};
+
+const JSON: &[u8] = include_bytes!("../../tests/programs/controller.json");
+const P4INFO: &str = include_str!("../../tests/programs/controller.p4info.txtpb");
+
+/// `sighting_t`: an address of 48 bits and a port of 9.
+const SIGHTING: u32 = 396_012_910;
+
+fn digests() -> Digests {
+    let p4info = text::parse(P4INFO).expect("P4Info");
+    let engine = Engine::load(JSON, &p4info, Limits::default()).expect("loads");
+    Digests::new(engine.digests().clone())
+}
+
+fn enabled(max_timeout: Nanos, max_list_size: usize, ack_timeout: Nanos) -> Digests {
+    let mut digests = digests();
+    let config = DigestConfig {
+        max_timeout,
+        max_list_size,
+        ack_timeout,
+    };
+    digests.enable(SIGHTING, config).expect("there is one");
+    digests
+}
+
+/// The `n`th message.
+fn message(n: u16) -> DigestMessage {
+    let [high, low] = n.to_be_bytes();
+    DigestMessage {
+        digest: SIGHTING,
+        values: [0, 0, 0, 0, high, low, 0, 3].into(),
+    }
+}
+
+/// The numbers of the messages in a list.
+fn numbers(list: Option<DigestList>) -> Option<Vec<u16>> {
+    let number = |values: &Arc<[u8]>| u16::from_be_bytes([values[4], values[5]]);
+    list.map(|list| list.messages.iter().map(number).collect())
+}
+
+#[test]
+fn a_list_goes_when_it_is_full_or_its_first_message_is_old() {
+    let mut digests = enabled(100, 3, 1000);
+    for (n, at) in [(1, 0), (2, 10), (1, 20), (2, 30)] {
+        assert_eq!(
+            digests.learn(message(n), at),
+            None,
+            "two distinct ones are no list"
+        );
+    }
+    assert_eq!(digests.next_due(), Some(100));
+    assert_eq!(
+        numbers(digests.learn(message(3), 40)),
+        Some(vec![1, 2, 3]),
+        "full"
+    );
+    assert_eq!(digests.next_due(), None);
+    assert_eq!(digests.learn(message(4), 50), None);
+    assert_eq!(digests.next_due(), Some(150));
+    assert_eq!(digests.due(149), None);
+    assert_eq!(numbers(digests.due(150)), Some(vec![4]), "old");
+    assert_eq!(digests.due(1000), None, "nothing waits");
+}
+
+#[test]
+fn what_was_sent_is_not_sent_again_until_it_is_acknowledged_or_too_long_ago() {
+    let mut digests = enabled(0, 0, 100);
+    let first = digests.learn(message(1), 0).expect("sent at once");
+    let second = digests.learn(message(2), 10).expect("sent at once");
+    assert!(second.id > first.id);
+    assert_eq!(digests.learn(message(1), 20), None);
+    digests
+        .acknowledge(SIGHTING, first.id)
+        .expect("it is known");
+    let third = digests.learn(message(1), 30);
+    assert!(third.is_some(), "acknowledged");
+    assert_eq!(digests.learn(message(2), 109), None);
+    assert!(digests.learn(message(2), 110).is_some(), "too long ago");
+    // What is not known any more, or never was, is nothing to complain about; a digest is.
+    digests.acknowledge(SIGHTING, first.id).expect("forgotten");
+    digests.acknowledge(SIGHTING, 99).expect("never sent");
+    assert_eq!(
+        digests.acknowledge(7, first.id),
+        Err(DigestError::Unknown(7))
+    );
+    // Another controller hears all of it.
+    digests.forget_sent();
+    assert!(digests.learn(message(2), 111).is_some());
+}
+
+#[test]
+fn without_an_ack_timeout_everything_is_sent_again() {
+    let mut digests = enabled(0, 1, 0);
+    for at in 0..3 {
+        assert_eq!(numbers(digests.learn(message(1), at)), Some(vec![1]));
+    }
+}
+
+#[test]
+fn a_list_is_bounded_whatever_is_asked_for() {
+    let mut digests = enabled(Nanos::MAX, i32::MAX as usize, Nanos::MAX);
+    let list = (0..=u16::MAX).find_map(|n| digests.learn(message(n), 0));
+    let length = list.expect("a list").messages.len();
+    assert_eq!(length, MAX_LIST);
+    // And so is what waits for acknowledgements: with one list too many the first is forgotten.
+    let lists = (0..=u16::MAX).filter_map(|n| digests.learn(message(n), 0));
+    assert_eq!(lists.count(), MAX_UNACKNOWLEDGED / MAX_LIST - 1);
+    let other = |n| {
+        let mut message = message(n);
+        message.values[0] = 1;
+        message
+    };
+    let list = (0..MAX_LIST as u16).find_map(|n| digests.learn(other(n), 0));
+    assert!(list.is_some());
+    let waits = |digests: &mut Digests, n: usize| {
+        digests.learn(message(n as u16), 0);
+        digests.next_due().is_some()
+    };
+    assert!(!waits(&mut digests, MAX_LIST), "of the second list");
+    assert!(waits(&mut digests, 0), "of the first");
+}
+
+#[test]
+fn only_enabled_digests_are_gathered() {
+    let mut digests = digests();
+    assert_eq!(digests.learn(message(1), 0), None);
+    let config = DigestConfig {
+        max_timeout: 0,
+        max_list_size: 0,
+        ack_timeout: 0,
+    };
+    assert_eq!(digests.enable(7, config), Err(DigestError::Unknown(7)));
+    let name = || "sighting_t".to_owned();
+    let missing = DigestError::NotEnabled(name());
+    assert_eq!(digests.configure(SIGHTING, config), Err(missing.clone()));
+    assert_eq!(digests.disable(SIGHTING), Err(missing.clone()));
+    digests.enable(SIGHTING, config).expect("there is one");
+    assert_eq!(
+        digests.enable(SIGHTING, config),
+        Err(DigestError::Enabled(name()))
+    );
+    let slow = DigestConfig {
+        max_timeout: 50,
+        ..config
+    };
+    digests.configure(SIGHTING, slow).expect("it is enabled");
+    assert_eq!(digests.get(SIGHTING), Ok(slow));
+    assert_eq!(digests.learn(message(1), 0), None, "it waits now");
+    digests.disable(SIGHTING).expect("it was enabled");
+    assert_eq!(
+        (digests.due(1000), digests.get(SIGHTING)),
+        (None, Err(missing))
+    );
+}
+
+#[test]
+fn a_message_has_the_type_of_its_digest() {
+    let digests = digests();
+    let sighting = digests.find(SIGHTING).expect("there is one");
+    let bits = |bytes: &[u8]| P4Data {
+        data: Some(Data::Bitstring(bytes.to_vec())),
+    };
+    let expected = P4StructLike {
+        members: vec![bits(&[0x01, 0x02]), bits(&[3])],
+    };
+    assert_eq!(
+        sighting.data(&message(0x0102).values).data,
+        Some(Data::Struct(expected))
+    );
+}

@@ -1,0 +1,263 @@
+//! Digests: values that a program tells the controller (P4Runtime §6.4.9, §9.8).
+//!
+//! v1model's `digest` takes effect when it is called, with the values of that moment; a packet may
+//! call it more than once, in ingress and in egress. (p4c lets programs call it in egress too, and
+//! simple_switch never sends what they call there.) The interpreter only gathers the values: who
+//! has enabled which digest, and what was sent before, is the control plane's concern.
+
+use std::collections::HashMap;
+
+use ultima_p4runtime::config::v1::p4_bitstring_like_type_spec::TypeSpec as BitType;
+use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
+use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
+use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
+use ultima_p4runtime::config::v1::{P4DataTypeSpec, P4Info, P4TypeInfo};
+use ultima_p4runtime::v1::{P4Data, P4StructLike, p4_data::Data};
+
+use super::bits::{SLACK, Slot};
+use super::error::LoadError;
+use super::json::{self, Term};
+use super::layout::Layout;
+
+/// Levels of structs within structs, and of types that stand for types; a P4Info that is no
+/// compiler's may have a loop.
+const MAX_DEPTH: usize = 16;
+/// Messages that a packet leaves behind at most; further calls do nothing.
+const MAX_PER_PACKET: usize = 256;
+
+/// A digest that a program may send: how its messages look to a controller.
+#[derive(Debug)]
+pub struct Digest {
+    id: u32,
+    name: String,
+    shape: Shape,
+    /// Where the values stand in a message, in the order of the shape's leaves.
+    fields: Vec<Slot>,
+    bytes: usize,
+}
+
+/// A message of a digest as the data plane leaves it. Messages are duplicates if they are equal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DigestMessage {
+    /// The digest's P4Info id.
+    pub digest: u32,
+    /// The values, for [`Digest::data`].
+    pub values: Box<[u8]>,
+}
+
+/// What a controller sees.
+#[derive(Debug)]
+enum Shape {
+    /// Also enumerations with a representation.
+    Bits {
+        as_enum: bool,
+    },
+    Bool,
+    Struct(Vec<Shape>),
+    Tuple(Vec<Shape>),
+}
+
+/// A `digest` call: which message, and where its values come from.
+#[derive(Debug)]
+pub(super) struct LearnList {
+    /// The digest's P4Info id; 0 for one that P4Info does not have.
+    digest: u32,
+    fields: Vec<(Slot, Slot)>,
+    bytes: usize,
+}
+
+impl LearnList {
+    /// Adds the message that a packet leaves behind.
+    pub(super) fn learn(&self, phv: &[u8], learned: &mut Vec<DigestMessage>) {
+        if self.digest == 0 || learned.len() >= MAX_PER_PACKET {
+            return;
+        }
+        let mut values = vec![0; self.bytes + SLACK];
+        for (from, to) in &self.fields {
+            from.copy_to(phv, *to, &mut values);
+        }
+        values.truncate(self.bytes);
+        learned.push(DigestMessage {
+            digest: self.digest,
+            values: values.into(),
+        });
+    }
+}
+
+impl Digest {
+    /// Its P4Info id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its P4Info name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of a message's values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A message's values in the type that P4Info gives the digest.
+    pub fn data(&self, values: &[u8]) -> P4Data {
+        let mut buffer = values.to_vec();
+        buffer.resize(self.bytes + SLACK, 0);
+        self.shape.data(&mut self.fields.iter(), &buffer)
+    }
+}
+
+impl Shape {
+    fn data(&self, fields: &mut std::slice::Iter<'_, Slot>, values: &[u8]) -> P4Data {
+        let mut members = |shapes: &[Shape]| P4StructLike {
+            members: shapes
+                .iter()
+                .map(|shape| shape.data(fields, values))
+                .collect(),
+        };
+        let data = match self {
+            Shape::Struct(shapes) => Data::Struct(members(shapes)),
+            Shape::Tuple(shapes) => Data::Tuple(members(shapes)),
+            leaf => {
+                let slot = fields.next().expect("as many fields as leaves");
+                match leaf {
+                    Shape::Bool => Data::Bool(slot.load(values) != 0),
+                    Shape::Bits { as_enum: true } => Data::EnumValue(slot.canonical(values)),
+                    // §8.3: of a signed number the two's complement, as short as it can be.
+                    _ if slot.signed => Data::Bitstring(slot.load_big(values).to_signed_bytes_be()),
+                    _ => Data::Bitstring(slot.canonical(values)),
+                }
+            }
+        };
+        P4Data { data: Some(data) }
+    }
+
+    fn leaves(&self) -> usize {
+        match self {
+            Shape::Struct(members) | Shape::Tuple(members) => {
+                members.iter().map(Shape::leaves).sum()
+            }
+            Shape::Bits { .. } | Shape::Bool => 1,
+        }
+    }
+
+    fn new(spec: Option<&P4DataTypeSpec>, types: &P4TypeInfo, depth: usize) -> Option<Shape> {
+        let spec = spec?.type_spec.as_ref().filter(|_| depth < MAX_DEPTH)?;
+        let bits = Some(Shape::Bits { as_enum: false });
+        match spec {
+            TypeSpec::Bitstring(like) => match like.type_spec.as_ref()? {
+                BitType::Bit(_) | BitType::Int(_) => bits,
+                BitType::Varbit(_) => None,
+            },
+            TypeSpec::Bool(_) => Some(Shape::Bool),
+            TypeSpec::Struct(named) => {
+                let members = &types.structs.get(&named.name)?.members;
+                let shapes = members
+                    .iter()
+                    .map(|m| Shape::new(m.type_spec.as_ref(), types, depth + 1));
+                Some(Shape::Struct(shapes.collect::<Option<_>>()?))
+            }
+            TypeSpec::Tuple(tuple) => {
+                let shapes = tuple
+                    .members
+                    .iter()
+                    .map(|m| Shape::new(Some(m), types, depth + 1));
+                Some(Shape::Tuple(shapes.collect::<Option<_>>()?))
+            }
+            TypeSpec::SerializableEnum(_) => Some(Shape::Bits { as_enum: true }),
+            TypeSpec::NewType(named) => {
+                match types.new_types.get(&named.name)?.representation.as_ref()? {
+                    Representation::OriginalType(original) => {
+                        Shape::new(Some(original), types, depth + 1)
+                    }
+                    Representation::TranslatedType(to) => match to.sdn_type {
+                        Some(SdnType::SdnBitwidth(_)) => bits,
+                        _ => None,
+                    },
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The digests of a program, and its calls by the ids that primitives give.
+pub(super) type Digests = (Vec<Digest>, Vec<LearnList>, HashMap<u32, usize>);
+
+/// What calls and P4Info say of the digests of a program.
+pub(super) fn load(
+    file: &json::Program,
+    p4info: &P4Info,
+    layout: &Layout,
+) -> Result<Digests, LoadError> {
+    let none = P4TypeInfo::default();
+    let types = p4info.type_info.as_ref().unwrap_or(&none);
+    let (mut digests, mut lists, mut by_id) = (Vec::<Digest>::new(), Vec::new(), HashMap::new());
+    for list in &file.learn_lists {
+        let at = format!("learn list {}", list.name);
+        let elements = list
+            .elements
+            .iter()
+            .map(|element| match Term::parse(element, &at)? {
+                Term::Field(header, field) => layout.field(&header, &field, &at),
+                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
+            });
+        let from: Vec<Slot> = elements.collect::<Result<_, _>>()?;
+        let mut bytes = 0;
+        let place = |slot: &Slot| {
+            // Each value right-aligned in bytes of its own.
+            let end = bytes + slot.bytes();
+            let to = Slot::new(end * 8 - slot.width as usize, slot.width, slot.signed);
+            bytes = end;
+            to
+        };
+        let to: Vec<Slot> = from.iter().map(place).collect();
+
+        // p4c names a list as P4Info names the digest. One that P4Info does not have cannot be
+        // enabled by anybody.
+        let described = p4info.digests.iter().find_map(|digest| {
+            let preamble = digest.preamble.as_ref()?;
+            (preamble.name == list.name).then_some((preamble.id, digest))
+        });
+        let digest = match described {
+            None => 0,
+            Some((id, described)) => {
+                let shape = Shape::new(described.type_spec.as_ref(), types, 0);
+                let shape = shape.filter(|shape| shape.leaves() == to.len());
+                let shape = shape.ok_or_else(|| {
+                    LoadError::unsupported(
+                        "a digest of this type",
+                        format!("P4Info, {}", list.name),
+                    )
+                })?;
+                let known = digests.iter().find(|digest| digest.id == id);
+                if known.is_some_and(|known| known.fields != to) {
+                    let what = "two calls of one digest differ in their types";
+                    return Err(LoadError::malformed(what, at));
+                }
+                if known.is_none() {
+                    let (name, fields) = (list.name.clone(), to.clone());
+                    digests.push(Digest {
+                        id,
+                        name,
+                        shape,
+                        fields,
+                        bytes,
+                    });
+                }
+                id
+            }
+        };
+        if by_id.insert(list.id, lists.len()).is_some() {
+            return Err(LoadError::malformed(format!("id {} is taken", list.id), at));
+        }
+        let fields = from.into_iter().zip(to).collect();
+        lists.push(LearnList {
+            digest,
+            fields,
+            bytes,
+        });
+    }
+    Ok((digests, lists, by_id))
+}

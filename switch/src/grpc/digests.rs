@@ -1,0 +1,71 @@
+//! Digest entries and acknowledgements (P4Runtime §9.8).
+
+use tonic::Code;
+use ultima_p4runtime::v1::DigestEntry;
+use ultima_p4runtime::v1::digest_entry::Config;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::update::Type as UpdateType;
+
+use super::error::EntityError;
+use crate::digests::{DigestConfig, DigestError, Digests};
+
+impl From<DigestError> for EntityError {
+    fn from(error: DigestError) -> Self {
+        let code = match error {
+            DigestError::Unknown(_) | DigestError::NotEnabled(_) => Code::NotFound,
+            DigestError::Enabled(_) => Code::AlreadyExists,
+        };
+        EntityError::new(code, error.to_string())
+    }
+}
+
+pub(super) fn write(
+    digests: &mut Digests,
+    kind: UpdateType,
+    entry: &DigestEntry,
+) -> Result<(), EntityError> {
+    let id = entry.digest_id;
+    match kind {
+        UpdateType::Insert => digests.enable(id, config(entry)?)?,
+        UpdateType::Modify => digests.configure(id, config(entry)?)?,
+        _ => digests.disable(id)?,
+    }
+    Ok(())
+}
+
+/// An entry without a configuration has that of all zeros (§8.1).
+fn config(entry: &DigestEntry) -> Result<DigestConfig, EntityError> {
+    let config = entry.config.unwrap_or_default();
+    let negative = |name: &str, value: i64| {
+        EntityError::invalid(format!("digest: {name} {value} is negative"))
+    };
+    let nanos = |value: i64, name| u64::try_from(value).map_err(|_| negative(name, value));
+    Ok(DigestConfig {
+        max_timeout: nanos(config.max_timeout_ns, "max_timeout_ns")?,
+        max_list_size: usize::try_from(config.max_list_size)
+            .map_err(|_| negative("max_list_size", config.max_list_size.into()))?,
+        ack_timeout: nanos(config.ack_timeout_ns, "ack_timeout_ns")?,
+    })
+}
+
+/// Reads an enabled digest, or with id 0 all of them.
+pub(super) fn read(
+    digests: &Digests,
+    request: &DigestEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let mut push = |digest_id, config: DigestConfig| {
+        // They were signed when they were written.
+        let config = Some(Config {
+            max_timeout_ns: config.max_timeout as i64,
+            max_list_size: config.max_list_size as i32,
+            ack_timeout_ns: config.ack_timeout as i64,
+        });
+        found.push(Entity::DigestEntry(DigestEntry { digest_id, config }));
+    };
+    match request.digest_id {
+        0 => digests.enabled().for_each(|(id, config)| push(id, config)),
+        id => push(id, digests.get(id)?),
+    }
+    Ok(())
+}

@@ -72,6 +72,23 @@ struct Port {
     due: Option<Nanos>,
 }
 
+/// Where copies go that are ordered to ports that do not exist. Egress runs for them as for others:
+/// it may count them, clone them or send them through ingress again. Only what it sends is lost.
+struct Nowhere {
+    egress: EgressPort<engine::Copy>,
+    stats: PortStats,
+    ready: bool,
+}
+
+/// The medium of ports that do not exist.
+struct Void;
+
+impl Medium for Void {
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
+        reports.extend(frames.iter().map(|_| Departure::NoPeer));
+    }
+}
+
 /// One port's state at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct PortSnapshot {
@@ -87,8 +104,9 @@ pub(crate) struct PortSnapshot {
 pub(crate) struct Snapshot {
     pub(crate) now: Nanos,
     pub(crate) ports: Vec<PortSnapshot>,
-    /// Copies ordered to ports that do not exist.
+    /// Copies ordered to ports that do not exist, and those whose egress is still to come.
     pub(crate) unattached: PortStats,
+    pub(crate) unattached_held: Held,
 }
 
 /// Ports, queues and programs.
@@ -97,7 +115,7 @@ pub(crate) struct Datapath {
     ports: Vec<Port>,
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
-    unattached: PortStats,
+    nowhere: Nowhere,
     stats_key: Option<StatsKey>,
     controllers: ControllerLink,
     /// The program that packets run through.
@@ -126,7 +144,11 @@ impl Datapath {
             clock: Clock::start(),
             ports: Vec::with_capacity(ports.len()),
             by_number: vec![None; usize::from(MAX_PORT) + 1],
-            unattached: PortStats::new(keyed),
+            nowhere: Nowhere {
+                egress: EgressPort::new(WireConfig::default(), 0),
+                stats: PortStats::new(keyed),
+                ready: false,
+            },
             stats_key,
             controllers,
             active: None,
@@ -210,6 +232,7 @@ impl Datapath {
         for port in &mut self.ports {
             port.egress.discard_queue(&mut port.stats);
         }
+        self.nowhere.egress.discard_queue(&mut self.nowhere.stats);
         self.saved = None;
         let headers = pipeline.engine.controller_headers().clone();
         self.controllers.notifier.set_headers(headers);
@@ -250,7 +273,8 @@ impl Datapath {
         Snapshot {
             now: self.clock.now(),
             ports: ports.collect(),
-            unattached: self.unattached.clone(),
+            unattached: self.nowhere.stats.clone(),
+            unattached_held: self.nowhere.egress.held(),
         }
     }
 
@@ -335,8 +359,9 @@ impl Datapath {
                     port.ready = true;
                 }
                 None => {
-                    self.unattached.count(Place::Ordered, key, u64::from(len));
-                    self.unattached.count(Place::NoPeer, key, u64::from(len));
+                    let Nowhere { egress, stats, .. } = &mut self.nowhere;
+                    egress.order(copy, priority, len, key, now, stats);
+                    self.nowhere.ready = true;
                 }
             }
         }
@@ -356,11 +381,30 @@ impl Datapath {
                     self.order(now);
                 }
             }
+            if self.nowhere.ready {
+                more |= self.serve_nowhere(now);
+                self.order(now);
+            }
             if !more {
                 return false;
             }
         }
         true
+    }
+
+    /// True when there is more to do right away. Its wire takes no time.
+    fn serve_nowhere(&mut self, now: Nanos) -> bool {
+        let mut program = Program {
+            pipeline: self.active.as_mut(),
+            clones: &mut self.copies,
+            ordered: &mut self.ordered,
+            notifier: &self.controllers.notifier,
+            clock: &self.clock,
+        };
+        let Nowhere { egress, stats, .. } = &mut self.nowhere;
+        let wait = egress.serve(now, &mut program, &mut Void, stats, &mut self.pool);
+        self.nowhere.ready = wait != Wait::Copy;
+        self.nowhere.ready || !self.ordered.is_empty()
     }
 
     /// True when it was merely another port's turn.

@@ -41,6 +41,11 @@ fn response(device_id: u64, snapshot: Snapshot) -> GetResponse {
         time_ns: snapshot.now,
         ports: snapshot.ports.into_iter().map(port).collect(),
         unattached: Some(count(&snapshot.unattached, Place::Ordered)),
+        unattached_queued: Some(Count {
+            packets: snapshot.unattached_held.queued_packets(),
+            bytes: snapshot.unattached_held.queued_bytes(),
+            by_key: Vec::new(),
+        }),
         notifications: None,
     }
 }

@@ -105,9 +105,10 @@ impl Ends {
                     statistics, sent, ..
                 } => {
                     let request = GetRequest { device_id: 0 };
-                    let ports = statistics.get(request).await?.into_inner().ports;
-                    let entered: u64 = ports.iter().map(|port| packets(&port.entered)).sum();
-                    entered < *sent || ports.iter().any(holds_frames)
+                    let now = statistics.get(request).await?.into_inner();
+                    let entered: u64 = (now.ports.iter()).map(|port| packets(&port.entered)).sum();
+                    let nowhere = packets(&now.unattached_queued) > 0;
+                    entered < *sent || nowhere || now.ports.iter().any(holds_frames)
                 }
                 Ends::Interfaces { quiet, .. } => {
                     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -145,8 +145,8 @@ pub struct Session<'a> {
     sessions: BTreeMap<u32, v1::CloneSessionEntry>,
     expected: Expected,
     received: Frames,
-    /// Frames may be under way.
-    busy: bool,
+    /// The port that the frames under way entered at, if there may be some.
+    busy: Option<u16>,
 }
 
 impl<'a> Session<'a> {
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
             sessions: BTreeMap::new(),
             expected: Expected::new(),
             received: Frames::new(),
-            busy: false,
+            busy: None,
         }
     }
 
@@ -191,7 +191,8 @@ impl<'a> Session<'a> {
             step.await.map_err(|error| Failure::new(*line, error))?;
         }
         let end = steps.last().map_or(0, |step| step.line);
-        self.busy = true;
+        // Even where nothing was sent: nothing may come of its own accord either.
+        self.busy.get_or_insert_default();
         self.settle()
             .await
             .map_err(|error| Failure::new(end, error))?;
@@ -199,9 +200,8 @@ impl<'a> Session<'a> {
     }
 
     async fn settle(&mut self) -> Result<(), StepError> {
-        if self.busy {
+        if self.busy.take().is_some() {
             self.bench.ends.settle(&mut self.received).await?;
-            self.busy = false;
         }
         Ok(())
     }
@@ -209,8 +209,12 @@ impl<'a> Session<'a> {
     async fn step(&mut self, line: usize, command: &Command) -> Result<(), StepError> {
         match command {
             Command::Packet { port, frame } => {
+                // No target keeps the order of frames that enter at different ports.
+                if self.busy.is_some_and(|busy| busy != *port) {
+                    self.settle().await?;
+                }
                 self.bench.ends.send(*port, frame)?;
-                self.busy = true;
+                self.busy = Some(*port);
             }
             Command::Expect { port, pattern } => {
                 self.bench.ends.check(*port)?;

@@ -165,25 +165,26 @@ fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, Load
 }
 
 /// p4c drops tables that no packet can reach from the program and keeps them in P4Info, so P4Info
-/// may list more than there is. But a P4Info of which nothing is there belongs to another program.
+/// may list more than there is. But a P4Info of which nothing is there belongs to another program,
+/// unless it lists only tables, all of which may have been dropped: the program has none with a key.
 fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadError> {
-    let tables = file
-        .pipelines
-        .iter()
-        .flat_map(|p| &p.tables)
-        .map(|table| &table.name);
+    let tables = || file.pipelines.iter().flat_map(|p| &p.tables);
     let arrays = (file.counter_arrays.iter().map(|counter| &counter.name))
         .chain(file.meter_arrays.iter().map(|meter| &meter.name))
         .chain(file.register_arrays.iter().map(|register| &register.name))
         .chain(file.parse_vsets.iter().map(|set| &set.name));
-    let there: HashSet<_> = tables.chain(arrays).collect();
-    let mut listed = (schema.tables.keys())
-        .chain(schema.counters.keys())
+    let there: HashSet<_> = tables().map(|table| &table.name).chain(arrays).collect();
+    let has_keys = tables().any(|table| !table.key.is_empty());
+    let mut other = (schema.counters.keys())
         .chain(schema.meters.keys())
         .chain(schema.registers.keys())
         .chain(schema.value_sets.keys())
         .chain(schema.direct.keys())
         .peekable();
+    if !has_keys && other.peek().is_none() {
+        return Ok(());
+    }
+    let mut listed = schema.tables.keys().chain(other).peekable();
     match listed.peek().copied() {
         Some(first) if !listed.any(|name| there.contains(name)) => {
             let what = format!("the program has nothing of what it lists, {first} for one");

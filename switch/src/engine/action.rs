@@ -15,6 +15,7 @@ use super::meter::Meter;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
+use super::table::Lookup;
 use super::trace::Recorder;
 use super::value_set::ValueSet;
 use super::word::Word;
@@ -176,6 +177,22 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
+    /// What a table needs to know of the packet.
+    #[inline]
+    pub fn lookup(&mut self) -> Lookup<'_> {
+        let state = &mut *self.state;
+        Lookup {
+            phv: self.phv,
+            layout: self.layout,
+            payload: self.payload,
+            length: self.verdict.ingress_length,
+            now_us: self.now_us,
+            key: &mut state.key,
+            masked: &mut state.masked,
+            scratch: &mut state.scratch,
+        }
+    }
+
     /// Runs primitives to their end, or to the end of the packet.
     pub fn execute(&mut self, code: &[Instruction], args: &[u8]) -> Result<(), DropCause> {
         if self.state.trace.is_some() {

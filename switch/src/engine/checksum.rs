@@ -42,9 +42,30 @@ enum Input {
 impl Calculation {
     pub fn new(calculation: &json::Calculation, layout: &Layout) -> Result<Calculation, LoadError> {
         let at = format!("calculation {}", calculation.name);
-        let algorithm = Algorithm::named(&calculation.algo, &at)?;
+        let name = calculation.name.clone();
+        Calculation::over(name, &calculation.algo, &calculation.input, layout, at)
+    }
+
+    /// What a selector computes.
+    pub fn of_selector(
+        profile: &str,
+        selector: &json::Selector,
+        layout: &Layout,
+    ) -> Result<Calculation, LoadError> {
+        let at = format!("selector of {profile}");
+        Calculation::over(profile.into(), &selector.algo, &selector.input, layout, at)
+    }
+
+    fn over(
+        name: String,
+        algorithm: &str,
+        parts: &[Json],
+        layout: &Layout,
+        at: String,
+    ) -> Result<Calculation, LoadError> {
+        let algorithm = Algorithm::named(algorithm, &at)?;
         let (mut input, mut payload) = (Vec::<Input>::new(), false);
-        for part in &calculation.input {
+        for part in parts {
             if payload {
                 return Err(LoadError::unsupported("input behind the payload", at));
             }
@@ -58,7 +79,7 @@ impl Calculation {
             }
         }
         Ok(Calculation {
-            name: calculation.name.clone(),
+            name,
             algorithm,
             input,
             payload,

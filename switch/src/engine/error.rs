@@ -86,6 +86,10 @@ pub enum ErrorKind {
     ResourceExhausted,
     /// The program declares it constant.
     PermissionDenied,
+    /// Something else refers to it.
+    FailedPrecondition,
+    /// The specification has it, this switch does not.
+    Unimplemented,
 }
 
 /// Why a control-plane request was refused. A refused request changes nothing.
@@ -120,20 +124,20 @@ pub enum ControlError {
         what: &'static str,
     },
     /// The action is not one of the table's, or its parameters are not the action's.
-    #[error("table {table}: action {action:#010x}: {what}")]
+    #[error("{owner}: action {action:#010x}: {what}")]
     Action {
-        /// The table's name.
-        table: String,
+        /// The table or action profile, by kind and name.
+        owner: String,
         /// The action's id.
         action: u32,
         /// What is wrong.
         what: String,
     },
     /// The action is one of the table's, but not where it was used.
-    #[error("table {table}: action {action:#010x}: {what}")]
+    #[error("{owner}: action {action:#010x}: {what}")]
     ActionScope {
-        /// The table's name.
-        table: String,
+        /// The table or action profile, by kind and name.
+        owner: String,
         /// The action's id.
         action: u32,
         /// Where it may be used.
@@ -182,6 +186,74 @@ pub enum ControlError {
         table: String,
         /// Its size in entries.
         size: usize,
+    },
+    /// The entry refers to an action profile, and its table has none.
+    #[error("table {table} has no action profile: expected an action, not a member, group or set")]
+    NoProfile {
+        /// The table's name.
+        table: String,
+    },
+    /// An action profile is not written like that.
+    #[error("action profile {profile}: {what}")]
+    Profile {
+        /// The profile's name.
+        profile: String,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// A set asks for sizes to be counted otherwise than the program says.
+    #[error(
+        "action profile {profile} counts sizes by {own}, which cannot be changed for one group"
+    )]
+    SizeSemantics {
+        /// The profile's name.
+        profile: String,
+        /// `members` or `weights`.
+        own: &'static str,
+    },
+    /// The action profile has no such member or group.
+    #[error("action profile {profile} has no {kind} {id}")]
+    NoSuchShared {
+        /// The profile's name.
+        profile: String,
+        /// `member` or `group`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// The action profile has this member or group already.
+    #[error("action profile {profile} has {kind} {id} already")]
+    SharedExists {
+        /// The profile's name.
+        profile: String,
+        /// `member` or `group`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// The member or group cannot go while something refers to it.
+    #[error("action profile {profile}: {by} refers to {kind} {id}")]
+    InUse {
+        /// The profile's name.
+        profile: String,
+        /// `member` or `group`.
+        kind: &'static str,
+        /// Its id.
+        id: u32,
+        /// What refers to it.
+        by: &'static str,
+    },
+    /// The action profile has no room for it.
+    #[error("action profile {profile}: {what} would be {found}, the limit is {limit}")]
+    ProfileFull {
+        /// The profile's name.
+        profile: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much it would be.
+        found: usize,
+        /// How much there is room for.
+        limit: usize,
     },
     /// The value set would hold more members than its P4Info size says.
     #[error("value set {set}: {found} members, there is room for {size}")]
@@ -282,13 +354,15 @@ impl ControlError {
             NoDirect { .. } | Index { .. } | Meter { .. } | Replication { .. } => {
                 ErrorKind::InvalidArgument
             }
+            NoProfile { .. } | Profile { .. } => ErrorKind::InvalidArgument,
             UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
-            EntryExists { .. } | ReplicationExists { .. } | ValueSetTwice { .. } => {
-                ErrorKind::AlreadyExists
-            }
-            TableFull { .. } | ReplicationFull { .. } | ValueSetFull { .. } => {
-                ErrorKind::ResourceExhausted
-            }
+            NoSuchShared { .. } => ErrorKind::NotFound,
+            EntryExists { .. } | ReplicationExists { .. } => ErrorKind::AlreadyExists,
+            SharedExists { .. } | ValueSetTwice { .. } => ErrorKind::AlreadyExists,
+            TableFull { .. } | ReplicationFull { .. } => ErrorKind::ResourceExhausted,
+            ProfileFull { .. } | ValueSetFull { .. } => ErrorKind::ResourceExhausted,
+            InUse { .. } => ErrorKind::FailedPrecondition,
+            SizeSemantics { .. } => ErrorKind::Unimplemented,
             ActionScope { .. } | Constant { .. } => ErrorKind::PermissionDenied,
         }
     }

@@ -28,6 +28,7 @@ mod phv;
 mod pipeline;
 mod pre;
 mod primitive;
+mod profile;
 mod register;
 mod schema;
 mod standard;
@@ -44,8 +45,12 @@ pub use error::{ControlError, ErrorKind, LoadError};
 pub use inspect::{Parsed, ParsedHeader};
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use pre::{CloneSession, Pre, Replica};
+pub use profile::{GroupMember, GroupView, Profile, Watch};
 pub use register::Register;
-pub use table::{ActionCall, EntryView, FieldMatch, Match, Table, TableEntry};
+pub use table::{
+    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table, TableEntry,
+    TableMut, WeightedCall,
+};
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;
@@ -87,6 +92,10 @@ pub struct Limits {
     pub sessions: usize,
     /// Replicas of one group or session.
     pub replicas: usize,
+    /// Groups of one action profile, with the sets that entries have to themselves.
+    pub profile_groups: usize,
+    /// Weights of the members in all groups of one action profile, added up.
+    pub profile_weight: usize,
 }
 
 impl Default for Limits {
@@ -100,6 +109,8 @@ impl Default for Limits {
             groups: 1 << 12,
             sessions: 1 << 10,
             replicas: 1 << 10,
+            profile_groups: 1 << 16,
+            profile_weight: 1 << 20,
         }
     }
 }
@@ -203,6 +214,7 @@ struct Program {
 pub struct Engine {
     program: Program,
     tables: Vec<Table>,
+    profiles: Vec<Profile>,
     state: State,
     pre: Pre,
     limits: Limits,
@@ -211,6 +223,7 @@ pub struct Engine {
     clones_refused: u64,
     /// Positions by P4Info id.
     table_ids: BTreeMap<u32, usize>,
+    profile_ids: BTreeMap<u32, usize>,
     counter_ids: BTreeMap<u32, usize>,
     meter_ids: BTreeMap<u32, usize>,
     register_ids: BTreeMap<u32, usize>,
@@ -221,6 +234,7 @@ impl Engine {
     fn assemble(
         program: Program,
         tables: Vec<Table>,
+        profiles: Vec<Profile>,
         state: State,
         pre: Pre,
         limits: Limits,
@@ -228,11 +242,13 @@ impl Engine {
         Engine {
             program,
             table_ids: ids(tables.iter().map(Table::id)),
+            profile_ids: ids(profiles.iter().map(Profile::id)),
             counter_ids: ids(state.counters.iter().map(Counter::id)),
             meter_ids: ids(state.meters.iter().map(Meter::id)),
             register_ids: ids(state.registers.iter().map(Register::id)),
             value_set_ids: ids(state.value_sets.iter().map(ValueSet::id)),
             tables,
+            profiles,
             state,
             pre,
             limits,
@@ -285,8 +301,38 @@ impl Engine {
     ///
     /// # Errors
     /// The P4Info has no such table.
-    pub fn table_mut(&mut self, id: u32) -> Result<&mut Table, ControlError> {
-        Ok(&mut self.tables[find("table", &self.table_ids, id)?])
+    pub fn table_mut(&mut self, id: u32) -> Result<TableMut<'_>, ControlError> {
+        let table = &mut self.tables[find("table", &self.table_ids, id)?];
+        Ok(TableMut::new(table, &mut self.profiles))
+    }
+
+    /// All action profiles, in order of ids.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        self.profile_ids.values().map(|at| &self.profiles[*at])
+    }
+
+    /// An action profile by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such action profile.
+    pub fn profile(&self, id: u32) -> Result<&Profile, ControlError> {
+        Ok(&self.profiles[find("action profile", &self.profile_ids, id)?])
+    }
+
+    /// An action profile by P4Info id, to write to.
+    ///
+    /// # Errors
+    /// The P4Info has no such action profile.
+    pub fn profile_mut(&mut self, id: u32) -> Result<&mut Profile, ControlError> {
+        Ok(&mut self.profiles[find("action profile", &self.profile_ids, id)?])
+    }
+
+    /// Says whether a port is up: members of action profiles that watch it are picked only then.
+    /// Ports count as up until this says otherwise.
+    pub fn set_port(&mut self, port: u16, up: bool) {
+        for profile in &mut self.profiles {
+            profile.set_port(port, up);
+        }
     }
 
     /// All indirect counters, in order of ids.

@@ -248,11 +248,18 @@ impl Engine {
         now_us: u64,
     ) -> Result<(), DropCause> {
         let mut tables = std::mem::take(&mut self.tables);
+        let profiles = std::mem::take(&mut self.profiles);
         let (program, mut machine) = self.machine(phv, verdict, payload, now_us);
-        let ran = program
-            .flow
-            .run(start, &mut tables, &program.actions, &mut machine);
+        let flow = &program.flow;
+        let ran = flow.run(
+            start,
+            &mut tables,
+            &profiles,
+            &program.actions,
+            &mut machine,
+        );
         self.tables = tables;
+        self.profiles = profiles;
         ran
     }
 

@@ -8,6 +8,7 @@ use super::error::LoadError;
 use super::expression::Test;
 use super::json;
 use super::primitive::Names;
+use super::profile::Profile;
 use super::table::{Next, Table};
 
 #[derive(Debug)]
@@ -145,13 +146,14 @@ impl Flow {
         &self,
         start: Next,
         tables: &mut [Table],
+        profiles: &[Profile],
         actions: &[Action],
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
-            self.run_as::<true>(start, tables, actions, machine)
+            self.run_as::<true>(start, tables, profiles, actions, machine)
         } else {
-            self.run_as::<false>(start, tables, actions, machine)
+            self.run_as::<false>(start, tables, profiles, actions, machine)
         }
     }
 
@@ -160,6 +162,7 @@ impl Flow {
         &self,
         start: Next,
         tables: &mut [Table],
+        profiles: &[Profile],
         actions: &[Action],
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
@@ -172,9 +175,9 @@ impl Flow {
                 Node::Table(table) => {
                     let table = &mut tables[*table];
                     if TRACED {
-                        machine.looked_up(node, table, actions);
+                        machine.looked_up(node, table, profiles, actions);
                     }
-                    apply::<TRACED>(table, actions, machine)?
+                    apply::<TRACED>(table, profiles, actions, machine)?
                 }
                 Node::Condition { test, yes, no } => {
                     let holds = test.eval(machine.env(&[]));
@@ -206,22 +209,19 @@ enum Visit {
 
 fn apply<const TRACED: bool>(
     table: &mut Table,
+    profiles: &[Profile],
     actions: &[Action],
     machine: &mut Machine,
 ) -> Result<Next, DropCause> {
-    let state = &mut *machine.state;
-    let (length, now) = (machine.verdict.ingress_length, machine.now_us);
-    let found = table.apply(machine.phv, length, now, &mut state.key, &mut state.masked);
+    let found = table.apply(profiles, machine.lookup());
     if let Some((slot, color)) = found.color {
         slot.store(&mut machine.phv.bytes, color as u128);
         if TRACED {
             machine.metered(color);
         }
     }
-    machine.execute_as::<TRACED>(&actions[found.action.action].code, found.args)?;
-    Ok(if found.hit {
-        found.action.on_hit
-    } else {
-        found.action.on_miss
-    })
+    if let Some(action) = found.action {
+        machine.execute_as::<TRACED>(&actions[action.action].code, found.args)?;
+    }
+    Ok(found.next)
 }

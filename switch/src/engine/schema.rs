@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
 use ultima_p4runtime::config::v1::{
-    ActionRef, MatchField, P4Info, Preamble, action_ref, match_field,
+    ActionProfile, ActionRef, MatchField, P4Info, Preamble, action_ref, match_field,
 };
 
 use super::error::LoadError;
+use super::profile::SizeSemantics;
 use super::table::{MatchKind, Scope};
 
 /// A P4Info by the names that the program uses.
@@ -18,6 +20,7 @@ pub(super) struct Schema {
     pub counters: HashMap<String, ArraySchema>,
     pub meters: HashMap<String, ArraySchema>,
     pub registers: HashMap<String, ArraySchema>,
+    pub profiles: HashMap<String, ProfileSchema>,
     pub value_sets: HashMap<String, ValueSetSchema>,
     /// Names of direct counters and meters, with the ids of their tables.
     pub direct: HashMap<String, u32>,
@@ -31,6 +34,19 @@ pub(super) struct TableSchema {
     pub size: u64,
     pub is_const: bool,
     pub default_is_const: bool,
+    /// The id of its action profile.
+    pub profile: Option<u32>,
+}
+
+/// An action profile.
+#[derive(Debug)]
+pub(super) struct ProfileSchema {
+    pub id: u32,
+    pub with_selector: bool,
+    pub size: u64,
+    pub max_group_size: u32,
+    pub semantics: SizeSemantics,
+    pub weights_disallowed: bool,
 }
 
 #[derive(Debug)]
@@ -81,12 +97,6 @@ impl Schema {
         }
         for table in &p4info.tables {
             let (id, name) = name_of("a table", &table.preamble)?;
-            if table.implementation_id != 0 {
-                return Err(LoadError::unsupported(
-                    "an action profile",
-                    format!("table {name}"),
-                ));
-            }
             let fields = table
                 .match_fields
                 .iter()
@@ -102,6 +112,7 @@ impl Schema {
                 size: u64::try_from(table.size).unwrap_or(0),
                 is_const: table.is_const_table,
                 default_is_const: table.const_default_action_id != 0,
+                profile: Some(table.implementation_id).filter(|id| *id != 0),
             };
             schema.tables.insert(name, described);
         }
@@ -112,6 +123,12 @@ impl Schema {
             .iter()
             .map(|r| (&r.preamble, i64::from(r.size)));
         schema.registers = arrays(registers)?;
+        for profile in &p4info.action_profiles {
+            let (id, name) = name_of("an action profile", &profile.preamble)?;
+            schema
+                .profiles
+                .insert(name, ProfileSchema::new(id, profile));
+        }
         for set in &p4info.value_sets {
             let (id, name) = name_of("a value set", &set.preamble)?;
             let at = format!("value set {name}");
@@ -141,27 +158,13 @@ impl Schema {
 
 /// Refuses what P4Info may list and this switch does not have.
 fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
-    let first = |preamble: Option<&Option<Preamble>>| {
-        preamble.map(|preamble| {
-            preamble
-                .as_ref()
-                .map_or_else(String::new, |p| p.name.clone())
-        })
-    };
-    let unknown = [(
-        "an action profile",
-        first(p4info.action_profiles.first().map(|x| &x.preamble)),
-    )];
-    for (what, name) in unknown {
-        if let Some(name) = name {
-            return Err(LoadError::unsupported(what, format!("P4Info, {name}")));
+    match p4info.externs.first() {
+        Some(other) => {
+            let at = format!("P4Info, {}", other.extern_type_name);
+            Err(LoadError::unsupported("an extern", at))
         }
+        None => Ok(()),
     }
-    if let Some(other) = p4info.externs.first() {
-        let at = format!("P4Info, {}", other.extern_type_name);
-        return Err(LoadError::unsupported("an extern", at));
-    }
-    Ok(())
 }
 
 fn name_of(what: &str, preamble: &Option<Preamble>) -> Result<(u32, String), LoadError> {
@@ -187,6 +190,28 @@ fn arrays<'a>(
         ))
     });
     named.collect()
+}
+
+impl ProfileSchema {
+    fn new(id: u32, profile: &ActionProfile) -> ProfileSchema {
+        let semantics = match &profile.selector_size_semantics {
+            Some(SelectorSizeSemantics::SumOfMembers(members)) => {
+                let max_weight = u32::try_from(members.max_member_weight);
+                SizeSemantics::SumOfMembers {
+                    max_weight: max_weight.unwrap_or(0),
+                }
+            }
+            _ => SizeSemantics::SumOfWeights,
+        };
+        ProfileSchema {
+            id,
+            with_selector: profile.with_selector,
+            size: u64::try_from(profile.size).unwrap_or(0),
+            max_group_size: u32::try_from(profile.max_group_size).unwrap_or(0),
+            semantics,
+            weights_disallowed: profile.weights_disallowed,
+        }
+    }
 }
 
 impl FieldSchema {

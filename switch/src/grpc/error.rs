@@ -41,6 +41,8 @@ impl From<ControlError> for EntityError {
             (_, ErrorKind::AlreadyExists) => Code::AlreadyExists,
             (_, ErrorKind::ResourceExhausted) => Code::ResourceExhausted,
             (_, ErrorKind::PermissionDenied) => Code::PermissionDenied,
+            (_, ErrorKind::FailedPrecondition) => Code::FailedPrecondition,
+            (_, ErrorKind::Unimplemented) => Code::Unimplemented,
         };
         EntityError::new(code, error.to_string())
     }

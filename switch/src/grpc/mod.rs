@@ -8,6 +8,7 @@ mod digests;
 mod error;
 mod pipeline_config;
 mod ports;
+mod profile;
 mod read;
 mod reconcile;
 mod replication;

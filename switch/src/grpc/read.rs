@@ -9,8 +9,10 @@ use ultima_p4runtime::v1::{
 
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_data, has_key, key, key_message, message, meter_message};
-use super::{ResponseStream, Service, arrays, digests, no_pipeline, replication, value_set};
-use crate::engine::{ControlError, EntryView, Table};
+use super::{
+    ResponseStream, Service, arrays, digests, no_pipeline, profile, replication, value_set,
+};
+use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
 
 /// Entities in one response: far below the 4 MiB that clients accept by default.
@@ -73,13 +75,9 @@ pub(super) fn read(
         Some(Entity::PacketReplicationEngineEntry(request)) => {
             replication::read(pipeline, request, found)
         }
+        Some(Entity::ActionProfileMember(request)) => profile::read_members(engine, request, found),
+        Some(Entity::ActionProfileGroup(request)) => profile::read_groups(engine, request, found),
         // Of what this switch does not have, there is none to be found by a wildcard.
-        Some(Entity::ActionProfileMember(request)) => {
-            none_of("action profile", request.action_profile_id)
-        }
-        Some(Entity::ActionProfileGroup(request)) => {
-            none_of("action profile", request.action_profile_id)
-        }
         Some(Entity::ValueSetEntry(request)) => value_set::read(engine, request, found),
         Some(Entity::DigestEntry(request)) => digests::read(&pipeline.digests, request, found),
         Some(Entity::ExternEntry(request)) => none_of("extern", request.extern_type_id),
@@ -177,7 +175,7 @@ fn select(
             || entry
                 .action
                 .as_ref()
-                .is_some_and(|call| call.action == action))
+                .is_some_and(|own| matches!(own, EntryAction::Call(call) if call.action == action)))
             && (request.priority == 0 || entry.priority == request.priority)
             && (request.controller_metadata == 0
                 || entry.controller_metadata == request.controller_metadata)

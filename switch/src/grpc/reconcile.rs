@@ -10,9 +10,9 @@ use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
-    self, CloneSessionEntry, CounterData, CounterEntry, DigestEntry, MeterConfig, MeterEntry,
-    MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
-    ValueSetEntry,
+    self, ActionProfileGroup, ActionProfileMember, CloneSessionEntry, CounterData, CounterEntry,
+    DigestEntry, MeterConfig, MeterEntry, MulticastGroupEntry, PacketReplicationEngineEntry,
+    RegisterEntry, TableEntry, Update, ValueSetEntry,
 };
 
 use super::error::EntityError;
@@ -39,6 +39,9 @@ pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), Entity
         })
     };
     let requests = [
+        // Entries refer to groups, groups to members.
+        Entity::ActionProfileMember(ActionProfileMember::default()),
+        Entity::ActionProfileGroup(ActionProfileGroup::default()),
         Entity::TableEntry(all_entries),
         Entity::CounterEntry(CounterEntry::default()),
         Entity::MeterEntry(MeterEntry::default()),
@@ -99,7 +102,10 @@ fn carry_over(new: &mut Pipeline, entity: Entity) -> Result<(), EntityError> {
     };
     let inserted = match &entity {
         Entity::TableEntry(entry) => !entry.is_default_action,
-        Entity::PacketReplicationEngineEntry(_) | Entity::DigestEntry(_) => true,
+        Entity::PacketReplicationEngineEntry(_)
+        | Entity::ActionProfileMember(_)
+        | Entity::ActionProfileGroup(_)
+        | Entity::DigestEntry(_) => true,
         _ => false,
     };
     if !inserted {

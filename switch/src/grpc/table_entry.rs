@@ -4,8 +4,10 @@ use ultima_p4runtime::v1::field_match::{self, FieldMatchType};
 use ultima_p4runtime::v1::{self, action::Param, table_action};
 
 use super::error::EntityError;
+use super::profile;
 use crate::engine::{
-    ActionCall, CounterCell, EntryView, FieldMatch, Match, MeterConfig, Table, TableEntry,
+    ActionCall, CounterCell, EntryAction, EntryView, FieldMatch, Match, MeterConfig, Table,
+    TableEntry,
 };
 
 /// What a message says of an entry's key.
@@ -54,22 +56,39 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityEr
 }
 
 /// What a message says of an entry's action.
-fn action(action: &v1::TableAction) -> Result<ActionCall, EntityError> {
+fn action(action: &v1::TableAction) -> Result<EntryAction, EntityError> {
     match &action.r#type {
-        Some(table_action::Type::Action(action)) => Ok(ActionCall {
-            action: action.action_id,
-            params: action
-                .params
-                .iter()
-                .map(|p| (p.param_id, p.value.clone()))
-                .collect(),
-        }),
-        Some(_) => Err(EntityError::invalid(
-            "the table has no action profile: expected an action, not a member, group or set",
-        )),
+        Some(table_action::Type::Action(action)) => Ok(call(action).into()),
+        Some(table_action::Type::ActionProfileMemberId(id)) => Ok(EntryAction::Member(*id)),
+        Some(table_action::Type::ActionProfileGroupId(id)) => Ok(EntryAction::Group(*id)),
+        Some(table_action::Type::ActionProfileActionSet(set)) => {
+            Ok(EntryAction::OneShot(profile::one_shot(set)?))
+        }
         None => Err(EntityError::invalid(
-            "the action is empty: expected an action",
+            "the action is empty: expected an action, a member, a group or a set",
         )),
+    }
+}
+
+/// A message's action.
+pub(super) fn call(action: &v1::Action) -> ActionCall {
+    let params = action.params.iter();
+    ActionCall {
+        action: action.action_id,
+        params: params.map(|p| (p.param_id, p.value.clone())).collect(),
+    }
+}
+
+/// An action as a message.
+pub(super) fn action_message(call: &ActionCall) -> v1::Action {
+    let params = call.params.iter();
+    let param = |(id, value): &(u32, Vec<u8>)| Param {
+        param_id: *id,
+        value: value.clone(),
+    };
+    v1::Action {
+        action_id: call.action,
+        params: params.map(param).collect(),
     }
 }
 
@@ -156,19 +175,16 @@ pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> 
     reason = "clients still write controller_metadata, and want it back"
 )]
 pub(super) fn message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
-    let action = view.entry.action.as_ref().map(|call| {
-        let params = call.params.iter();
-        let param = |(id, value): &(u32, Vec<u8>)| Param {
-            param_id: *id,
-            value: value.clone(),
-        };
-        let action = v1::Action {
-            action_id: call.action,
-            params: params.map(param).collect(),
-        };
-        v1::TableAction {
-            r#type: Some(table_action::Type::Action(action)),
+    let action = view.entry.action.as_ref().map(|action| match action {
+        EntryAction::Call(call) => table_action::Type::Action(action_message(call)),
+        EntryAction::Member(id) => table_action::Type::ActionProfileMemberId(*id),
+        EntryAction::Group(id) => table_action::Type::ActionProfileGroupId(*id),
+        EntryAction::OneShot(set) => {
+            table_action::Type::ActionProfileActionSet(profile::one_shot_message(set))
         }
+    });
+    let action = action.map(|action| v1::TableAction {
+        r#type: Some(action),
     });
     v1::TableEntry {
         action,

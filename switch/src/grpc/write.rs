@@ -10,8 +10,8 @@ use ultima_p4runtime::v1::{
 
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_cell, entry, key, meter_config};
-use super::{Service, arrays, digests, no_pipeline, replication, value_set};
-use crate::engine::Table;
+use super::{Service, arrays, digests, no_pipeline, profile, replication, value_set};
+use crate::engine::{Table, TableMut};
 use crate::pipeline::Pipeline;
 
 impl Service {
@@ -90,9 +90,12 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
             only_modify(kind, "register")?;
             arrays::write_register(&mut pipeline.engine, &entry)
         }
-        Entity::ActionProfileMember(_) | Entity::ActionProfileGroup(_) => Err(
-            EntityError::unimplemented("this switch has no action profiles"),
-        ),
+        Entity::ActionProfileMember(member) => {
+            profile::write_member(&mut pipeline.engine, kind, &member)
+        }
+        Entity::ActionProfileGroup(group) => {
+            profile::write_group(&mut pipeline.engine, kind, &group)
+        }
         Entity::ValueSetEntry(entry) => {
             only_modify(kind, "value set")?;
             value_set::write(&mut pipeline.engine, &entry)
@@ -119,14 +122,14 @@ fn write_table_entry(
     kind: UpdateType,
     message: &TableEntry,
 ) -> Result<(), EntityError> {
-    let table = pipeline.engine.table_mut(message.table_id)?;
+    let mut table = pipeline.engine.table_mut(message.table_id)?;
     if message.is_const {
         return Err(EntityError::invalid(
             "is_const: only the program makes entries constant",
         ));
     }
     if message.is_default_action {
-        write_default_entry(table, kind, message)?;
+        write_default_entry(&mut table, kind, message)?;
         if message.action.is_some() {
             pipeline.defaults_set.insert(message.table_id);
         } else {
@@ -139,11 +142,11 @@ fn write_table_entry(
         UpdateType::Delete => Ok(table.delete(&key(message)?, message.priority)?),
         UpdateType::Insert => {
             check_extras(message)?;
-            insert(table, message)
+            insert(&mut table, message)
         }
         _ => {
             check_extras(message)?;
-            modify(table, message)
+            modify(&mut table, message)
         }
     }
 }
@@ -159,7 +162,7 @@ fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
     Ok(())
 }
 
-fn insert(table: &mut Table, message: &TableEntry) -> Result<(), EntityError> {
+fn insert(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
     let new = entry(message)?;
     let counter = message
         .counter_data
@@ -188,7 +191,7 @@ fn insert(table: &mut Table, message: &TableEntry) -> Result<(), EntityError> {
     })
 }
 
-fn modify(table: &mut Table, message: &TableEntry) -> Result<(), EntityError> {
+fn modify(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
     let key = key(message)?;
     let old = table.get(&key, message.priority)?;
     let counter = message
@@ -228,7 +231,7 @@ fn modify(table: &mut Table, message: &TableEntry) -> Result<(), EntityError> {
 
 /// §9.1.3: the default entry is always there; without an action it goes back to the program's.
 fn write_default_entry(
-    table: &mut Table,
+    table: &mut TableMut,
     kind: UpdateType,
     message: &TableEntry,
 ) -> Result<(), EntityError> {
@@ -263,10 +266,10 @@ fn write_direct_counter(
     pipeline: &mut Pipeline,
     message: &DirectCounterEntry,
 ) -> Result<(), EntityError> {
-    let (table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
+    let (mut table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
     let view = table.get(&key(of)?, of.priority)?;
     if view.counter.is_none() {
-        return Err(no_direct(table, "counter"));
+        return Err(no_direct(&table, "counter"));
     }
     if let Some(data) = &message.data {
         table.set_counter(&view.entry.key, of.priority, counter_cell(data)?)?;
@@ -279,7 +282,7 @@ fn write_direct_meter(
     message: &DirectMeterEntry,
 ) -> Result<(), EntityError> {
     arrays::refuse_meter_counters(message.counter_data.is_some())?;
-    let (table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
+    let (mut table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
     let config = message.config.as_ref().map(meter_config).transpose()?;
     Ok(table.set_meter(&key(of)?, of.priority, config)?)
 }
@@ -287,7 +290,7 @@ fn write_direct_meter(
 fn direct_target<'a>(
     pipeline: &'a mut Pipeline,
     of: Option<&'a TableEntry>,
-) -> Result<(&'a mut Table, &'a TableEntry), EntityError> {
+) -> Result<(TableMut<'a>, &'a TableEntry), EntityError> {
     let Some(of) = of else {
         return Err(EntityError::invalid(
             "a direct resource needs the table entry that it is of",

@@ -170,6 +170,7 @@ impl Page {
                 key,
                 hit,
                 priority,
+                via,
                 action,
                 counter,
             } => {
@@ -182,7 +183,13 @@ impl Page {
                 if let Some(counter) = counter {
                     self.step(format_args!("  counter {}", Cell(counter)), None);
                 }
-                self.step(format_args!("  action {}", CallLine(action)), None);
+                if let Some(via) = via {
+                    self.step(format_args!("  {via}"), None);
+                }
+                match action {
+                    Some(action) => self.step(format_args!("  action {}", CallLine(action)), None),
+                    None => self.step("  no action", None),
+                }
             }
             Event::Statements { .. } => self.step("statements", source),
             Event::Write { field, old, new } => {

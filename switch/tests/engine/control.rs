@@ -45,8 +45,13 @@ fn id_of(preambles: &[&Option<Preamble>], name: &str) -> u32 {
 impl Testbed {
     /// Loads a program from its JSON and the text of its P4Info.
     pub fn new(json: &[u8], p4info: &str) -> Testbed {
+        Testbed::with_limits(json, p4info, Limits::default())
+    }
+
+    /// As `new`, with other limits.
+    pub fn with_limits(json: &[u8], p4info: &str, limits: Limits) -> Testbed {
         let p4info: P4Info = text::parse(p4info).expect("the P4Info is text format");
-        let engine = Engine::load(json, &p4info, Limits::default()).expect("the program loads");
+        let engine = Engine::load(json, &p4info, limits).expect("the program loads");
         Testbed { engine, p4info }
     }
 
@@ -98,6 +103,13 @@ impl Testbed {
                 .collect::<Vec<_>>(),
             name,
         )
+    }
+
+    /// The id of an action profile.
+    pub fn profile(&self, name: &str) -> u32 {
+        let profiles = self.p4info.action_profiles.iter();
+        let preambles: Vec<_> = profiles.map(|p| &p.preamble).collect();
+        id_of(&preambles, name)
     }
 
     /// The id of a value set.
@@ -160,7 +172,7 @@ impl Testbed {
         let entry = TableEntry {
             key: self.key(table, matches),
             priority,
-            action: Some(self.call(action, args)),
+            action: Some(self.call(action, args).into()),
             ..TableEntry::default()
         };
         let id = self.table(table);

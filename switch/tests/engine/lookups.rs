@@ -283,12 +283,12 @@ fn constant_entries_are_there_and_stay() {
         .collect();
     assert_eq!(priorities, [(3, true), (2, true), (1, true)]);
     let call = testbed.call("Lookups.set_fixed", &[9]);
-    let writable = testbed.engine.table_mut(id).unwrap();
+    let mut writable = testbed.engine.table_mut(id).unwrap();
     let first = &entries[0].entry;
     let refused = [
         writable.delete(&first.key, first.priority),
         writable.modify(TableEntry {
-            action: Some(call.clone()),
+            action: Some(call.clone().into()),
             ..first.clone()
         }),
         writable.insert(TableEntry {
@@ -302,7 +302,7 @@ fn constant_entries_are_there_and_stay() {
     writable.clear();
     assert_eq!(writable.len(), 3);
     let default = TableEntry {
-        action: Some(call),
+        action: Some(call.into()),
         ..TableEntry::default()
     };
     writable.set_default(Some(default)).unwrap();
@@ -318,7 +318,7 @@ fn initial_entries_can_be_changed() {
         testbed.table(table),
         testbed.key(table, &[Some(lpm(0x0a01_0000, 16))]),
     );
-    let call = Some(testbed.call(action, &[20]));
+    let call = Some(testbed.call(action, &[20]).into());
     let entry = TableEntry {
         key: key.clone(),
         action: call,
@@ -367,10 +367,13 @@ fn what_is_written_is_read_in_order() {
         let entry = TableEntry {
             key: vec![key(value)],
             priority: i32::from(value),
-            action: Some(ActionCall {
-                params: vec![(1, vec![0, value])],
-                ..testbed.call(action, &[0])
-            }),
+            action: Some(
+                ActionCall {
+                    params: vec![(1, vec![0, value])],
+                    ..testbed.call(action, &[0])
+                }
+                .into(),
+            ),
             controller_metadata: 77,
             metadata: vec![value],
         };
@@ -395,7 +398,7 @@ fn what_is_written_is_read_in_order() {
             matches: ternary(u128::from(value), 0xff),
         }],
         priority: i32::from(value),
-        action: Some(testbed.call(action, &[u128::from(value)])),
+        action: Some(testbed.call(action, &[u128::from(value)]).into()),
         controller_metadata: 77,
         metadata: vec![value],
     };
@@ -417,11 +420,11 @@ fn requests_that_cannot_be_right_change_nothing() {
     testbed.insert(table, &[exact(1), exact(2)], action, &[2]);
     let good = TableEntry {
         key: testbed.key(table, &[Some(exact(1)), Some(exact(3))]),
-        action: Some(testbed.call(action, &[3])),
+        action: Some(testbed.call(action, &[3]).into()),
         ..TableEntry::default()
     };
     let with_action = |call: ActionCall| TableEntry {
-        action: Some(call),
+        action: Some(call.into()),
         ..good.clone()
     };
     let call = testbed.call(action, &[3]);
@@ -489,7 +492,7 @@ fn requests_that_cannot_be_right_change_nothing() {
             "is empty",
         ),
     ];
-    let writable = testbed.engine.table_mut(id).unwrap();
+    let mut writable = testbed.engine.table_mut(id).unwrap();
     for (entry, kind, text) in insertions {
         let error = writable.insert(entry).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -508,7 +511,7 @@ fn requests_that_cannot_be_right_change_nothing() {
     assert_eq!(writable.len(), 2);
     // A place that is free again can be taken.
     let key = testbed.key(table, &[Some(exact(1)), Some(exact(2))]);
-    let writable = testbed.engine.table_mut(id).unwrap();
+    let mut writable = testbed.engine.table_mut(id).unwrap();
     writable.delete(&key, 0).unwrap();
     writable.insert(good).unwrap();
     let unknown = testbed.engine.table_mut(id + 1).unwrap_err();
@@ -521,7 +524,7 @@ fn defaults_can_be_set_and_restored() {
     let id = testbed.table("Lookups.prefix");
     let call = testbed.call("Lookups.set_prefix", &[0x33]);
     let entry = TableEntry {
-        action: Some(call.clone()),
+        action: Some(call.clone().into()),
         ..TableEntry::default()
     };
     testbed
@@ -532,7 +535,10 @@ fn defaults_can_be_set_and_restored() {
         .unwrap();
     assert_eq!(verdict(&mut testbed, 1, KEYS), 0x33);
     let read = testbed.engine.table(id).unwrap().default_entry();
-    assert_eq!((read.entry.action, read.entry.key), (Some(call), vec![]));
+    assert_eq!(
+        (read.entry.action, read.entry.key),
+        (Some(call.into()), vec![])
+    );
     testbed
         .engine
         .table_mut(id)

@@ -6,6 +6,7 @@ mod copies;
 mod lookups;
 mod mutants;
 mod parsing;
+mod profiles;
 mod random_frames;
 mod refusals;
 mod value_sets;

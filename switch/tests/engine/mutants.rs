@@ -137,6 +137,10 @@ fn faulty_programs_are_refused_or_run() {
             include_str!("../programs/arithmetic.p4info.txtpb"),
         ),
         (
+            include_str!("../programs/profiles.json"),
+            include_str!("../programs/profiles.p4info.txtpb"),
+        ),
+        (
             include_str!("../programs/value_sets.json"),
             include_str!("../programs/value_sets.p4info.txtpb"),
         ),

@@ -33,6 +33,14 @@ fn changed(pointer: &str, value: Value) -> String {
     )
 }
 
+/// What is said of a program with action profiles or value sets when it is changed.
+fn altered(program: &[u8], p4info: &str, change: impl FnOnce(&mut Value, &mut P4Info)) -> String {
+    let mut program: Value = serde_json::from_slice(program).unwrap();
+    let mut p4info = text::parse(p4info).unwrap();
+    change(&mut program, &mut p4info);
+    refused(program.to_string().as_bytes(), &p4info)
+}
+
 /// What is said of the copies program with one attribute more.
 fn extended(pointer: &str, name: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
@@ -69,8 +77,8 @@ fn what_is_not_known_is_refused_by_name() {
         "wormhole: an extern instance is not supported by this switch"
     );
     assert!(
-        changed("/pipelines/0/tables/0/type", json!("indirect"))
-            .ends_with("table type indirect is not supported by this switch")
+        changed("/pipelines/0/tables/0/type", json!("circular"))
+            .ends_with("table type circular is not supported by this switch")
     );
     assert!(
         changed(
@@ -221,4 +229,92 @@ fn what_is_not_json_is_refused_with_its_place() {
     assert!(matches!(error, LoadError::Json { line: 2, .. }), "{error}");
     assert!(refused(b"", &p4info).starts_with("line 1, column 0: "));
     assert!(refused(b"3", &p4info).contains("struct Program"));
+}
+
+#[test]
+fn action_profiles_must_be_those_of_the_p4info() {
+    let altered = |change: fn(&mut Value, &mut P4Info)| {
+        let p4info = include_str!("../programs/profiles.p4info.txtpb");
+        altered(include_bytes!("../programs/profiles.json"), p4info, change)
+    };
+    let disagree = "program and P4Info disagree: ";
+    assert_eq!(
+        altered(|_, p4info| p4info.action_profiles.clear()),
+        format!("{disagree}the P4Info has no action profile members")
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.action_profiles[0].with_selector = true),
+        format!("{disagree}only one of them gives action profile members a selector")
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.tables[0].implementation_id = 7),
+        format!(
+            "{disagree}table Choose.shared_action has action profile members, in the P4Info another \
+             or none"
+        )
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.action_profiles[0].size = 1 << 30),
+        "action profile members: number of members is 1073741824, the limit is 1048576"
+    );
+    assert_eq!(
+        altered(|program, _| {
+            program["pipelines"][0]["tables"][1]["action_profile"] = json!("ghost");
+        }),
+        "table Choose.shared_action: there is no action profile ghost"
+    );
+    assert_eq!(
+        altered(|program, _| {
+            program["pipelines"][0]["tables"][1]["type"] = json!("simple");
+        }),
+        format!(
+            "{disagree}table Choose.shared_action has no action profile, but one in the P4Info"
+        )
+    );
+    assert_eq!(
+        altered(|program, _| {
+            let profile = &mut program["pipelines"][0]["action_profiles"][1];
+            profile["selector"]["algo"] = json!("dice");
+        }),
+        "selector of counted_selector: hash algorithm dice is not supported by this switch"
+    );
+}
+
+#[test]
+fn value_sets_must_be_those_of_the_p4info() {
+    let altered = |change: fn(&mut Value, &mut P4Info)| {
+        let p4info = include_str!("../programs/value_sets.p4info.txtpb");
+        altered(
+            include_bytes!("../programs/value_sets.json"),
+            p4info,
+            change,
+        )
+    };
+    let disagree = "program and P4Info disagree: ";
+    assert_eq!(
+        altered(|_, p4info| p4info.value_sets.clear()),
+        format!("{disagree}the P4Info has no value set Read.kinds")
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.value_sets[0].r#match[0].bitwidth = 9),
+        format!("{disagree}value set Read.kinds has 8 bits, 9 in the P4Info")
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.value_sets[1].r#match.swap(0, 1)),
+        "parser parser, state by_flow: the key does not have the fields of value set Read.flows"
+    );
+    let case = "parser parser, state by_kind";
+    fn state(program: &mut Value, name: &str, value: Value) {
+        let states = program["parsers"][0]["parse_states"].as_array_mut();
+        let state = states.unwrap().iter_mut().find(|s| s["name"] == "by_kind");
+        state.unwrap()["transitions"][0][name] = value;
+    }
+    assert_eq!(
+        altered(|program, _| state(program, "value", json!("ghost"))),
+        format!("{case}: there is no value set ghost")
+    );
+    assert_eq!(
+        altered(|program, _| state(program, "mask", json!("0xf0"))),
+        format!("{case}: a mask on a value set is not supported by this switch")
+    );
 }

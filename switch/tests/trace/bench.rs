@@ -106,8 +106,8 @@ fn lookup(trace: &PacketTrace, table: &str) -> Lookup {
         } => Lookup {
             hit,
             priority,
-            action: action.name,
-            params: action.params,
+            action: action.as_ref().map_or_else(String::new, |a| a.name.clone()),
+            params: action.map_or_else(Vec::new, |action| action.params),
             matched: key.iter().map(|field| field.matched.clone()).collect(),
             values: key.into_iter().map(|field| field.value).collect(),
             counted: counter.map(|cell| (cell.packets, cell.bytes)),

@@ -388,7 +388,7 @@ pub(super) struct Pipeline {
     pub init_table: Option<String>,
     pub tables: Vec<Table>,
     #[serde(default)]
-    pub action_profiles: Vec<Named>,
+    pub action_profiles: Vec<ActionProfile>,
     #[serde(default)]
     pub conditionals: Vec<Conditional>,
     #[serde(default)]
@@ -406,8 +406,7 @@ pub(super) struct Table {
     pub match_type: String,
     #[serde(rename = "type")]
     pub kind: String,
-    #[serde(default, rename = "action_profile")]
-    _action_profile: Ignored,
+    pub action_profile: Option<String>,
     pub max_size: u64,
     pub with_counters: bool,
     #[serde(default, rename = "support_timeout")]
@@ -425,6 +424,28 @@ pub(super) struct Table {
     pub entries: Vec<Entry>,
     #[serde(default)]
     pub source_info: SourceInfo,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionProfile {
+    pub name: String,
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
+    pub selector: Option<Selector>,
+    /// P4Info has it too.
+    #[serde(default, rename = "max_size")]
+    _max_size: Ignored,
+    #[serde(default, rename = "source_info")]
+    _source_info: Ignored,
+}
+
+/// How a member of a group is picked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Selector {
+    pub algo: String,
+    pub input: Vec<Value>,
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,7 @@
 //! Loading: from the two files to an engine.
 
 mod arrays;
+mod profile;
 mod table;
 mod value_set;
 
@@ -79,7 +80,7 @@ impl Engine {
             names: &names,
             actions: &actions,
         };
-        let (flow, tables) = loader.flow(&limits)?;
+        let (flow, tables, profiles) = loader.flow(&limits)?;
         let state = arrays::state(&file, &schema, value_sets, &limits)?;
         check_any_there(&file, &schema)?;
 
@@ -100,7 +101,9 @@ impl Engine {
             controller_headers: ControllerHeaders::new(p4info, &layout)?.into(),
             layout,
         };
-        Ok(Engine::assemble(program, tables, state, pre, limits))
+        Ok(Engine::assemble(
+            program, tables, profiles, state, pre, limits,
+        ))
     }
 }
 
@@ -111,20 +114,10 @@ fn refuse(file: &json::Program) -> Result<(), LoadError> {
         let what = format!("format version {major}.{minor}");
         return Err(LoadError::unsupported(what, "__meta__"));
     }
-    let profiles = file
-        .pipelines
-        .iter()
-        .flat_map(|pipeline| &pipeline.action_profiles);
-    let unknown = [
-        ("an extern instance", file.extern_instances.first()),
-        ("an action profile", profiles.into_iter().next()),
-    ];
-    for (what, found) in unknown {
-        if let Some(found) = found {
-            return Err(LoadError::unsupported(what, &found.name));
-        }
+    match file.extern_instances.first() {
+        Some(found) => Err(LoadError::unsupported("an extern instance", &found.name)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn one<'a, T>(all: &'a [T], what: &str) -> Result<&'a T, LoadError> {
@@ -164,15 +157,18 @@ fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, Load
     Ok((lists, by_id))
 }
 
-/// p4c drops tables that no packet can reach from the program and keeps them in P4Info, so P4Info
-/// may list more than there is. But a P4Info of which nothing is there belongs to another program,
-/// unless it lists only tables, all of which may have been dropped: the program has none with a key.
+/// p4c drops tables that no packet can reach from the program, and their action profiles, and keeps
+/// them in P4Info, so P4Info may list more than there is. But a P4Info of which nothing is there
+/// belongs to another program, unless it lists nothing else, all of which may have been dropped: the
+/// program has no table with a key.
 fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadError> {
     let tables = || file.pipelines.iter().flat_map(|p| &p.tables);
+    let profiles = file.pipelines.iter().flat_map(|p| &p.action_profiles);
     let arrays = (file.counter_arrays.iter().map(|counter| &counter.name))
         .chain(file.meter_arrays.iter().map(|meter| &meter.name))
         .chain(file.register_arrays.iter().map(|register| &register.name))
-        .chain(file.parse_vsets.iter().map(|set| &set.name));
+        .chain(file.parse_vsets.iter().map(|set| &set.name))
+        .chain(profiles.map(|profile| &profile.name));
     let there: HashSet<_> = tables().map(|table| &table.name).chain(arrays).collect();
     let has_keys = tables().any(|table| !table.key.is_empty());
     let mut other = (schema.counters.keys())
@@ -184,7 +180,8 @@ fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadErro
     if !has_keys && other.peek().is_none() {
         return Ok(());
     }
-    let mut listed = schema.tables.keys().chain(other).peekable();
+    let dropped = schema.tables.keys().chain(schema.profiles.keys());
+    let mut listed = dropped.chain(other).peekable();
     match listed.peek().copied() {
         Some(first) if !listed.any(|name| there.contains(name)) => {
             let what = format!("the program has nothing of what it lists, {first} for one");

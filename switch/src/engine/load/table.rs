@@ -10,13 +10,15 @@ use super::super::json;
 use super::super::key::words_of;
 use super::super::pipeline::{Flow, Node, NodeNames};
 use super::super::primitive::Names;
+use super::super::profile::Profile;
 use super::super::schema::{ActionSchema, Schema, TableSchema};
 use super::super::table::{
-    ActionCall, Declaration, DirectMeter, FieldMatch, Key, KeyField, Match, MatchKind, Scope,
-    Table, TableAction, TableEntry, TableParam,
+    ActionCall, Declaration, DirectMeter, FieldMatch, Indirect, Key, KeyField, Match, MatchKind,
+    Scope, Signature, Table, TableAction, TableEntry, TableMut, TableParam,
 };
 use super::arrays::unit;
 use super::check_size;
+use super::profile::Profiles;
 
 /// What tables are built from.
 pub(super) struct Loader<'a> {
@@ -27,13 +29,14 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// The pipelines, and their tables with their initial entries.
-    pub fn flow(&self, limits: &Limits) -> Result<(Flow, Vec<Table>), LoadError> {
+    /// The pipelines, their tables with their initial entries, and the tables' action profiles.
+    pub fn flow(&self, limits: &Limits) -> Result<(Flow, Vec<Table>, Vec<Profile>), LoadError> {
         let (mut flow, mut tables) = (Flow::default(), Vec::new());
+        let mut profiles = Profiles::new(self.file, self.schema)?;
         for pipeline in &self.file.pipelines {
             let nodes = NodeNames::new(pipeline, flow.nodes.len())?;
             for table in &pipeline.tables {
-                let table = self.table(table, &nodes, limits)?;
+                let table = self.table(table, &nodes, &mut profiles, limits)?;
                 match table.only_action() {
                     Some(node) => flow.nodes.push(node),
                     None => {
@@ -51,22 +54,23 @@ impl Loader<'_> {
             }
         }
         flow.check_acyclic(&tables)?;
-        Ok((flow, tables))
+        let profiles = profiles.build(self.names.layout, limits)?;
+        Ok((flow, tables, profiles))
     }
 
     fn table(
         &self,
         table: &json::Table,
         nodes: &NodeNames,
+        profiles: &mut Profiles,
         limits: &Limits,
     ) -> Result<Table, LoadError> {
         let at = format!("table {}", table.name);
-        if table.kind != "simple" {
-            return Err(LoadError::unsupported(
-                format!("table type {}", table.kind),
-                at,
-            ));
-        }
+        let is_indirect = match table.kind.as_str() {
+            "simple" => false,
+            "indirect" | "indirect_ws" => true,
+            other => return Err(LoadError::unsupported(format!("table type {other}"), at)),
+        };
         if !["exact", "lpm", "ternary", "range"].contains(&table.match_type.as_str()) {
             return Err(LoadError::unsupported(
                 format!("match type {}", table.match_type),
@@ -88,18 +92,25 @@ impl Loader<'_> {
         }
         let key = self.key(table, listed, &at)?;
         let actions = self.table_actions(table, listed, nodes, &at)?;
-        let default = table.default_entry.as_ref();
-        let default = default.ok_or_else(|| LoadError::malformed("no default entry", &at))?;
-        let action = self.find_action(&actions, default.action_id, &at)?;
-        let args = self.hex_args(&actions[action], &default.action_data, &at)?;
+        let (default, indirect) = match is_indirect {
+            true => (
+                None,
+                Some(self.indirect(table, listed, &actions, nodes, profiles, &at)?),
+            ),
+            false => (Some(self.default(table, listed, &actions, &at)?), None),
+        };
+        let default_is_const = table
+            .default_entry
+            .as_ref()
+            .is_none_or(|default| default.action_const || default.action_entry_const);
         let declaration = Declaration {
             id: listed.map_or(0, |listed| listed.id),
             name: table.name.clone(),
             key,
             actions,
-            default: (action, args),
-            default_is_const: default.action_const
-                || default.action_entry_const
+            indirect,
+            default,
+            default_is_const: default_is_const
                 || listed.is_none_or(|listed| listed.default_is_const),
             is_const: listed.is_none_or(|listed| listed.is_const),
             size: size as usize,
@@ -109,10 +120,61 @@ impl Loader<'_> {
         let initial = self.initial_entries(table, &declaration, &at)?;
         let malformed = |error| LoadError::malformed(error, &at);
         let mut built = Table::new(declaration).map_err(malformed)?;
+        let mut writable = TableMut::new(&mut built, &mut []);
         for entry in initial {
-            built.insert_initial(entry).map_err(malformed)?;
+            writable.insert_initial(entry).map_err(malformed)?;
         }
         Ok(built)
+    }
+
+    /// The default action of a table, and its arguments.
+    fn default(
+        &self,
+        table: &json::Table,
+        listed: Option<&TableSchema>,
+        actions: &[TableAction],
+        at: &str,
+    ) -> Result<(usize, Vec<Vec<u8>>), LoadError> {
+        if listed.is_some_and(|listed| listed.profile.is_some()) {
+            let what = format!("{at} has no action profile, but one in the P4Info");
+            return Err(LoadError::p4info(what));
+        }
+        let default = table.default_entry.as_ref();
+        let default = default.ok_or_else(|| LoadError::malformed("no default entry", at))?;
+        let action = self.find_action(actions, default.action_id, at)?;
+        let args = self.hex_args(&actions[action], &default.action_data, at)?;
+        Ok((action, args))
+    }
+
+    /// Where a table with an action profile takes its actions from, and what follows it when it
+    /// finds none.
+    fn indirect(
+        &self,
+        table: &json::Table,
+        listed: Option<&TableSchema>,
+        actions: &[TableAction],
+        nodes: &NodeNames,
+        profiles: &mut Profiles,
+        at: &str,
+    ) -> Result<Indirect, LoadError> {
+        // BMv2 has neither for such tables, and p4c leaves them out of what it prints.
+        if table.default_entry.is_some() || !table.entries.is_empty() {
+            let what = "an entry of the program's in a table with an action profile";
+            return Err(LoadError::unsupported(what, at));
+        }
+        let profile = listed.and_then(|listed| listed.profile);
+        let attached = profiles.attach(table, profile, actions, at)?;
+        let base = nodes.find(table.base_default_next.as_deref())?;
+        let next = |label: &str| match table.next_tables.get(label) {
+            Some(next) => nodes.find(next.as_str()),
+            None => Ok(base),
+        };
+        Ok(Indirect {
+            profile: attached.profile,
+            actions: attached.actions,
+            on_hit: next("__HIT__")?,
+            on_miss: next("__MISS__")?,
+        })
     }
 
     fn key(
@@ -199,11 +261,13 @@ impl Loader<'_> {
             let base = nodes.find(table.base_default_next.as_deref())?;
             let own = next(&action.name)?;
             actions.push(TableAction {
-                id: p4info_id,
+                signature: Signature {
+                    id: p4info_id,
+                    params,
+                    args_bytes: action.args_bytes,
+                    scope,
+                },
                 action: at_action,
-                params,
-                args_bytes: action.args_bytes,
-                scope,
                 on_hit: next("__HIT__")?.or(own).unwrap_or(base),
                 on_miss: next("__MISS__")?.or(own).unwrap_or(base),
             });
@@ -251,12 +315,13 @@ impl Loader<'_> {
         data: &[String],
         at: &str,
     ) -> Result<Vec<Vec<u8>>, LoadError> {
-        if data.len() != action.params.len() {
-            let (have, want) = (data.len(), action.params.len());
+        let params = &action.signature.params;
+        if data.len() != params.len() {
+            let (have, want) = (data.len(), params.len());
             let what = format!("an action has {have} arguments, it takes {want}");
             return Err(LoadError::malformed(what, at));
         }
-        let args = data.iter().zip(&action.params);
+        let args = data.iter().zip(params);
         args.map(|(digits, param)| hex_bytes(digits, param.slot.width, at))
             .collect()
     }
@@ -294,6 +359,7 @@ impl Loader<'_> {
             let action = &declaration.actions[self.find_action(&declaration.actions, id, at)?];
             let args = self.hex_args(action, &entry.action_entry.action_data, at)?;
             let params = action
+                .signature
                 .params
                 .iter()
                 .map(|param| param.id)
@@ -307,14 +373,14 @@ impl Loader<'_> {
                 }
                 false => 0,
             };
-            let action = Some(ActionCall {
-                action: action.id,
+            let call = ActionCall {
+                action: action.signature.id,
                 params,
-            });
+            };
             entries.push(TableEntry {
                 key,
                 priority,
-                action,
+                action: Some(call.into()),
                 ..TableEntry::default()
             });
         }

@@ -2,6 +2,7 @@
 
 use super::super::counter::CounterCell;
 use super::super::meter::MeterConfig;
+use super::super::profile::Watch;
 
 /// One match field of an entry. A field that does not matter is left out, as P4Runtime asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,56 @@ pub struct ActionCall {
     pub params: Vec<(u32, Vec<u8>)>,
 }
 
+/// What an entry does: an action of its own, or one that its table's action profile holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryAction {
+    /// An action of its own, in tables without an action profile.
+    Call(ActionCall),
+    /// A member of the action profile, by id.
+    Member(u32),
+    /// A group of the action profile, by id.
+    Group(u32),
+    /// Members and a group for this entry alone (P4Runtime §9.2.3).
+    OneShot(OneShot),
+}
+
+impl From<ActionCall> for EntryAction {
+    fn from(call: ActionCall) -> EntryAction {
+        EntryAction::Call(call)
+    }
+}
+
+/// A set of actions from which a selector picks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneShot {
+    /// The actions with their weights.
+    pub actions: Vec<WeightedCall>,
+    /// Whether the selector's own way to pick was asked for by name.
+    pub names_mode: bool,
+    /// The selector's own way to count sizes, if it was asked for by name.
+    pub names_size: Option<SizeUnit>,
+}
+
+/// What sizes of groups are counted in (P4Runtime §6.4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeUnit {
+    /// The weights of members.
+    Weights,
+    /// Members, whatever their weight.
+    Members,
+}
+
+/// An action of a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightedCall {
+    /// The action.
+    pub call: ActionCall,
+    /// Its share among the set's weights: 1 or more, 0 where the program disallows weights.
+    pub weight: u32,
+    /// The port without which it is not picked.
+    pub watch: Option<Watch>,
+}
+
 /// An entry to insert, or what to make of one that is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableEntry {
@@ -60,8 +111,9 @@ pub struct TableEntry {
     /// 0 in any other.
     pub priority: i32,
     /// What happens on a match. `None` in a modification leaves it as it is, or restores the
-    /// default entry's; an insertion needs one, and what is read has one.
-    pub action: Option<ActionCall>,
+    /// default entry's; an insertion needs one, and what is read has one, but for the default entry
+    /// of a table with an action profile.
+    pub action: Option<EntryAction>,
     /// The controller's own number.
     pub controller_metadata: u64,
     /// The controller's own bytes.

@@ -2,16 +2,18 @@
 
 use super::super::counter::CounterCell;
 use super::super::key::word_count;
-use super::super::phv::Phv;
-use super::super::trace::{KeyField, Matched, Value};
-use super::{Match, Matcher, Table, TableAction};
+use super::super::profile::Profile;
+use super::super::trace::{KeyField, Matched, Value, Via};
+use super::{EntryAction, Lookup, Match, Matcher, Table, TableAction, Target};
 
 /// What a lookup would find.
 pub(in crate::engine) struct Explained<'a> {
     pub hit: bool,
     pub key: Vec<KeyField>,
     pub priority: Option<i32>,
-    pub action: &'a TableAction,
+    /// Where a table with an action profile has its action from.
+    pub via: Option<Via>,
+    pub action: Option<&'a TableAction>,
     pub args: &'a [u8],
     /// The direct counter, before it counts.
     pub counter: Option<CounterCell>,
@@ -19,19 +21,18 @@ pub(in crate::engine) struct Explained<'a> {
 
 impl Table {
     /// Looks a packet up as [`Table::apply`] does, and leaves no trace in the table.
-    pub(in crate::engine) fn explain(
-        &self,
-        phv: &Phv,
-        key: &mut Vec<u64>,
-        scratch: &mut Vec<u64>,
-    ) -> Explained<'_> {
-        self.declared.key.build(phv, key);
+    pub(in crate::engine) fn explain<'a>(
+        &'a self,
+        profiles: &'a [Profile],
+        lookup: Lookup<'_>,
+    ) -> Explained<'a> {
+        self.declared.key.build(lookup.phv, lookup.key);
         let hit = match &self.matcher {
             Matcher::Keyless => None,
-            matcher => matcher.lookup(key, scratch),
+            matcher => matcher.lookup(lookup.key, lookup.masked),
         };
         let entry = hit.map_or(&self.default, |at| self.live(at));
-        let mut rest = key.as_slice();
+        let mut rest = lookup.key.as_slice();
         let fields = self.declared.key.fields.iter().map(|field| {
             let words;
             (words, rest) = rest.split_at(word_count(field.slot.width));
@@ -45,6 +46,10 @@ impl Table {
             }
         });
         let fields = fields.collect();
+        let (action, args) = match &entry.target {
+            Target::Own { action, args } => (Some(*action), &args[..]),
+            target => self.declared.shared(target, profiles, lookup),
+        };
         Explained {
             hit: hit.is_some(),
             key: fields,
@@ -53,10 +58,23 @@ impl Table {
                 .as_ref()
                 .filter(|_| self.has_priority())
                 .map(|key| key.priority),
-            action: &self.declared.actions[entry.action],
-            args: &entry.args,
+            via: match &entry.target {
+                Target::Shared { asked, .. } => via(asked),
+                Target::Own { .. } | Target::Nothing => None,
+            },
+            action: action.map(|action| &self.declared.actions[action]),
+            args,
             counter: self.declared.has_counter.then_some(entry.counter),
         }
+    }
+}
+
+fn via(asked: &EntryAction) -> Option<Via> {
+    match asked {
+        EntryAction::Call(_) => None,
+        EntryAction::Member(member) => Some(Via::Member { member: *member }),
+        EntryAction::Group(group) => Some(Via::Group { group: *group }),
+        EntryAction::OneShot(_) => Some(Via::Set),
     }
 }
 

@@ -25,6 +25,7 @@ pub(in crate::engine) enum MatchKind {
 pub(in crate::engine) enum Owner<'a> {
     Table(&'a str),
     ValueSet(&'a str),
+    Profile(&'a str),
 }
 
 impl fmt::Display for Owner<'_> {
@@ -32,6 +33,7 @@ impl fmt::Display for Owner<'_> {
         match self {
             Owner::Table(name) => write!(f, "table {name}"),
             Owner::ValueSet(name) => write!(f, "value set {name}"),
+            Owner::Profile(name) => write!(f, "action profile {name}"),
         }
     }
 }

@@ -4,17 +4,26 @@ mod entry;
 mod explain;
 mod key;
 mod matcher;
+mod signature;
+mod write;
 
-pub use entry::{ActionCall, EntryView, FieldMatch, Match, TableEntry};
+pub use entry::{
+    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, TableEntry,
+    WeightedCall,
+};
 pub(super) use key::{Key, KeyField, MatchKind, Owner};
+pub(super) use signature::{Scope, Signature, TableParam};
+pub use write::TableMut;
 
-use super::bits::{SLACK, Slot};
+use super::bits::Slot;
+use super::checksum::Calculation;
 use super::counter::CounterCell;
 use super::error::ControlError;
+use super::layout::Layout;
 use super::meter::{Color, MeterCell, MeterConfig, MeterUnit};
 use super::phv::Phv;
 use super::pipeline::Node;
-use super::value::check_bytes;
+use super::profile::{Choice, Profile};
 use matcher::EntryKey;
 pub(super) use matcher::Matcher;
 
@@ -24,42 +33,32 @@ pub(super) type Next = Option<usize>;
 /// An action as a table uses it.
 #[derive(Debug, Clone)]
 pub(super) struct TableAction {
-    /// Its P4Info id.
-    pub id: u32,
+    pub signature: Signature,
     /// Its position among the program's actions.
     pub action: usize,
-    pub params: Vec<TableParam>,
-    /// Bytes of its arguments.
-    pub args_bytes: usize,
-    pub scope: Scope,
     pub on_hit: Next,
     pub on_miss: Next,
 }
 
-/// A parameter of an action.
+/// What happens on a match.
 #[derive(Debug, Clone)]
-pub(super) struct TableParam {
-    /// Its P4Info id.
-    pub id: u32,
-    pub name: String,
-    /// Where it stands among the arguments.
-    pub slot: Slot,
-}
-
-/// Where an action may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    Everywhere,
-    EntriesOnly,
-    DefaultOnly,
+enum Target {
+    /// An action of the entry's own.
+    Own {
+        /// Position among the table's actions.
+        action: usize,
+        args: Box<[u8]>,
+    },
+    /// What the table's action profile has there.
+    Shared { choice: Choice, asked: EntryAction },
+    /// Nothing: no entry of a table with an action profile matched.
+    Nothing,
 }
 
 /// What happens on a match, and who asked for it.
 #[derive(Debug, Clone)]
 struct Entry {
-    /// Position among the table's actions.
-    action: usize,
-    args: Box<[u8]>,
+    target: Target,
     counter: CounterCell,
     meter: MeterCell,
     key: Option<EntryKey>,
@@ -72,10 +71,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(action: usize, args: Box<[u8]>) -> Entry {
+    fn new(target: Target) -> Entry {
         Entry {
-            action,
-            args,
+            target,
             counter: CounterCell::default(),
             meter: MeterCell::default(),
             key: None,
@@ -104,14 +102,29 @@ pub(super) struct Declaration {
     pub name: String,
     pub key: Key,
     pub actions: Vec<TableAction>,
-    /// Position of the default action among `actions`, and its arguments.
-    pub default: (usize, Vec<Vec<u8>>),
+    /// Where entries take their actions from, if they have none of their own.
+    pub indirect: Option<Indirect>,
+    /// Position of the default action among `actions`, and its arguments; `None` with `indirect`.
+    pub default: Option<(usize, Vec<Vec<u8>>)>,
     pub default_is_const: bool,
     pub is_const: bool,
     /// Entries it has room for.
     pub size: usize,
     pub has_counter: bool,
     pub meter: Option<DirectMeter>,
+}
+
+/// The action profile of a table.
+#[derive(Debug)]
+pub(super) struct Indirect {
+    /// Its position.
+    pub profile: usize,
+    /// Positions of its actions among the table's.
+    pub actions: Vec<usize>,
+    /// What follows an entry without a live member.
+    pub on_hit: Next,
+    /// What follows a miss. BMv2 runs no action then, so no action's own branch is taken.
+    pub on_miss: Next,
 }
 
 /// A match-action table.
@@ -126,11 +139,27 @@ pub struct Table {
     inserted: u64,
 }
 
+/// What a packet brings to a lookup, and working memory.
+pub(super) struct Lookup<'a> {
+    pub phv: &'a Phv,
+    pub layout: &'a Layout,
+    pub payload: &'a [u8],
+    /// Bytes that counters and meters count.
+    pub length: u32,
+    pub now_us: u64,
+    pub key: &'a mut Vec<u64>,
+    pub masked: &'a mut Vec<u64>,
+    pub scratch: &'a mut Vec<u8>,
+}
+
 /// What a packet found.
 pub(super) struct Found<'a> {
-    pub hit: bool,
-    pub action: &'a TableAction,
+    /// `None` where nothing runs: in tables with an action profile, on a miss and for a group
+    /// without a live member.
+    pub action: Option<&'a TableAction>,
     pub args: &'a [u8],
+    /// The node that follows.
+    pub next: Next,
     /// What the direct meter says, and where to write it.
     pub color: Option<(Slot, Color)>,
 }
@@ -138,9 +167,7 @@ pub(super) struct Found<'a> {
 impl Table {
     pub(super) fn new(declared: Declaration) -> Result<Table, ControlError> {
         let matcher = declared.key.matcher();
-        let (action, args) = (declared.default.0, &declared.default.1);
-        let args = declared.actions[action].positional(&declared.name, args)?;
-        let default = Entry::new(action, args);
+        let default = declared.default_entry()?;
         let (entries, free) = (Vec::new(), Vec::new());
         Ok(Table {
             declared,
@@ -177,21 +204,18 @@ impl Table {
         self.declared.key.has_priority()
     }
 
-    /// Looks a packet up, counts and meters it. `key` and `scratch` are working memory.
+    /// Looks a packet up, counts and meters it.
     #[inline]
-    pub(super) fn apply(
-        &mut self,
-        phv: &Phv,
-        length: u32,
-        now_us: u64,
-        key: &mut Vec<u64>,
-        scratch: &mut Vec<u64>,
-    ) -> Found<'_> {
+    pub(super) fn apply<'a>(
+        &'a mut self,
+        profiles: &'a [Profile],
+        lookup: Lookup<'_>,
+    ) -> Found<'a> {
         let hit = match &self.matcher {
             Matcher::Keyless => None,
             matcher => {
-                self.declared.key.build(phv, key);
-                matcher.lookup(key, scratch)
+                self.declared.key.build(lookup.phv, lookup.key);
+                matcher.lookup(lookup.key, lookup.masked)
             }
         };
         let entry = match hit {
@@ -201,19 +225,32 @@ impl Table {
             None => &mut self.default,
         };
         if self.declared.has_counter {
-            entry.counter.count(length);
+            entry.counter.count(lookup.length);
         }
         let color = match self.declared.meter {
             Some(meter) if hit.is_some() => {
-                Some((meter.color, entry.meter.execute(meter.unit, length, now_us)))
+                let meter_cell = &mut entry.meter;
+                let color = meter_cell.execute(meter.unit, lookup.length, lookup.now_us);
+                Some((meter.color, color))
             }
             _ => None,
         };
-        let action = &self.declared.actions[entry.action];
+        let hit = hit.is_some();
+        let (action, args) = match &entry.target {
+            Target::Own { action, args } => (Some(*action), &args[..]),
+            target => self.declared.shared(target, profiles, lookup),
+        };
+        let action = action.map(|action| &self.declared.actions[action]);
+        let next = match (action, &self.declared.indirect) {
+            (Some(action), _) if hit => action.on_hit,
+            (Some(action), _) => action.on_miss,
+            (None, Some(indirect)) if hit => indirect.on_hit,
+            (None, indirect) => indirect.as_ref().and_then(|indirect| indirect.on_miss),
+        };
         Found {
-            hit: hit.is_some(),
             action,
-            args: &entry.args,
+            args,
+            next,
             color,
         }
     }
@@ -226,141 +263,25 @@ impl Table {
         if !is_fixed || declared.has_counter || declared.meter.is_some() {
             return None;
         }
-        let action = &declared.actions[self.default.action];
+        let Target::Own { action, args } = &self.default.target else {
+            return None;
+        };
+        let action = &declared.actions[*action];
         Some(Node::Action {
             action: action.action,
-            args: self.default.args.clone(),
+            args: args.clone(),
             next: action.on_miss,
         })
     }
 
     /// The nodes that may follow it.
     pub(super) fn branches(&self) -> Vec<Next> {
-        self.declared
-            .actions
-            .iter()
+        let actions = self.declared.actions.iter();
+        let indirect = self.declared.indirect.iter();
+        actions
             .flat_map(|action| [action.on_hit, action.on_miss])
+            .chain(indirect.flat_map(|indirect| [indirect.on_hit, indirect.on_miss]))
             .collect()
-    }
-
-    /// Adds an entry.
-    ///
-    /// # Errors
-    /// The key, priority or action is not one of the table's, the entry exists, the table is full
-    /// or constant.
-    pub fn insert(&mut self, entry: TableEntry) -> Result<(), ControlError> {
-        if self.declared.is_const {
-            return Err(self.constant("its list of entries"));
-        }
-        self.add(entry, false)
-    }
-
-    /// Adds an entry of the program's own.
-    pub(super) fn insert_initial(&mut self, entry: TableEntry) -> Result<(), ControlError> {
-        let is_const = self.declared.is_const;
-        self.add(entry, is_const)
-    }
-
-    fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
-        let table = self.declared.name.clone();
-        if self.declared.key.fields.is_empty() {
-            return Err(ControlError::Keyless { table });
-        }
-        let owner = Owner::Table(&table);
-        let (key, written) = self
-            .declared
-            .key
-            .encode(owner, &entry.key, entry.priority)?;
-        let (action, args) = match &entry.action {
-            Some(call) => self.action(call, Scope::DefaultOnly)?,
-            None => {
-                let what = "an entry needs an action".into();
-                return Err(ControlError::Action {
-                    table,
-                    action: 0,
-                    what,
-                });
-            }
-        };
-        if self.matcher.find(&key).is_some() {
-            return Err(ControlError::EntryExists { table });
-        }
-        if self.len() >= self.declared.size {
-            return Err(ControlError::TableFull {
-                table,
-                size: self.declared.size,
-            });
-        }
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            self.entries.len() as u32 - 1
-        });
-        self.matcher.insert(&key, at);
-        self.entries[at as usize] = Some(Entry {
-            key: Some(key),
-            written,
-            controller_metadata: entry.controller_metadata,
-            metadata: entry.metadata,
-            is_const,
-            order: self.inserted,
-            ..Entry::new(action, args)
-        });
-        self.inserted += 1;
-        Ok(())
-    }
-
-    /// Replaces action, arguments and metadata of the entry with this key and priority; its
-    /// counter and meter stay. Without an action, nothing is replaced.
-    ///
-    /// # Errors
-    /// There is no such entry, it is constant, or the action is not one of the table's.
-    pub fn modify(&mut self, entry: TableEntry) -> Result<(), ControlError> {
-        let at = self.find(&entry.key, entry.priority)?;
-        let Some(call) = &entry.action else {
-            return Ok(());
-        };
-        if self.live(at).is_const {
-            return Err(self.constant("the action of this entry"));
-        }
-        let (action, args) = self.action(call, Scope::DefaultOnly)?;
-        let live = self.live_mut(at);
-        (live.action, live.args) = (action, args);
-        live.controller_metadata = entry.controller_metadata;
-        live.metadata = entry.metadata;
-        Ok(())
-    }
-
-    /// Removes the entry with this key and priority.
-    ///
-    /// # Errors
-    /// There is no such entry, or it is constant.
-    pub fn delete(&mut self, key: &[FieldMatch], priority: i32) -> Result<(), ControlError> {
-        let at = self.find(key, priority)?;
-        if self.live(at).is_const {
-            return Err(self.constant("this entry"));
-        }
-        if let Some(Entry { key: Some(key), .. }) = self.entries[at as usize].take() {
-            self.matcher.remove(&key);
-        }
-        self.free.push(at);
-        Ok(())
-    }
-
-    /// Removes all entries that are not the program's own and restores the program's default.
-    pub fn clear(&mut self) {
-        for (at, slot) in self.entries.iter_mut().enumerate() {
-            if let Some(Entry {
-                key: Some(key),
-                is_const: false,
-                ..
-            }) = slot
-            {
-                self.matcher.remove(key);
-                *slot = None;
-                self.free.push(at as u32);
-            }
-        }
-        self.default = self.program_default();
     }
 
     /// All entries but the default, oldest first.
@@ -381,32 +302,6 @@ impl Table {
     /// The default entry; its key is empty.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)
-    }
-
-    /// Sets the default entry; `None`, or an entry without an action, restores the program's.
-    /// Key and priority of the entry are not looked at.
-    ///
-    /// # Errors
-    /// The program declares it constant, or the action is not one of the table's.
-    pub fn set_default(&mut self, entry: Option<TableEntry>) -> Result<(), ControlError> {
-        if self.declared.default_is_const {
-            return Err(self.constant("the default action"));
-        }
-        let Some(TableEntry {
-            action: Some(call),
-            controller_metadata,
-            metadata,
-            ..
-        }) = entry
-        else {
-            self.default = self.program_default();
-            return Ok(());
-        };
-        let (action, args) = self.action(&call, Scope::EntriesOnly)?;
-        let default = &mut self.default;
-        (default.action, default.args) = (action, args);
-        (default.controller_metadata, default.metadata) = (controller_metadata, metadata);
-        Ok(())
     }
 
     /// Sets the direct counter of an entry.
@@ -492,64 +387,42 @@ impl Table {
     }
 
     fn program_default(&self) -> Entry {
-        let (action, args) = &self.declared.default;
-        let args = self.declared.actions[*action].positional(&self.declared.name, args);
-        Entry::new(
-            *action,
-            args.expect("it was checked when the program was loaded"),
-        )
+        let default = self.declared.default_entry();
+        default.expect("it was checked when the program was loaded")
     }
 
-    /// The position of an action, and its arguments as the action reads them.
-    fn action(
-        &self,
-        call: &ActionCall,
-        forbidden: Scope,
-    ) -> Result<(usize, Box<[u8]>), ControlError> {
-        let (table, action) = (self.declared.name.clone(), call.action);
-        let found = self
-            .declared
-            .actions
+    /// An action of an entry's own.
+    fn own(&self, call: &ActionCall, forbidden: Scope) -> Result<Target, ControlError> {
+        let owner = Owner::Table(&self.declared.name);
+        let actions = &self.declared.actions;
+        let found = actions
             .iter()
-            .position(|known| known.id == call.action);
-        let Some(at) = found else {
-            let what = "it is not an action of this table".into();
-            return Err(ControlError::Action {
-                table,
-                action,
-                what,
-            });
-        };
-        let known = &self.declared.actions[at];
-        if known.scope == forbidden {
-            let what = match forbidden {
-                Scope::DefaultOnly => "it can only be the default action",
-                _ => "it cannot be the default action",
-            };
-            return Err(ControlError::ActionScope {
-                table,
-                action,
-                what,
-            });
-        }
-        Ok((at, known.arguments(&table, call)?))
+            .position(|known| known.signature.id == call.action);
+        let action = found.ok_or_else(|| ControlError::Action {
+            owner: owner.to_string(),
+            action: call.action,
+            what: "it is not an action of this table".into(),
+        })?;
+        let signature = &actions[action].signature;
+        signature.check_scope(owner, forbidden)?;
+        let args = signature.arguments(owner, call)?;
+        Ok(Target::Own { action, args })
     }
 
     fn view(&self, entry: &Entry) -> EntryView {
-        let action = &self.declared.actions[entry.action];
-        let params = action
-            .params
-            .iter()
-            .map(|param| (param.id, param.slot.canonical(&entry.args)));
-        let call = ActionCall {
-            action: action.id,
-            params: params.collect(),
+        let action = match &entry.target {
+            Target::Own { action, args } => {
+                let signature = &self.declared.actions[*action].signature;
+                Some(signature.call(args).into())
+            }
+            Target::Shared { asked, .. } => Some(asked.clone()),
+            Target::Nothing => None,
         };
         EntryView {
             entry: TableEntry {
                 key: entry.written.clone(),
                 priority: entry.key.as_ref().map_or(0, |key| key.priority),
-                action: Some(call),
+                action,
                 controller_metadata: entry.controller_metadata,
                 metadata: entry.metadata.clone(),
             },
@@ -567,43 +440,41 @@ impl Table {
     }
 }
 
-impl TableAction {
-    /// Arguments by parameter id.
-    fn arguments(&self, table: &str, call: &ActionCall) -> Result<Box<[u8]>, ControlError> {
-        let wrong = |what: String| ControlError::Action {
-            table: table.into(),
-            action: call.action,
-            what,
+impl Declaration {
+    fn default_entry(&self) -> Result<Entry, ControlError> {
+        let target = match &self.default {
+            Some((action, args)) => {
+                let signature = &self.actions[*action].signature;
+                let args = signature.positional(Owner::Table(&self.name), args)?;
+                let action = *action;
+                Target::Own { action, args }
+            }
+            None => Target::Nothing,
         };
-        for (index, (id, _)) in call.params.iter().enumerate() {
-            if !self.params.iter().any(|param| param.id == *id) {
-                return Err(wrong(format!("it has no parameter {id}")));
-            }
-            if call.params[..index].iter().any(|(other, _)| other == id) {
-                return Err(wrong(format!("parameter {id} is given twice")));
-            }
-        }
-        let mut values = Vec::new();
-        for param in &self.params {
-            match call.params.iter().find(|(id, _)| *id == param.id) {
-                Some((_, value)) => values.push(value.clone()),
-                None => {
-                    let what = format!("parameter {} ({}) is missing", param.id, param.name);
-                    return Err(wrong(what));
-                }
-            }
-        }
-        self.positional(table, &values)
+        Ok(Entry::new(target))
     }
 
-    /// Arguments in the order of the parameters, of which there must be as many.
-    fn positional(&self, table: &str, values: &[Vec<u8>]) -> Result<Box<[u8]>, ControlError> {
-        let mut args = vec![0; self.args_bytes.max(SLACK)];
-        for (param, value) in self.params.iter().zip(values) {
-            let what = || format!("table {table}: parameter {} of its action", param.name);
-            check_bytes(value, param.slot.width, what)?;
-            param.slot.store_bytes(&mut args, value);
+    /// The action that a table's profile has for an entry, as a position among the table's.
+    fn shared<'a>(
+        &self,
+        target: &Target,
+        profiles: &'a [Profile],
+        lookup: Lookup<'_>,
+    ) -> (Option<usize>, &'a [u8]) {
+        let (Target::Shared { choice, .. }, Some(indirect)) = (target, &self.indirect) else {
+            return (None, &[]);
+        };
+        let Lookup {
+            phv,
+            layout,
+            payload,
+            scratch,
+            ..
+        } = lookup;
+        let hash = |hash: &Calculation| hash.compute(phv, layout, payload, scratch);
+        match profiles[indirect.profile].choose(*choice, hash) {
+            Some((action, args)) => (Some(indirect.actions[action]), args),
+            None => (None, &[]),
         }
-        Ok(args.into())
     }
 }

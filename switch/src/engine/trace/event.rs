@@ -200,6 +200,34 @@ pub enum Matched {
     },
 }
 
+/// What an entry of a table with an action profile refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// A member.
+    Member {
+        /// Its id.
+        member: u32,
+    },
+    /// A group, from which the selector picks a member.
+    Group {
+        /// Its id.
+        group: u32,
+    },
+    /// A set of the entry's own, from which the selector picks an action.
+    Set,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Via::Member { member } => write!(f, "member {member}"),
+            Via::Group { group } => write!(f, "group {group}"),
+            Via::Set => f.write_str("the entry's set"),
+        }
+    }
+}
+
 /// An action with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
@@ -305,8 +333,13 @@ pub enum Event {
         /// The entry's priority, where the table has priorities.
         #[serde(skip_serializing_if = "Option::is_none")]
         priority: Option<i32>,
-        /// What is executed.
-        action: Call,
+        /// Where the action is from, in a table with an action profile.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        via: Option<Via>,
+        /// What is executed; nothing on a miss in a table with an action profile, and for a group
+        /// without a live member.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        action: Option<Call>,
         /// The entry's direct counter, or that of the default entry.
         #[serde(skip_serializing_if = "Option::is_none")]
         counter: Option<Counted>,

@@ -2,36 +2,48 @@
 
 use super::super::action::{Action, Machine};
 use super::super::meter::Color;
+use super::super::profile::Profile;
 use super::super::table::Table;
 use super::event::{Call, Counted, Event, Named, Value};
 
 impl Machine<'_> {
     /// Records what a table is about to find.
     #[cold]
-    pub(in crate::engine) fn looked_up(&mut self, node: usize, table: &Table, actions: &[Action]) {
-        let state = &mut *self.state;
-        let found = table.explain(self.phv, &mut state.key, &mut state.masked);
+    pub(in crate::engine) fn looked_up(
+        &mut self,
+        node: usize,
+        table: &Table,
+        profiles: &[Profile],
+        actions: &[Action],
+    ) {
+        let found = table.explain(profiles, self.lookup());
         let length = self.verdict.ingress_length;
-        let Some(recorder) = &mut state.trace else {
+        let Some(recorder) = &mut self.state.trace else {
             return;
         };
-        let action = &actions[found.action.action];
-        recorder.enter_action(found.action.action);
+        let action = found.action.map(|action| {
+            recorder.enter_action(action.action);
+            &actions[action.action]
+        });
         let symbols = recorder.symbols();
         recorder.source.clone_from(&symbols.nodes[node].source);
-        let params = action.params.iter().map(|param| Named {
-            name: param.name.clone(),
-            value: Value::new(&param.slot.canonical(found.args)),
+        let call = action.map(|action| {
+            let params = action.params.iter().map(|param| Named {
+                name: param.name.clone(),
+                value: Value::new(&param.slot.canonical(found.args)),
+            });
+            Call {
+                name: action.name.clone(),
+                params: params.collect(),
+            }
         });
         recorder.note(Event::Table {
             name: table.name().to_owned(),
             key: found.key,
             hit: found.hit,
             priority: found.priority,
-            action: Call {
-                name: action.name.clone(),
-                params: params.collect(),
-            },
+            via: found.via,
+            action: call,
             counter: found.counter.map(|before| Counted {
                 packets: before.packets.wrapping_add(1),
                 bytes: before.bytes.wrapping_add(u64::from(length)),

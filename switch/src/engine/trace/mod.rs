@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use event::{
     Arrival, Call, Counted, Event, Fate, KeyField, Matched, Named, Octets, Origin, Source, Step,
-    Value,
+    Value, Via,
 };
 pub(super) use symbols::Symbols;
 

@@ -1,0 +1,221 @@
+//! What the control plane writes to a table.
+
+use std::ops::{Deref, DerefMut};
+
+use super::super::error::ControlError;
+use super::super::profile::Profile;
+use super::{Entry, EntryAction, FieldMatch, Owner, Scope, Table, TableEntry, Target};
+
+/// A table to write to, with the action profile that its entries refer to.
+#[derive(Debug)]
+pub struct TableMut<'a> {
+    table: &'a mut Table,
+    profile: Option<&'a mut Profile>,
+}
+
+impl Deref for TableMut<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        self.table
+    }
+}
+
+impl DerefMut for TableMut<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        self.table
+    }
+}
+
+impl<'a> TableMut<'a> {
+    pub(in crate::engine) fn new(
+        table: &'a mut Table,
+        profiles: &'a mut [Profile],
+    ) -> TableMut<'a> {
+        let at = table
+            .declared
+            .indirect
+            .as_ref()
+            .map(|shared| shared.profile);
+        let profile = at.and_then(|at| profiles.get_mut(at));
+        TableMut { table, profile }
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// The key, priority or action is not one of the table's, the entry exists, the table is full
+    /// or constant, or its action profile does not have what the entry refers to.
+    pub fn insert(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        if self.table.declared.is_const {
+            return Err(self.constant("its list of entries"));
+        }
+        self.add(entry, false)
+    }
+
+    /// Adds an entry of the program's own.
+    pub(in crate::engine) fn insert_initial(
+        &mut self,
+        entry: TableEntry,
+    ) -> Result<(), ControlError> {
+        let is_const = self.table.declared.is_const;
+        self.add(entry, is_const)
+    }
+
+    fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
+        let (table, size) = (self.table.declared.name.clone(), self.table.declared.size);
+        if self.table.declared.key.fields.is_empty() {
+            return Err(ControlError::Keyless { table });
+        }
+        let owner = Owner::Table(&table);
+        let key = &self.table.declared.key;
+        let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
+        let Some(action) = &entry.action else {
+            return Err(ControlError::Action {
+                owner: owner.to_string(),
+                action: 0,
+                what: "an entry needs an action".into(),
+            });
+        };
+        let target = self.target(action)?;
+        let refused = if self.table.matcher.find(&key).is_some() {
+            Some(ControlError::EntryExists { table })
+        } else if self.table.len() >= size {
+            Some(ControlError::TableFull { table, size })
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            self.release(&target);
+            return Err(error);
+        }
+        let table = &mut *self.table;
+        let at = table.free.pop().unwrap_or_else(|| {
+            table.entries.push(None);
+            table.entries.len() as u32 - 1
+        });
+        table.matcher.insert(&key, at);
+        table.entries[at as usize] = Some(Entry {
+            key: Some(key),
+            written,
+            controller_metadata: entry.controller_metadata,
+            metadata: entry.metadata,
+            is_const,
+            order: table.inserted,
+            ..Entry::new(target)
+        });
+        table.inserted += 1;
+        Ok(())
+    }
+
+    /// Replaces action, arguments and metadata of the entry with this key and priority; its
+    /// counter and meter stay. Without an action, nothing is replaced.
+    ///
+    /// # Errors
+    /// There is no such entry, it is constant, or the action is not one of the table's.
+    pub fn modify(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        let at = self.table.find(&entry.key, entry.priority)?;
+        let Some(action) = &entry.action else {
+            return Ok(());
+        };
+        if self.table.live(at).is_const {
+            return Err(self.constant("the action of this entry"));
+        }
+        let target = self.target(action)?;
+        let live = self.table.live_mut(at);
+        let old = std::mem::replace(&mut live.target, target);
+        live.controller_metadata = entry.controller_metadata;
+        live.metadata = entry.metadata;
+        self.release(&old);
+        Ok(())
+    }
+
+    /// Removes the entry with this key and priority.
+    ///
+    /// # Errors
+    /// There is no such entry, or it is constant.
+    pub fn delete(&mut self, key: &[FieldMatch], priority: i32) -> Result<(), ControlError> {
+        let at = self.table.find(key, priority)?;
+        if self.table.live(at).is_const {
+            return Err(self.constant("this entry"));
+        }
+        self.remove(at);
+        Ok(())
+    }
+
+    /// Removes all entries that are not the program's own and restores the program's default.
+    pub fn clear(&mut self) {
+        for at in 0..self.table.entries.len() {
+            let entry = self.table.entries[at].as_ref();
+            if entry.is_some_and(|entry| !entry.is_const) {
+                self.remove(at as u32);
+            }
+        }
+        self.table.default = self.table.program_default();
+    }
+
+    fn remove(&mut self, at: u32) {
+        let Some(entry) = self.table.entries[at as usize].take() else {
+            return;
+        };
+        if let Some(key) = &entry.key {
+            self.table.matcher.remove(key);
+        }
+        self.table.free.push(at);
+        self.release(&entry.target);
+    }
+
+    /// Sets the default entry; `None`, or an entry without an action, restores the program's.
+    /// Key and priority of the entry are not looked at.
+    ///
+    /// # Errors
+    /// The program declares it constant, as all tables with an action profile do, or the action is
+    /// not one of the table's.
+    pub fn set_default(&mut self, entry: Option<TableEntry>) -> Result<(), ControlError> {
+        if self.table.declared.default_is_const {
+            return Err(self.constant("the default action"));
+        }
+        let Some(TableEntry {
+            action: Some(action),
+            controller_metadata,
+            metadata,
+            ..
+        }) = entry
+        else {
+            self.table.default = self.table.program_default();
+            return Ok(());
+        };
+        let EntryAction::Call(call) = &action else {
+            return Err(self.no_profile());
+        };
+        let target = self.table.own(call, Scope::EntriesOnly)?;
+        let default = &mut self.table.default;
+        default.target = target;
+        (default.controller_metadata, default.metadata) = (controller_metadata, metadata);
+        Ok(())
+    }
+
+    /// What an entry with this action does on a match.
+    fn target(&mut self, action: &EntryAction) -> Result<Target, ControlError> {
+        match (&mut self.profile, action) {
+            (None, EntryAction::Call(call)) => self.table.own(call, Scope::DefaultOnly),
+            (None, _) => Err(self.no_profile()),
+            (Some(profile), action) => {
+                let (choice, asked) = profile.acquire(action)?;
+                Ok(Target::Shared { choice, asked })
+            }
+        }
+    }
+
+    fn release(&mut self, target: &Target) {
+        if let (Some(profile), Target::Shared { choice, asked }) = (&mut self.profile, target) {
+            profile.release(*choice, asked);
+        }
+    }
+
+    fn no_profile(&self) -> ControlError {
+        ControlError::NoProfile {
+            table: self.table.declared.name.clone(),
+        }
+    }
+}

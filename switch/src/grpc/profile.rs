@@ -1,0 +1,292 @@
+//! Members and groups of action profiles, and the sets of one-shot entries (P4Runtime §9.2).
+
+use ultima_p4runtime::bytestring::Bytestring;
+use ultima_p4runtime::v1::action_profile_action::WatchKind as ActionWatch;
+use ultima_p4runtime::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
+use ultima_p4runtime::v1::action_profile_group::Member as MemberMessage;
+use ultima_p4runtime::v1::action_profile_group::member::WatchKind as MemberWatch;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::update::Type as UpdateType;
+use ultima_p4runtime::v1::{
+    ActionProfileAction, ActionProfileActionSet, ActionProfileGroup, ActionProfileMember,
+};
+
+use super::error::EntityError;
+use super::table_entry::{action_message, call};
+use crate::config::MAX_PORT;
+use crate::engine::{
+    ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, SizeUnit, Watch, WeightedCall,
+};
+
+pub(super) fn write_member(
+    engine: &mut Engine,
+    update: UpdateType,
+    message: &ActionProfileMember,
+) -> Result<(), EntityError> {
+    let profile = engine.profile_mut(message.action_profile_id)?;
+    let id = message.member_id;
+    let action = || match &message.action {
+        Some(action) => Ok(call(action)),
+        None => Err(EntityError::invalid(format!(
+            "member {id} has no action: expected one of its tables' actions"
+        ))),
+    };
+    match update {
+        UpdateType::Insert => profile.insert_member(id, &action()?)?,
+        UpdateType::Modify => profile.modify_member(id, &action()?)?,
+        _ => profile.delete_member(id)?,
+    }
+    Ok(())
+}
+
+pub(super) fn write_group(
+    engine: &mut Engine,
+    update: UpdateType,
+    message: &ActionProfileGroup,
+) -> Result<(), EntityError> {
+    let profile = engine.profile_mut(message.action_profile_id)?;
+    let id = message.group_id;
+    if update == UpdateType::Delete {
+        return Ok(profile.delete_group(id)?);
+    }
+    let members = message.members.iter().map(group_member);
+    let members = members.collect::<Result<Vec<_>, _>>()?;
+    let max_size = u32::try_from(message.max_size).map_err(|_| {
+        let size = message.max_size;
+        EntityError::invalid(format!("group {id}: max_size {size} is negative"))
+    })?;
+    match update {
+        UpdateType::Insert => profile.insert_group(id, members, max_size)?,
+        _ => profile.modify_group(id, members, max_size)?,
+    }
+    Ok(())
+}
+
+/// One member, all of a profile with an id of 0, or with no profile's id all that there are.
+pub(super) fn read_members(
+    engine: &Engine,
+    request: &ActionProfileMember,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let message = |profile: &Profile, id: u32, call: &ActionCall| {
+        Entity::ActionProfileMember(ActionProfileMember {
+            action_profile_id: profile.id(),
+            member_id: id,
+            action: Some(action_message(call)),
+        })
+    };
+    match (request.action_profile_id, request.member_id) {
+        (0, 0) => {
+            for profile in engine.profiles() {
+                let members = profile.members();
+                found.extend(members.map(|(id, call)| message(profile, id, &call)));
+            }
+        }
+        (0, id) => return Err(id_alone("member", id)),
+        (profile, 0) => {
+            let profile = engine.profile(profile)?;
+            let members = profile.members();
+            found.extend(members.map(|(id, call)| message(profile, id, &call)));
+        }
+        (profile, id) => {
+            let profile = engine.profile(profile)?;
+            found.push(message(profile, id, &profile.member(id)?));
+        }
+    }
+    Ok(())
+}
+
+/// As [`read_members`].
+pub(super) fn read_groups(
+    engine: &Engine,
+    request: &ActionProfileGroup,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let message = |profile: &Profile, id: u32, group: &GroupView| {
+        Entity::ActionProfileGroup(ActionProfileGroup {
+            action_profile_id: profile.id(),
+            group_id: id,
+            members: group.members.iter().map(member_message).collect(),
+            // It came as one.
+            max_size: group.max_size as i32,
+        })
+    };
+    match (request.action_profile_id, request.group_id) {
+        (0, 0) => {
+            for profile in engine.profiles() {
+                let groups = profile.groups();
+                found.extend(groups.map(|(id, group)| message(profile, id, &group)));
+            }
+        }
+        (0, id) => return Err(id_alone("group", id)),
+        (profile, 0) => {
+            let profile = engine.profile(profile)?;
+            let groups = profile.groups();
+            found.extend(groups.map(|(id, group)| message(profile, id, &group)));
+        }
+        (profile, id) => {
+            let profile = engine.profile(profile)?;
+            found.push(message(profile, id, &profile.group(id)?));
+        }
+    }
+    Ok(())
+}
+
+fn id_alone(kind: &str, id: u32) -> EntityError {
+    EntityError::invalid(format!(
+        "{kind} {id} without an action profile id: expected an id, or neither to read all"
+    ))
+}
+
+/// What a message says of a one-shot entry's set.
+pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityError> {
+    if set.group_action.is_some() {
+        return Err(EntityError::unimplemented(
+            "group_action: this switch runs the chosen action only, leave it unset",
+        ));
+    }
+    let names_mode = match ActionSelectionMode::try_from(set.action_selection_mode) {
+        Ok(ActionSelectionMode::DefaultModeDeterminedByActionSelector) => false,
+        // All selectors of v1model go by a hash.
+        Ok(ActionSelectionMode::Hash) => true,
+        Ok(ActionSelectionMode::Random) => {
+            return Err(EntityError::unimplemented(
+                "action_selection_mode RANDOM: expected the default or HASH",
+            ));
+        }
+        Err(_) => {
+            let mode = set.action_selection_mode;
+            return Err(EntityError::invalid(format!(
+                "action_selection_mode {mode} is unknown"
+            )));
+        }
+    };
+    let size = match SizeSemantics::try_from(set.size_semantics) {
+        Ok(SizeSemantics::DefaultSizeDeterminedByActionSelector) => None,
+        Ok(SizeSemantics::SumOfWeights) => Some(SizeUnit::Weights),
+        Ok(SizeSemantics::SumOfMembers) => Some(SizeUnit::Members),
+        Err(_) => {
+            let size = set.size_semantics;
+            return Err(EntityError::invalid(format!(
+                "size_semantics {size} is unknown"
+            )));
+        }
+    };
+    let actions = set.action_profile_actions.iter().map(|one| {
+        let Some(action) = &one.action else {
+            return Err(EntityError::invalid("an action of the set is empty"));
+        };
+        #[expect(deprecated, reason = "clients may still write it")]
+        let watch = match &one.watch_kind {
+            Some(ActionWatch::Watch(port)) => watch_number(*port)?,
+            Some(ActionWatch::WatchPort(port)) => watch_port(port)?,
+            None => None,
+        };
+        Ok(WeightedCall {
+            call: call(action),
+            weight: weight(one.weight)?,
+            watch,
+        })
+    });
+    Ok(OneShot {
+        actions: actions.collect::<Result<_, _>>()?,
+        names_mode,
+        names_size: size,
+    })
+}
+
+/// A one-shot entry's set as it was written.
+pub(super) fn one_shot_message(set: &OneShot) -> ActionProfileActionSet {
+    let actions = set.actions.iter().map(|one| {
+        #[expect(deprecated, reason = "clients that wrote it want it back")]
+        let watch_kind = one.watch.map(|watch| match watch.deprecated {
+            true => ActionWatch::Watch(i32::from(watch.port)),
+            false => ActionWatch::WatchPort(Bytestring::from(watch.port).into()),
+        });
+        ActionProfileAction {
+            action: Some(action_message(&one.call)),
+            weight: one.weight as i32,
+            watch_kind,
+        }
+    });
+    let mode = match set.names_mode {
+        false => ActionSelectionMode::DefaultModeDeterminedByActionSelector,
+        true => ActionSelectionMode::Hash,
+    };
+    let size = match set.names_size {
+        None => SizeSemantics::DefaultSizeDeterminedByActionSelector,
+        Some(SizeUnit::Weights) => SizeSemantics::SumOfWeights,
+        Some(SizeUnit::Members) => SizeSemantics::SumOfMembers,
+    };
+    ActionProfileActionSet {
+        action_profile_actions: actions.collect(),
+        action_selection_mode: mode.into(),
+        size_semantics: size.into(),
+        group_action: None,
+    }
+}
+
+fn group_member(message: &MemberMessage) -> Result<GroupMember, EntityError> {
+    #[expect(deprecated, reason = "clients may still write it")]
+    let watch = match &message.watch_kind {
+        Some(MemberWatch::Watch(port)) => watch_number(*port)?,
+        Some(MemberWatch::WatchPort(port)) => watch_port(port)?,
+        None => None,
+    };
+    Ok(GroupMember {
+        member: message.member_id,
+        weight: weight(message.weight)?,
+        watch,
+    })
+}
+
+fn member_message(member: &GroupMember) -> MemberMessage {
+    #[expect(deprecated, reason = "clients that wrote it want it back")]
+    let watch_kind = member.watch.map(|watch| match watch.deprecated {
+        true => MemberWatch::Watch(i32::from(watch.port)),
+        false => MemberWatch::WatchPort(Bytestring::from(watch.port).into()),
+    });
+    MemberMessage {
+        member_id: member.member,
+        // It came as one.
+        weight: member.weight as i32,
+        watch_kind,
+    }
+}
+
+fn weight(weight: i32) -> Result<u32, EntityError> {
+    u32::try_from(weight).map_err(|_| EntityError::invalid(format!("weight {weight} is negative")))
+}
+
+/// The port of the older field, where 0 stands for none.
+fn watch_number(port: i32) -> Result<Option<Watch>, EntityError> {
+    match u16::try_from(port) {
+        Ok(0) => Ok(None),
+        Ok(port) if port <= MAX_PORT => Ok(Some(Watch {
+            port,
+            deprecated: true,
+        })),
+        _ => Err(EntityError::invalid(format!(
+            "watch: port {port}, expected 1 to {MAX_PORT}"
+        ))),
+    }
+}
+
+/// A port as bytes; none of them stand for no port.
+fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, EntityError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let number = bytes.iter().try_fold(0u16, |number, byte| {
+        number.checked_mul(256)?.checked_add(u16::from(*byte))
+    });
+    match number.filter(|port| *port <= MAX_PORT) {
+        Some(port) => Ok(Some(Watch {
+            port,
+            deprecated: false,
+        })),
+        None => Err(EntityError::invalid(format!(
+            "watch_port: expected a port from 0 to {MAX_PORT}"
+        ))),
+    }
+}

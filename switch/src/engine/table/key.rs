@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::super::bits::{Slot, big_mask};
 use super::super::error::ControlError;
-use super::super::key::{prefix_words, push_words, word_count, words_of, words_of_bytes};
+use super::super::key::{prefix_words, word_count, words_of, words_of_bytes};
 use super::super::phv::Phv;
 use super::super::value::{canonical, check_bytes};
 use super::entry::{FieldMatch, Match};
-use super::matcher::{EntryKey, Exact, Lpm, Matcher, Range, Ternary};
+use super::matcher::{EntryKey, Matcher, Range};
 
 /// How a field matches, as P4Info says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,19 @@ pub(in crate::engine) struct KeyField {
 #[derive(Debug)]
 pub(in crate::engine) struct Key {
     pub fields: Vec<KeyField>,
+    /// What each word is read from.
+    parts: Vec<Part>,
     words: usize,
+}
+
+/// A word of a packet's key.
+#[derive(Debug)]
+struct Part {
+    /// At most 64 bits, unsigned.
+    slot: Slot,
+    /// The header whose invalidity makes it zero.
+    header: Option<u32>,
+    mask: u64,
 }
 
 impl Key {
@@ -66,7 +78,12 @@ impl Key {
             .iter()
             .map(|field| word_count(field.slot.width))
             .sum();
-        Key { fields, words }
+        let parts = fields.iter().flat_map(KeyField::parts).collect();
+        Key {
+            fields,
+            parts,
+            words,
+        }
     }
 
     /// Whether entries need a priority.
@@ -79,34 +96,34 @@ impl Key {
 
     pub(super) fn matcher(&self) -> Matcher {
         if self.fields.is_empty() {
-            Matcher::Keyless
-        } else if self.has_priority() {
-            Matcher::Ternary(Ternary::default())
-        } else if self.fields.iter().any(|field| field.kind == MatchKind::Lpm) {
-            Matcher::Lpm(Lpm::default())
-        } else {
-            Matcher::Exact(Exact::default())
+            return Matcher::Keyless;
         }
+        if self.has_priority() {
+            return Matcher::ternary();
+        }
+        let mut at = 0;
+        for field in &self.fields {
+            if field.kind == MatchKind::Lpm {
+                return Matcher::lpm(self.words, at, field.slot.width);
+            }
+            at += word_count(field.slot.width);
+        }
+        Matcher::exact()
     }
 
     /// The key of a packet.
     #[inline]
     pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
         key.clear();
-        for field in &self.fields {
-            let start = key.len();
-            if field.header.is_some_and(|header| !phv.is_valid(header)) {
-                key.resize(start + word_count(field.slot.width), 0);
-                continue;
+        key.extend(self.parts.iter().map(|part| {
+            if part
+                .header
+                .is_some_and(|header| !phv.is_valid(header as usize))
+            {
+                return 0;
             }
-            push_words(field.slot, &phv.bytes, key);
-            if let Some(mask) = &field.mask {
-                key[start..]
-                    .iter_mut()
-                    .zip(mask)
-                    .for_each(|(word, mask)| *word &= mask);
-            }
-        }
+            part.slot.load_word(&phv.bytes) & part.mask
+        }));
     }
 
     /// Encodes what the control plane writes, and gives it back in canonical form.
@@ -196,6 +213,20 @@ enum Encoded {
 }
 
 impl KeyField {
+    /// The words of the field, the most significant first.
+    fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let words = word_count(self.slot.width);
+        (0..words).map(move |word| {
+            let low = (words - 1 - word) as u32 * 64;
+            let width = (self.slot.width - low).min(64);
+            Part {
+                slot: self.slot.part(low, width),
+                header: self.header.map(|header| header as u32),
+                mask: self.mask.as_ref().map_or(u64::MAX, |mask| mask[word]),
+            }
+        })
+    }
+
     /// Encodes one match. `at` is the field's first word in the key.
     fn encode(&self, owner: Owner, given: &Match, at: usize) -> Result<Encoded, ControlError> {
         let width = self.slot.width;

@@ -1,11 +1,12 @@
 //! Lookup structures, from key words to the position of an entry.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 
-use rustc_hash::FxBuildHasher;
+use super::ternary::Ternary;
+use super::trie::Trie;
+use super::words::WordMap;
 
-type Words = Box<[u64]>;
-type Map<V> = HashMap<Words, V, FxBuildHasher>;
+pub(super) type Words = Box<[u64]>;
 
 /// The key of an entry, as words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,30 @@ pub(in crate::engine) struct EntryKey {
     pub priority: i32,
 }
 
+impl EntryKey {
+    /// What tells which of two entries that both match wins.
+    pub(super) fn rank(&self) -> i32 {
+        match self.priority {
+            0 => self.prefix_len as i32,
+            priority => priority,
+        }
+    }
+
+    /// The first word of the first range: its position in the key, and its ends.
+    pub(super) fn first_range(&self) -> Option<(usize, u64, u64)> {
+        let range = self.ranges.first()?;
+        Some((range.at, range.low[0], range.high[0]))
+    }
+
+    /// The ranges that say more than [`EntryKey::first_range`].
+    pub(super) fn further_ranges(&self) -> &[Range] {
+        match self.ranges.split_first() {
+            Some((first, further)) if first.low.len() == 1 => further,
+            _ => &self.ranges,
+        }
+    }
+}
+
 /// A range of values of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Range {
@@ -32,10 +57,19 @@ pub(in crate::engine) struct Range {
 }
 
 impl Range {
-    fn holds(&self, key: &[u64]) -> bool {
+    pub(super) fn holds(&self, key: &[u64]) -> bool {
         let value = &key[self.at..self.at + self.low.len()];
         *self.low <= *value && *value <= *self.high
     }
+}
+
+/// An entry among others that may match the same packets. The best compares greatest: of entries
+/// with one priority the oldest wins, P4Runtime leaves the choice to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    pub priority: i32,
+    pub age: Reverse<u64>,
+    pub entry: u32,
 }
 
 /// The structure that suits a table's match kinds.
@@ -43,7 +77,7 @@ impl Range {
 pub(in crate::engine) enum Matcher {
     /// No key: nothing ever matches.
     Keyless,
-    Exact(Exact),
+    Exact(WordMap<u32>),
     Lpm(Lpm),
     /// Ternary, optional and range fields, whatever else there is.
     Ternary(Ternary),
@@ -52,7 +86,7 @@ pub(in crate::engine) enum Matcher {
 impl Matcher {
     /// For keys that are compared as they are.
     pub fn exact() -> Matcher {
-        Matcher::Exact(Exact::default())
+        Matcher::Exact(WordMap::default())
     }
 
     /// For keys with any masks and ranges.
@@ -60,13 +94,31 @@ impl Matcher {
         Matcher::Ternary(Ternary::default())
     }
 
+    /// For keys of `words` words, of which those from `at` on are one field of `width` bits that is
+    /// matched by its longest prefix, and all others are compared as they are.
+    pub fn lpm(words: usize, at: usize, width: u32) -> Matcher {
+        if width > MAX_TRIE_BITS {
+            return Matcher::ternary();
+        }
+        let field = at..at + width.div_ceil(64) as usize;
+        let ones = |word: usize| if field.contains(&word) { 0 } else { u64::MAX };
+        Matcher::Lpm(Lpm {
+            first_bit: field.end as u32 * 64 - width,
+            exact: (0..words).map(ones).collect(),
+            tries: WordMap::default(),
+        })
+    }
+
     /// The entry that matches. `scratch` is working memory.
     #[inline]
     pub fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
         match self {
             Matcher::Keyless => None,
-            Matcher::Exact(exact) => exact.0.get(key).copied(),
-            Matcher::Lpm(lpm) => lpm.lookup(key, scratch),
+            Matcher::Exact(exact) => exact.get(key).copied(),
+            Matcher::Lpm(lpm) => {
+                let trie = lpm.tries.get_masked(key, &lpm.exact, scratch)?;
+                trie.lookup(key, lpm.first_bit)
+            }
             Matcher::Ternary(ternary) => ternary.lookup(key, scratch),
         }
     }
@@ -75,8 +127,11 @@ impl Matcher {
     pub fn find(&self, key: &EntryKey) -> Option<u32> {
         match self {
             Matcher::Keyless => None,
-            Matcher::Exact(exact) => exact.0.get(&key.value).copied(),
-            Matcher::Lpm(lpm) => lpm.find(key),
+            Matcher::Exact(exact) => exact.get(&key.value).copied(),
+            Matcher::Lpm(lpm) => {
+                let trie = lpm.tries.get(&lpm.exact_part(key))?;
+                trie.find(&key.value, lpm.first_bit, key.prefix_len)
+            }
             Matcher::Ternary(ternary) => ternary.find(key),
         }
     }
@@ -85,10 +140,11 @@ impl Matcher {
     pub fn insert(&mut self, key: &EntryKey, entry: u32) {
         match self {
             Matcher::Keyless => {}
-            Matcher::Exact(exact) => {
-                exact.0.insert(key.value.clone(), entry);
+            Matcher::Exact(exact) => *exact.entry(&key.value) = entry,
+            Matcher::Lpm(lpm) => {
+                let trie = lpm.tries.entry(&lpm.exact_part(key));
+                trie.insert(&key.value, lpm.first_bit, key.prefix_len, entry);
             }
-            Matcher::Lpm(lpm) => lpm.insert(key, entry),
             Matcher::Ternary(ternary) => ternary.insert(key, entry),
         }
     }
@@ -98,7 +154,7 @@ impl Matcher {
         match self {
             Matcher::Keyless => {}
             Matcher::Exact(exact) => {
-                exact.0.remove(&key.value);
+                exact.remove(&key.value);
             }
             Matcher::Lpm(lpm) => lpm.remove(key),
             Matcher::Ternary(ternary) => ternary.remove(key),
@@ -106,205 +162,35 @@ impl Matcher {
     }
 }
 
-/// Exact match: one hash table.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Exact(Map<u32>);
+/// The widest field that a trie is built for; wider ones, which no network has, are matched as
+/// ternary.
+const MAX_TRIE_BITS: u32 = 256;
 
-/// Longest prefix match, perhaps beside exact fields: a hash table for each prefix length in use,
-/// longest first.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Lpm {
-    lengths: Vec<Length>,
-}
-
+/// Longest prefix match, perhaps beside exact fields: a trie for each value of these.
 #[derive(Debug)]
-struct Length {
-    prefix_len: u32,
-    mask: Words,
-    entries: Map<u32>,
+pub(in crate::engine) struct Lpm {
+    /// Where the field starts in the key, the most significant bit of the first word being 0.
+    first_bit: u32,
+    /// The words of the exact fields.
+    exact: Words,
+    tries: WordMap<Trie>,
 }
 
 impl Lpm {
-    fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
-        self.lengths.iter().find_map(|length| {
-            masked(key, &length.mask, scratch);
-            length.entries.get(scratch.as_slice()).copied()
-        })
-    }
-
-    /// Lengths are in descending order.
-    fn position(&self, prefix_len: u32) -> Result<usize, usize> {
-        self.lengths
-            .binary_search_by(|length| prefix_len.cmp(&length.prefix_len))
-    }
-
-    fn find(&self, key: &EntryKey) -> Option<u32> {
-        let length = &self.lengths[self.position(key.prefix_len).ok()?];
-        length.entries.get(&key.value).copied()
-    }
-
-    fn insert(&mut self, key: &EntryKey, entry: u32) {
-        let at = self.position(key.prefix_len).unwrap_or_else(|at| {
-            let (prefix_len, mask) = (key.prefix_len, key.mask.clone());
-            self.lengths.insert(
-                at,
-                Length {
-                    prefix_len,
-                    mask,
-                    entries: Map::default(),
-                },
-            );
-            at
-        });
-        self.lengths[at].entries.insert(key.value.clone(), entry);
+    fn exact_part(&self, key: &EntryKey) -> Vec<u64> {
+        let words = key.value.iter().zip(&self.exact);
+        words.map(|(value, exact)| value & exact).collect()
     }
 
     fn remove(&mut self, key: &EntryKey) {
-        if let Ok(at) = self.position(key.prefix_len) {
-            self.lengths[at].entries.remove(&key.value);
-            if self.lengths[at].entries.is_empty() {
-                self.lengths.remove(at);
+        let exact = self.exact_part(key);
+        if let Some(trie) = self.tries.get_mut(&exact) {
+            trie.remove(&key.value, self.first_bit, key.prefix_len);
+            if trie.is_empty() {
+                self.tries.remove(&exact);
             }
         }
     }
-}
-
-/// Ternary match by tuple space search (Srinivasan, Suri, Varghese, SIGCOMM 1999): entries with
-/// one mask share a hash table, and tables are searched in order of the highest priority in them
-/// until no later one can win.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Ternary {
-    tuples: Vec<Tuple>,
-    inserted: u64,
-}
-
-#[derive(Debug)]
-struct Tuple {
-    mask: Words,
-    /// The highest priority of its entries.
-    priority: i32,
-    /// Entries with the same value, best first. They differ in priority or in their ranges.
-    entries: Map<Vec<Candidate>>,
-}
-
-#[derive(Debug)]
-struct Candidate {
-    priority: i32,
-    /// Of entries with one priority, the oldest wins: P4Runtime leaves the choice to the target.
-    age: u64,
-    entry: u32,
-    ranges: Vec<Range>,
-}
-
-impl Candidate {
-    /// Better candidates compare greater.
-    fn rank(&self) -> (i32, std::cmp::Reverse<u64>) {
-        (self.priority, std::cmp::Reverse(self.age))
-    }
-}
-
-impl Ternary {
-    fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
-        let mut best: Option<&Candidate> = None;
-        for tuple in &self.tuples {
-            if best.is_some_and(|best| best.priority > tuple.priority) {
-                break;
-            }
-            masked(key, &tuple.mask, scratch);
-            let Some(candidates) = tuple.entries.get(scratch.as_slice()) else {
-                continue;
-            };
-            let found = candidates
-                .iter()
-                .find(|c| c.ranges.iter().all(|range| range.holds(key)));
-            best = match (best, found) {
-                (Some(best), Some(found)) if best.rank() > found.rank() => Some(best),
-                (best, found) => found.or(best),
-            };
-        }
-        best.map(|candidate| candidate.entry)
-    }
-
-    fn tuple(&self, mask: &[u64]) -> Option<usize> {
-        self.tuples.iter().position(|tuple| *tuple.mask == *mask)
-    }
-
-    fn find(&self, key: &EntryKey) -> Option<u32> {
-        let candidates = self.tuples[self.tuple(&key.mask)?]
-            .entries
-            .get(&key.value)?;
-        let same = |c: &&Candidate| c.priority == key.priority && c.ranges == key.ranges;
-        candidates
-            .iter()
-            .find(same)
-            .map(|candidate| candidate.entry)
-    }
-
-    fn insert(&mut self, key: &EntryKey, entry: u32) {
-        let at = self.tuple(&key.mask).unwrap_or_else(|| {
-            let (mask, priority) = (key.mask.clone(), key.priority);
-            self.tuples.push(Tuple {
-                mask,
-                priority,
-                entries: Map::default(),
-            });
-            self.tuples.len() - 1
-        });
-        let tuple = &mut self.tuples[at];
-        tuple.priority = tuple.priority.max(key.priority);
-        let candidates = tuple.entries.entry(key.value.clone()).or_default();
-        let (priority, ranges, age) = (key.priority, key.ranges.clone(), self.inserted);
-        let place = candidates.partition_point(|better| better.priority >= priority);
-        candidates.insert(
-            place,
-            Candidate {
-                priority,
-                age,
-                entry,
-                ranges,
-            },
-        );
-        self.inserted += 1;
-        self.sort();
-    }
-
-    fn remove(&mut self, key: &EntryKey) {
-        let Some(at) = self.tuple(&key.mask) else {
-            return;
-        };
-        let tuple = &mut self.tuples[at];
-        if let Some(candidates) = tuple.entries.get_mut(&key.value) {
-            candidates.retain(|c| c.priority != key.priority || c.ranges != key.ranges);
-            if candidates.is_empty() {
-                tuple.entries.remove(&key.value);
-            }
-        }
-        if key.priority == tuple.priority {
-            // Only the removal of a best entry can change what the tuple is sorted by.
-            let best = tuple
-                .entries
-                .values()
-                .map(|candidates| candidates[0].priority)
-                .max();
-            match best {
-                Some(best) => tuple.priority = best,
-                None => drop(self.tuples.remove(at)),
-            }
-            self.sort();
-        }
-    }
-
-    fn sort(&mut self) {
-        if !self.tuples.is_sorted_by(|a, b| a.priority >= b.priority) {
-            self.tuples
-                .sort_by_key(|tuple| std::cmp::Reverse(tuple.priority));
-        }
-    }
-}
-
-fn masked(key: &[u64], mask: &[u64], out: &mut Vec<u64>) {
-    out.clear();
-    out.extend(key.iter().zip(mask).map(|(key, mask)| key & mask));
 }
 
 #[cfg(test)]
@@ -324,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_wins_and_comes_back_when_it_goes() {
-        let mut lpm = Matcher::Lpm(Lpm::default());
+        let mut lpm = Matcher::lpm(1, 0, 8);
         let (short, long) = (key(0xa0, 0xf0, 0), key(0xab, 0xff, 0));
         lpm.insert(&short, 1);
         lpm.insert(&long, 2);
@@ -346,7 +232,7 @@ mod tests {
             low: [1, 5].into(),
             high: [2, 0].into(),
         }];
-        let mut ternary = Matcher::Ternary(Ternary::default());
+        let mut ternary = Matcher::ternary();
         ternary.insert(&range, 7);
         let hit = |high, low| ternary.lookup(&[high, low], &mut Vec::new()).is_some();
         assert!(hit(1, 5) && hit(1, u64::MAX) && hit(2, 0));
@@ -386,7 +272,7 @@ mod tests {
             removed in prop::collection::vec(any::<bool>(), 40),
             packets in prop::collection::vec((0u64..256, 0u64..8), 20),
         ) {
-            let mut ternary = Matcher::Ternary(Ternary::default());
+            let mut ternary = Matcher::ternary();
             let mut list: Vec<(Rule, u32)> = Vec::new();
             for (entry, rule) in rules.into_iter().enumerate() {
                 let known = list.iter().find(|(other, _)| other.key == rule.key);

@@ -2,9 +2,13 @@
 
 mod entry;
 mod explain;
+mod interval;
 mod key;
 mod matcher;
 mod signature;
+mod ternary;
+mod trie;
+mod words;
 mod write;
 
 pub use entry::{

@@ -230,6 +230,15 @@ impl Machine<'_> {
                         return Err(DropCause::Assertion);
                     }
                 }
+                // The most frequent ones, without the rest's preparations.
+                Instruction::AssignWord(slot, word) => {
+                    let value = word.bits(self.env(args));
+                    slot.store_word(&mut self.phv.bytes, value);
+                }
+                Instruction::Count { counter, index } => {
+                    let index = index.eval(self.env(args));
+                    self.state.counters[*counter].count(index, self.verdict.ingress_length);
+                }
                 other => self.step(other, args),
             }
             if TRACED {
@@ -263,10 +272,6 @@ impl Machine<'_> {
             Instruction::Assign(slot, num) => {
                 let value = number(num, self);
                 slot.store(&mut self.phv.bytes, value as u128);
-            }
-            Instruction::AssignWord(slot, word) => {
-                let value = word.bits(self.env(args));
-                slot.store_word(&mut self.phv.bytes, value);
             }
             Instruction::AssignPlace(place, value) => self.assign(place, value, args),
             Instruction::AssignHeader { to, from } => {
@@ -320,10 +325,6 @@ impl Machine<'_> {
                 if let Some(mcast_grp) = mcast_grp {
                     mcast_grp.store(&mut self.phv.bytes, 0);
                 }
-            }
-            Instruction::Count { counter, index } => {
-                let index = number(index, self);
-                self.state.counters[*counter].count(index, self.verdict.ingress_length);
             }
             Instruction::Meter {
                 meter,
@@ -409,10 +410,12 @@ impl Machine<'_> {
                 let text = log_text(format, values.iter().map(|value| value.eval_big(env)));
                 tracing::info!(target: "ultima_switch::log_msg", "{text}");
             }
-            Instruction::Jump(_)
+            Instruction::AssignWord(..)
+            | Instruction::Count { .. }
+            | Instruction::Jump(_)
             | Instruction::JumpUnless(..)
             | Instruction::Exit
-            | Instruction::Assert(_) => unreachable!("control flow is not a step"),
+            | Instruction::Assert(_) => unreachable!("it is executed by the caller"),
         }
     }
 

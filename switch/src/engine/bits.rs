@@ -1,10 +1,7 @@
 //! Fields as bit ranges of a byte buffer, most significant bit first, as on the wire.
 //!
-//! A field that one unaligned access of 1, 2, 4 or 8 bytes can hold is read and written by the
-//! smallest of these: what was written a moment ago can then be read back from the processor's
-//! store buffer, where wider accesses, which overlap their neighbours', would wait for the cache.
-//! Other fields of up to 121 bits take a 16-byte access. Buffers that hold slots end in [`SLACK`]
-//! unused bytes, so that no access needs to look for the end.
+//! Buffers that hold slots end in [`SLACK`] unused bytes, so that a field of up to 57 bits is one
+//! unaligned 8-byte access wherever it stands, and one of up to 121 bits a 16-byte access.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -18,8 +15,10 @@ pub(super) struct Slot {
     byte: u32,
     /// Bits of that byte before the field, 0..8.
     skip: u8,
-    /// Bytes of one access to the field, 1, 2, 4 or 8; 0 if it takes more, or has no bits.
-    unit: u8,
+    /// Whether one 8-byte access holds the field, and it has bits at all.
+    short: bool,
+    /// Bits of 64 that the field does not have, if it is short.
+    spare: u8,
     /// Whether the value is a two's complement integer.
     pub signed: bool,
     /// Width in bits.
@@ -35,18 +34,12 @@ pub(super) const MAX_NARROW: u32 = 128;
 impl Slot {
     pub fn new(bit: usize, width: u32, signed: bool) -> Slot {
         let skip = (bit % 8) as u8;
-        let unit = match width.saturating_add(u32::from(skip)) {
-            _ if width == 0 => 0,
-            1..=8 => 1,
-            9..=16 => 2,
-            17..=32 => 4,
-            33..=64 => 8,
-            _ => 0,
-        };
+        let short = width > 0 && width.saturating_add(skip.into()) <= 64;
         Slot {
             byte: (bit / 8) as u32,
             skip,
-            unit,
+            short,
+            spare: if short { 64 - width as u8 } else { 0 },
             signed,
             width,
         }
@@ -94,36 +87,32 @@ impl Slot {
         u32::from(self.skip) + self.width
     }
 
-    /// The field and what is behind it, as the upper bits of a word. The field must have a unit.
+    /// The field and what is behind it, as the upper bits of a word. The field must be short.
     #[inline(always)]
     fn load_top(self, buffer: &[u8]) -> u64 {
-        let bytes = &buffer[self.byte as usize..];
-        let word = match self.unit {
-            1 => u64::from(bytes[0]) << 56,
-            2 => u64::from(u16::from_be_bytes(first(bytes))) << 48,
-            4 => u64::from(u32::from_be_bytes(first(bytes))) << 32,
-            _ => u64::from_be_bytes(first(bytes)),
-        };
-        word << self.skip
+        let at = self.byte as usize;
+        let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
+        u64::from_be_bytes(bytes) << self.skip
     }
 
     /// The field's bits, zero-extended. The field must be narrow.
     #[inline]
     pub fn load(self, buffer: &[u8]) -> u128 {
-        if self.unit == 0 {
-            self.load_long(buffer)
+        if self.short {
+            u128::from(self.load_top(buffer) >> self.spare)
         } else {
-            u128::from(self.load_top(buffer) >> (64 - self.width))
+            self.load_long(buffer)
         }
     }
 
+    #[inline(never)]
     fn load_long(self, buffer: &[u8]) -> u128 {
         let at = self.byte as usize;
         let span = self.span();
         if self.width == 0 {
             return 0;
         }
-        let word = u128::from_be_bytes(first(&buffer[at..]));
+        let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
         if span <= 128 {
             (word << self.skip) >> (128 - self.width)
         } else {
@@ -149,61 +138,53 @@ impl Slot {
 
     /// The field's value, sign-extended to 64 bits if it is signed. The field must be at most 64
     /// bits wide.
-    #[inline]
+    #[inline(always)]
     pub fn load_word(self, buffer: &[u8]) -> u64 {
-        if self.unit == 0 {
-            return self.load_int(buffer) as u64;
+        if !self.short {
+            return self.load_wide_word(buffer);
         }
         let top = self.load_top(buffer);
         if self.signed {
-            ((top as i64) >> (64 - self.width)) as u64
+            ((top as i64) >> self.spare) as u64
         } else {
-            top >> (64 - self.width)
+            top >> self.spare
         }
+    }
+
+    #[cold]
+    fn load_wide_word(self, buffer: &[u8]) -> u64 {
+        self.load_int(buffer) as u64
     }
 
     /// Writes the low bits of `value`. The field must be narrow.
     #[inline]
     pub fn store(self, buffer: &mut [u8], value: u128) {
-        if self.unit == 0 {
-            self.store_long(buffer, value);
+        if self.short {
+            self.store_short(buffer, value as u64);
         } else {
-            self.store_unit(buffer, value as u64);
+            self.store_long(buffer, value);
         }
     }
 
     #[inline(always)]
-    fn store_unit(self, buffer: &mut [u8], value: u64) {
-        let bytes = &mut buffer[self.byte as usize..];
-        let shift = u32::from(self.unit) * 8 - self.span();
-        let field = (u64::MAX >> (64 - self.width)) << shift;
-        let value = (value << shift) & field;
-        match self.unit {
-            1 => bytes[0] = bytes[0] & !(field as u8) | value as u8,
-            2 => {
-                let bytes = first_mut(bytes);
-                let kept = u16::from_be_bytes(*bytes) & !(field as u16);
-                *bytes = (kept | value as u16).to_be_bytes();
-            }
-            4 => {
-                let bytes = first_mut(bytes);
-                let kept = u32::from_be_bytes(*bytes) & !(field as u32);
-                *bytes = (kept | value as u32).to_be_bytes();
-            }
-            _ => {
-                let bytes = first_mut(bytes);
-                let kept = u64::from_be_bytes(*bytes) & !field;
-                *bytes = (kept | value).to_be_bytes();
-            }
-        }
+    fn store_short(self, buffer: &mut [u8], value: u64) {
+        let at = self.byte as usize;
+        let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
+        let shift = self.spare - self.skip;
+        let field = (u64::MAX >> self.spare) << shift;
+        let word = u64::from_be_bytes(*bytes) & !field | (value << shift) & field;
+        *bytes = word.to_be_bytes();
     }
 
+    #[inline(never)]
     fn store_long(self, buffer: &mut [u8], value: u128) {
         let at = self.byte as usize;
         let span = self.span();
         if self.width == 0 {
         } else if span <= 128 {
-            let bytes = first_mut(&mut buffer[at..]);
+            let bytes: &mut [u8; 16] = (&mut buffer[at..at + 16])
+                .try_into()
+                .expect("sixteen bytes");
             let shift = 128 - span;
             let field = mask(self.width) << shift;
             let word = u128::from_be_bytes(*bytes) & !field | (value << shift) & field;
@@ -253,12 +234,12 @@ impl Slot {
     }
 
     /// Writes the low bits of `value`.
-    #[inline]
+    #[inline(always)]
     pub fn store_word(self, buffer: &mut [u8], value: u64) {
-        if self.unit == 0 {
-            self.store_wide_word(buffer, value);
+        if self.short {
+            self.store_short(buffer, value);
         } else {
-            self.store_unit(buffer, value);
+            self.store_wide_word(buffer, value);
         }
     }
 
@@ -303,17 +284,6 @@ impl Slot {
             done += piece;
         }
     }
-}
-
-/// The first bytes of a buffer that is long enough.
-#[inline(always)]
-fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    *bytes.first_chunk().expect("buffers end in slack")
-}
-
-#[inline(always)]
-fn first_mut<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
-    bytes.first_chunk_mut().expect("buffers end in slack")
 }
 
 /// The lowest `bits` bits set; all of them from 128 on.

@@ -138,6 +138,9 @@ pub(super) enum Test {
     Not(Box<Test>),
     And(Box<(Test, Test)>),
     Or(Box<(Test, Test)>),
+    /// As `And` and `Or`, of any number; evaluated until the result is known.
+    All(Box<[Test]>),
+    Any(Box<[Test]>),
     Choose(Box<(Test, Test, Test)>),
     Word(Word),
 }
@@ -198,7 +201,16 @@ impl FieldRef {
 }
 
 impl Num {
+    #[inline]
     pub fn eval(&self, env: Env) -> i128 {
+        match self {
+            Num::Word(word) => word.eval(env),
+            tree => tree.eval_tree(env),
+        }
+    }
+
+    #[inline(never)]
+    fn eval_tree(&self, env: Env) -> i128 {
         match self {
             Num::Const(value) => *value,
             Num::Field(slot) => slot.load_int(&env.phv.bytes),
@@ -381,7 +393,7 @@ impl Comparison {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn holds<T: Ord>(self, left: &T, right: &T) -> bool {
         match self {
             Comparison::Equal => left == right,
@@ -398,10 +410,20 @@ impl Test {
     /// The same condition, quicker to evaluate: what it is made of is evaluated only until the
     /// result is known, field by field where that is possible, as code where not.
     pub fn lowered(self) -> Test {
-        let both = |sides: Box<(Test, Test)>| Box::new((sides.0.lowered(), sides.1.lowered()));
+        let flat = |sides: Box<(Test, Test)>, parts: fn(Test) -> Result<Vec<Test>, Test>| {
+            let sides = [sides.0.lowered(), sides.1.lowered()];
+            let sides = sides.map(|side| parts(side).unwrap_or_else(|side| vec![side]));
+            sides.concat().into()
+        };
         match self {
-            Test::And(sides) => Test::And(both(sides)),
-            Test::Or(sides) => Test::Or(both(sides)),
+            Test::And(sides) => Test::All(flat(sides, |side| match side {
+                Test::All(parts) => Ok(parts.into()),
+                side => Err(side),
+            })),
+            Test::Or(sides) => Test::Any(flat(sides, |side| match side {
+                Test::Any(parts) => Ok(parts.into()),
+                side => Err(side),
+            })),
             Test::Not(test) => match test.lowered() {
                 Test::Field(how, slot, value) => Test::Field(how.negated(), slot, value),
                 Test::Fields(how, left, right) => Test::Fields(how.negated(), left, right),
@@ -439,16 +461,34 @@ impl Test {
         }
     }
 
+    #[inline(always)]
     pub fn eval(&self, env: Env) -> bool {
-        let valid = |header: Option<usize>| header.is_some_and(|h| env.phv.is_valid(h));
         match self {
-            Test::Const(value) => *value,
-            Test::Compare(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
+            Test::All(tests) => tests.iter().all(|test| test.eval_simple(env)),
+            Test::Any(tests) => tests.iter().any(|test| test.eval_simple(env)),
+            test => test.eval_simple(env),
+        }
+    }
+
+    #[inline(always)]
+    fn eval_simple(&self, env: Env) -> bool {
+        match self {
             Test::Field(how, slot, value) => how.holds(&slot.load_word(&env.phv.bytes), value),
             Test::Fields(how, left, right) => how.holds(
                 &left.load_word(&env.phv.bytes),
                 &right.load_word(&env.phv.bytes),
             ),
+            test => test.eval_tree(env),
+        }
+    }
+
+    #[inline(never)]
+    fn eval_tree(&self, env: Env) -> bool {
+        let valid = |header: Option<usize>| header.is_some_and(|h| env.phv.is_valid(h));
+        match self {
+            Test::Const(value) => *value,
+            Test::Compare(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
+            Test::Field(..) | Test::Fields(..) | Test::All(_) | Test::Any(_) => self.eval(env),
             Test::CompareBig(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
             Test::NotZero(value) => value.eval(env) != 0,
             Test::NotZeroBig(value) => value.eval(env) != BigInt::ZERO,

@@ -76,7 +76,11 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 fn csum16(bytes: &[u8]) -> u16 {
     // A frame has fewer than 2^16 words of 32 bits, so the sum cannot overflow.
-    let mut sum: u64 = words::<4>(bytes).sum();
+    let (whole, rest) = bytes.as_chunks::<4>();
+    let whole = whole
+        .iter()
+        .map(|word| u64::from(u32::from_be_bytes(*word)));
+    let mut sum: u64 = whole.sum::<u64>() + words::<4>(rest).sum::<u64>();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

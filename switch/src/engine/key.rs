@@ -14,7 +14,8 @@ pub(super) fn word_count(width: u32) -> usize {
 pub(super) fn push_words(slot: Slot, buffer: &[u8], key: &mut Vec<u64>) {
     if slot.width <= 64 {
         if slot.width > 0 {
-            key.push(slot.load(buffer) as u64);
+            // Keys are unsigned, whatever the field is.
+            key.push(slot.part(0, slot.width).load_word(buffer));
         }
         return;
     }

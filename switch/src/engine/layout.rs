@@ -2,8 +2,9 @@
 //!
 //! The vector is one byte buffer: a validity byte per header instance, the fill of each header
 //! stack, the length of each variable-length field, then all metadata and all headers. Copying a
-//! packet's state is one copy, resetting it another. Headers stand as they are on the wire; a field
-//! of metadata has a machine word of its own, so that writing one never touches another.
+//! packet's state is one copy, resetting it another. Headers stand as they are on the wire. A field
+//! of metadata has machine words of its own: a processor reads back at once what it has just
+//! written to the same word, but waits for what it has written to a part of it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -311,7 +312,7 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
                 }
             };
             if !on_wire {
-                bit = place_alone(bit, width);
+                bit = bit.next_multiple_of(64);
             }
             let slot = Slot::new(bit, width, field.signed);
             fields.push(FieldShape {
@@ -320,7 +321,11 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
             });
             bit += width as usize;
         }
-        let (name, bytes) = (header_type.name.clone(), bit.div_ceil(8));
+        let name = header_type.name.clone();
+        let bytes = match on_wire {
+            true => bit.div_ceil(8),
+            false => bit.next_multiple_of(64) / 8,
+        };
         shapes.push(Shape {
             name,
             fields,
@@ -330,16 +335,6 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
         });
     }
     Ok(shapes)
-}
-
-/// Where a field of metadata starts, from `bit` on: at the end of an aligned machine word, or of
-/// whole bytes if it is too wide for one.
-fn place_alone(bit: usize, width: u32) -> usize {
-    let bytes = match width.div_ceil(8) as usize {
-        bytes @ 0..=8 => bytes.next_power_of_two(),
-        bytes => bytes,
-    };
-    bit.next_multiple_of(8 * bytes.min(8)) + bytes * 8 - width as usize
 }
 
 fn check_bits(bits: u64, at: &str) -> Result<(), LoadError> {

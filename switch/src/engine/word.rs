@@ -88,17 +88,13 @@ impl Word {
     }
 
     /// The value's low 64 bits.
-    #[inline]
+    #[inline(always)]
     pub fn bits(&self, env: Env) -> u64 {
         match &self.code {
             Code::Const(value) => *value,
             Code::Field(slot) => slot.load_word(&env.phv.bytes),
             Code::Arg(slot) => slot.load_word(env.args),
-            Code::Ops(ops) => match ops.len() {
-                0..=8 => run::<8>(ops, env),
-                9..=32 => run::<32>(ops, env),
-                _ => run::<MAX_OPS>(ops, env),
-            },
+            Code::Ops(ops) => run_ops(ops, env),
         }
     }
 
@@ -119,6 +115,15 @@ impl Word {
         let mut lowering = Lowering::default();
         let at = lowering.test(test)?;
         lowering.finish(at, Meaning::Unsigned)
+    }
+}
+
+#[inline(never)]
+fn run_ops(ops: &[Op], env: Env) -> u64 {
+    match ops.len() {
+        0..=8 => run::<8>(ops, env),
+        9..=32 => run::<32>(ops, env),
+        _ => run::<MAX_OPS>(ops, env),
     }
 }
 
@@ -462,6 +467,8 @@ impl Lowering {
             | Test::AnyValid(_)
             | Test::Field(..)
             | Test::Fields(..)
+            | Test::All(_)
+            | Test::Any(_)
             | Test::CompareBig(..)
             | Test::NotZeroBig(_)
             | Test::EqualHeaders(_)

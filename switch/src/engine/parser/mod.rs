@@ -5,7 +5,7 @@ mod trace;
 
 use super::DropCause;
 use super::action::{self, Instruction, Machine};
-use super::bits::{SLACK, Slot};
+use super::bits::{SLACK, Slot, mask};
 use super::expression::{FieldRef, Num, Test};
 use super::key::push_words;
 
@@ -217,6 +217,9 @@ impl Parser {
                     Some(slot) => push_words(slot, &machine.phv.bytes, key),
                     None => return Err(Stop::Error(self.errors.stack_out_of_bounds)),
                 },
+                KeyPart::Lookahead { offset, width } if (1..=64).contains(width) => {
+                    key.push(self.look(ahead, *offset, *width)?);
+                }
                 KeyPart::Lookahead { offset, width } => {
                     let slot = self.peek(machine, ahead, *offset, *width)?;
                     push_words(slot, &machine.state.scratch, key);
@@ -224,6 +227,18 @@ impl Parser {
             }
         }
         Ok(())
+    }
+
+    /// Bits ahead, at most 64.
+    fn look(&self, ahead: &[u8], offset: u32, width: u32) -> Result<u64, Stop> {
+        let (start, end) = (offset as usize, offset as usize + width as usize);
+        let Some(bytes) = ahead.get(start / 8..end.div_ceil(8)) else {
+            return Err(Stop::Error(self.errors.packet_too_short));
+        };
+        let value = bytes
+            .iter()
+            .fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+        Ok((value >> (end.next_multiple_of(8) - end)) as u64 & mask(width) as u64)
     }
 
     /// Brings bits ahead into the scratch buffer.
@@ -270,6 +285,11 @@ impl Parser {
                 };
                 self.extract(machine, element[*member], bits.as_ref(), frame, at)?;
                 machine.phv.set_next(stack, next + 1);
+                Ok(())
+            }
+            Op::Lookahead { to, offset, width } if (1..=64).contains(width) && to.width <= 64 => {
+                let value = self.look(&frame[*at..], *offset, *width)?;
+                to.store_word(&mut machine.phv.bytes, value);
                 Ok(())
             }
             Op::Lookahead { to, offset, width } => {

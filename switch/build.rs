@@ -2,8 +2,9 @@
 
 use std::error::Error;
 
-const FILES: [&str; 2] = [
+const FILES: [&str; 3] = [
     "ultima/switch/v1/ports.proto",
+    "ultima/switch/v1/trace.proto",
     "ultima/switch/v1/traffic_manager.proto",
 ];
 

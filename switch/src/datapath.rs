@@ -21,6 +21,8 @@ use crate::tm::{
     Departure, EgressPort, EgressProgram, Held, Medium, Nanos, Pool, Queued, Verdict, Wait,
     WireConfig,
 };
+use crate::trace::Fate;
+use crate::trace::tracer::{Tracer, WatchId};
 
 /// Rounds over the ports before frames are received again.
 const SERVE_TURN: usize = 8;
@@ -124,6 +126,7 @@ pub(crate) struct Datapath {
     saved: Option<Pipeline>,
     pool: Pool,
     flush_at: Option<Nanos>,
+    tracer: Tracer,
     // Emptied after each use; kept for their memory.
     copies: Vec<engine::Copy>,
     ordered: Vec<(engine::Copy, Key)>,
@@ -155,6 +158,7 @@ impl Datapath {
             saved: None,
             pool: Pool::default(),
             flush_at: None,
+            tracer: Tracer::default(),
             copies: Vec::new(),
             ordered: Vec::new(),
             segment: Vec::new(),
@@ -237,6 +241,27 @@ impl Datapath {
         let headers = pipeline.engine.controller_headers().clone();
         self.controllers.notifier.set_headers(headers);
         self.active = Some(pipeline);
+        self.note_fates(self.clock.now());
+    }
+
+    /// Whose packets are traced.
+    pub(crate) fn tracer(&mut self) -> &mut Tracer {
+        &mut self.tracer
+    }
+
+    /// Numbers of the ports, ascending.
+    pub(crate) fn port_numbers(&self) -> Vec<u16> {
+        let mut numbers: Vec<_> = self.ports.iter().map(|port| port.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// A frame enters as if it had come from the port's medium, for whoever traces it.
+    pub(crate) fn inject(&mut self, number: u16, frame: &[u8], watch: WatchId) {
+        let found = self.by_number.get(usize::from(number)).copied().flatten();
+        if let Some(index) = found {
+            self.ingress(index, frame, Some(watch), self.clock.now());
+        }
     }
 
     /// Number, attachment and configuration of each port's queues and wire.
@@ -281,10 +306,12 @@ impl Datapath {
     /// A message that came in at the port with this index goes through ingress.
     pub(crate) fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
         match frame {
-            Frame::Whole(frame) => self.ingress(index, frame, now),
+            Frame::Whole(frame) => self.ingress(index, frame, None, now),
             Frame::Segments(frame, gso) => {
                 let mut segment = std::mem::take(&mut self.segment);
-                gso.for_each_segment(frame, &mut segment, |one| self.ingress(index, one, now));
+                gso.for_each_segment(frame, &mut segment, |one| {
+                    self.ingress(index, one, None, now);
+                });
                 self.segment = segment;
             }
             Frame::Refused(frame) => {
@@ -310,12 +337,13 @@ impl Datapath {
         if frame.len() > MAX_FRAME {
             return Err(PacketOutError::TooLong(frame.len()));
         }
-        self.ingress(index, &frame, self.clock.now());
+        self.ingress(index, &frame, None, self.clock.now());
         Ok(())
     }
 
-    /// A frame goes through ingress and its copies into the queues.
-    fn ingress(&mut self, index: usize, frame: &[u8], now: Nanos) {
+    /// A frame goes through ingress and its copies into the queues. `injected`: it did not come from
+    /// the medium.
+    fn ingress(&mut self, index: usize, frame: &[u8], injected: Option<WatchId>, now: Nanos) {
         let key = self.key_of(frame);
         let port = &mut self.ports[index];
         let bytes = frame.len() as u64;
@@ -328,17 +356,25 @@ impl Datapath {
             port.stats.count(Place::NoProgram, key, bytes);
             return;
         };
+        let recorder = self.tracer.admit(port.number, frame, injected, now / 1000);
+        let traced = recorder.is_some();
+        if let Some(recorder) = recorder {
+            pipeline.engine.record(recorder);
+        }
         let outcome = pipeline
             .engine
             .ingress(port.number, frame, now / 1000, &mut self.copies);
+        if traced && let Some(recorder) = pipeline.engine.recorded() {
+            self.tracer.entered(recorder, &self.copies);
+        }
         let place = match outcome {
             IngressOutcome::Forwarded => Place::Forwarded,
             IngressOutcome::Dropped(_) => Place::IngressProgram,
         };
         port.stats.count(place, key, bytes);
         tell_learned(pipeline, &self.controllers.notifier, &self.clock, now);
-        self.ordered
-            .extend(self.copies.drain(..).map(|copy| (copy, key)));
+        let ordered = self.copies.drain(..);
+        self.ordered.extend(ordered.map(|copy| keyed(copy, key)));
         self.order(now);
     }
 
@@ -364,6 +400,23 @@ impl Datapath {
                     self.nowhere.ready = true;
                 }
             }
+        }
+        self.note_fates(now);
+    }
+
+    /// Tells traces where their copies were counted.
+    fn note_fates(&mut self, now: Nanos) {
+        if self.tracer.is_idle() {
+            return;
+        }
+        for port in &mut self.ports {
+            for (mark, place) in port.stats.take_noted() {
+                self.tracer.counted(mark, place, None, now / 1000);
+            }
+        }
+        for (mark, place) in self.nowhere.stats.take_noted() {
+            let fate = (place == Place::NoPeer).then_some(Fate::NoPort);
+            self.tracer.counted(mark, place, fate, now / 1000);
         }
     }
 
@@ -396,6 +449,7 @@ impl Datapath {
     fn serve_nowhere(&mut self, now: Nanos) -> bool {
         let mut program = Program {
             pipeline: self.active.as_mut(),
+            tracer: &mut self.tracer,
             clones: &mut self.copies,
             ordered: &mut self.ordered,
             notifier: &self.controllers.notifier,
@@ -413,6 +467,7 @@ impl Datapath {
         port.ready = false;
         let mut program = Program {
             pipeline: self.active.as_mut(),
+            tracer: &mut self.tracer,
             clones: &mut self.copies,
             ordered: &mut self.ordered,
             notifier: &self.controllers.notifier,
@@ -501,9 +556,16 @@ fn tell_learned(pipeline: &mut Pipeline, notifier: &Notifier, clock: &Clock, now
     }
 }
 
+/// A copy with the key of its frame, and its own trace.
+fn keyed(copy: engine::Copy, key: Key) -> (engine::Copy, Key) {
+    let key = key.marked(copy.mark);
+    (copy, key)
+}
+
 /// The active program's egress.
 struct Program<'a> {
     pipeline: Option<&'a mut Pipeline>,
+    tracer: &'a mut Tracer,
     clones: &'a mut Vec<engine::Copy>,
     ordered: &'a mut Vec<(engine::Copy, Key)>,
     notifier: &'a Notifier,
@@ -527,12 +589,22 @@ impl EgressProgram<engine::Copy> for Program<'_> {
             deq_timedelta_us: u32::try_from((now - item.enqueued_at) / 1000).unwrap_or(u32::MAX),
             deq_qdepth: depth,
         };
+        let traced = item.copy.mark.is_some();
+        if let Some(mark) = item.copy.mark
+            && let Some(recorder) = self.tracer.resume(mark, now / 1000)
+        {
+            pipeline.engine.record(recorder);
+        }
         let outcome = pipeline
             .engine
             .egress(item.copy, queue, now / 1000, out, self.clones);
+        if traced && let Some(recorder) = pipeline.engine.recorded() {
+            self.tracer.suspend(recorder, self.clones);
+        }
         tell_learned(pipeline, self.notifier, self.clock, now);
+        let ordered = self.clones.drain(..);
         self.ordered
-            .extend(self.clones.drain(..).map(|copy| (copy, item.key)));
+            .extend(ordered.map(|copy| keyed(copy, item.key)));
         match outcome {
             EgressOutcome::Sent => Verdict::Send,
             EgressOutcome::Recirculated(_) => Verdict::Gone(Place::Recirculated),

@@ -13,6 +13,8 @@
 
 use std::ops::AddAssign;
 
+use crate::engine::trace::Mark;
+
 /// Where a frame or a copy is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
@@ -66,17 +68,32 @@ pub struct StatsKey {
 impl StatsKey {
     /// The key of a frame; none when it ends before the byte.
     pub fn of(self, frame: &[u8]) -> Key {
-        Key(frame.get(self.offset).map(|byte| byte & self.mask))
+        Key {
+            byte: frame.get(self.offset).map(|byte| byte & self.mask),
+            mark: None,
+        }
     }
 }
 
-/// The statistics key of a frame and of all its copies, taken when it entered.
+/// What a copy is counted under: the statistics key of its frame, taken when it entered, and its
+/// trace, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key(Option<u8>);
+pub struct Key {
+    byte: Option<u8>,
+    mark: Option<Mark>,
+}
 
 impl Key {
     /// A frame without the byte, or statistics without a key.
-    pub const NONE: Key = Key(None);
+    pub const NONE: Key = Key {
+        byte: None,
+        mark: None,
+    };
+
+    /// The same for a copy that may be traced: where it is counted is noted, too.
+    pub(crate) fn marked(self, mark: Option<Mark>) -> Key {
+        Key { mark, ..self }
+    }
 }
 
 /// Packets and bytes.
@@ -100,6 +117,8 @@ impl AddAssign for Count {
 pub struct PortStats {
     total: [Count; PLACES],
     by_key: Option<Box<[[Count; PLACES]; 256]>>,
+    /// Where traced copies were counted.
+    noted: Vec<(Mark, Place)>,
 }
 
 impl PortStats {
@@ -109,6 +128,7 @@ impl PortStats {
         PortStats {
             total: zeros,
             by_key: keyed.then(|| Box::new([zeros; 256])),
+            noted: Vec::new(),
         }
     }
 
@@ -121,9 +141,17 @@ impl PortStats {
     /// Counts several packets.
     pub fn add(&mut self, place: Place, key: Key, count: Count) {
         self.total[place as usize] += count;
-        if let (Some(by_key), Key(Some(key))) = (&mut self.by_key, key) {
+        if let (Some(by_key), Some(key)) = (&mut self.by_key, key.byte) {
             by_key[usize::from(key)][place as usize] += count;
         }
+        if let Some(mark) = key.mark {
+            self.noted.push((mark, place));
+        }
+    }
+
+    /// Where traced copies were counted since this was asked last, in order.
+    pub(crate) fn take_noted(&mut self) -> Vec<(Mark, Place)> {
+        std::mem::take(&mut self.noted)
     }
 
     /// The count at a place.

@@ -166,6 +166,7 @@ impl Switch {
             .concurrency_limit_per_connection(MAX_CALLS)
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()))
+            .add_service(grpc::trace_server(service.clone()))
             .add_service(grpc::traffic_server(service.clone()));
         let server = tokio::spawn(async move {
             let incoming = TcpListenerStream::new(listener);

@@ -27,7 +27,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(options) => return crate::demo::run(&options),
-            Command::Switch(arguments) => switch::run(arguments),
+            Command::Switch(arguments) => return switch::run(arguments),
             Command::Controller(arguments) => controller::run(arguments),
             Command::Job(arguments) => job::run(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),

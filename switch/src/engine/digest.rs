@@ -67,6 +67,13 @@ pub(super) struct LearnList {
 }
 
 impl LearnList {
+    /// The digest's P4Info id, and the values that a packet would leave behind, each in canonical
+    /// form.
+    pub(super) fn values(&self, phv: &[u8]) -> (u32, Vec<Vec<u8>>) {
+        let values = self.fields.iter().map(|(from, _)| from.canonical(phv));
+        (self.digest, values.collect())
+    }
+
     /// Adds the message that a packet leaves behind.
     pub(super) fn learn(&self, phv: &[u8], learned: &mut Vec<DigestMessage>) {
         if self.digest == 0 || learned.len() >= MAX_PER_PACKET {

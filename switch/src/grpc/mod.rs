@@ -1,5 +1,5 @@
-//! The switch's gRPC services: P4Runtime, and beside it the port statistics and the traffic manager's
-//! settings.
+//! The switch's gRPC services: P4Runtime, and beside it the port statistics, the traffic manager's
+//! settings and traces of packets.
 
 mod arbitration;
 mod arrays;
@@ -14,6 +14,7 @@ mod reconcile;
 mod replication;
 mod stream;
 mod table_entry;
+mod trace;
 mod traffic;
 mod value_set;
 mod write;
@@ -36,6 +37,7 @@ use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
 use crate::notify::Tallies;
 use crate::proto::port_statistics_server::PortStatisticsServer;
+use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
 use stream::Controllers;
@@ -138,6 +140,11 @@ pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports:
 /// The traffic manager's server.
 pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
     TrafficManagerServer::new(traffic::TrafficCalls(service))
+}
+
+/// The traces' server.
+pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCalls> {
+    TraceServer::new(trace::TraceCalls(service))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -8,6 +8,7 @@
 
 mod bench;
 mod text;
+pub(crate) mod tracer;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ pub struct PacketTrace {
     pub dropped: Option<DropCause>,
     /// Whether all copies were followed to their end, and no event is missing.
     pub complete: bool,
-    /// Events beyond [`MAX_EVENTS`].
+    /// Events that were too many, or too large, to keep.
     pub omitted: u64,
     /// The copies that were followed, by number.
     pub copies: Vec<CopyTrace>,
@@ -68,7 +69,7 @@ pub struct CopyTrace {
     /// Why egress dropped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<DropCause>,
-    /// The frame that left the deparser.
+    /// The frame that left the deparser; left out when there is too much to keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<Octets>,
 }
@@ -121,7 +122,7 @@ impl PacketTrace {
             },
             Event::Deparse { frame, .. } => {
                 if let Some(copy) = self.copy(step.copy) {
-                    copy.frame = Some(frame.clone());
+                    copy.frame.clone_from(frame);
                 }
             }
             Event::Fate { fate } => {

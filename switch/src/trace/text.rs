@@ -258,6 +258,13 @@ impl Page {
                 Some(argument) => self.step(format_args!("  {name}({argument})"), source),
                 None => self.step(format_args!("  {name}()"), source),
             },
+            Event::Digest { digest, values } => {
+                let values: Vec<_> = values.iter().map(Value::to_string).collect();
+                self.step(
+                    format_args!("  digest {digest}: {}", values.join(" ")),
+                    source,
+                );
+            }
             Event::Assert { holds } => self.step(format_args!("  assert: {holds}"), source),
             Event::Log { text } => self.step(format_args!("  log: {text}"), source),
             Event::NoSession { session } => {
@@ -303,6 +310,7 @@ impl Page {
                 headers,
                 payload,
                 cut,
+                bytes: length,
                 frame,
             } => {
                 let cut = match cut {
@@ -313,9 +321,14 @@ impl Page {
                     "deparser: {} + {} of payload{cut} = {}",
                     headers.join(" + "),
                     bytes(*payload),
-                    bytes(frame.0.len())
+                    bytes(*length)
                 ));
-                self.dump(&frame.0);
+                if let Some(frame) = frame {
+                    self.dump(&frame.0);
+                }
+            }
+            Event::CongestionExperienced => {
+                self.step("marked with ECN's Congestion Experienced", None);
             }
             Event::Dropped { cause } => self.line(format_args!("  dropped: {}", why(*cause))),
             Event::Fate { fate } => self.line(format_args!("  {}", end(*fate))),

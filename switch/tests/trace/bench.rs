@@ -626,8 +626,30 @@ fn what_actions_keep_is_shown() {
     let Event::Deparse { cut, frame, .. } = &step.event else {
         unreachable!()
     };
-    assert_eq!(frame.0.len(), 4);
+    assert_eq!(frame.as_ref().unwrap().0.len(), 4);
     assert!(*cut > 0);
+}
+
+#[test]
+fn digests_show_their_values() {
+    let (mut bench, names) = bench(program!("controller"));
+    let digest = names.digest("sighting_t").unwrap();
+    let digest = digest.entry(Default::default()).digest_id;
+    let sources = names.table("IngressPipe.sources").unwrap();
+    let entry = sources
+        .entry()
+        .exact("hdr.ethernet.src", 0x0200_0000_00aau64);
+    let entry = entry.unwrap().action("IngressPipe.learn", &[]).unwrap();
+    write(&mut bench, vec![entry.build().unwrap().into()]);
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xaa, 0x08, 0x00];
+    frame.resize(60, 0);
+    let traced = trace(&mut bench, 3, &frame);
+    let values = vec![value(0x0200_0000_00aa), value(3)];
+    assert!(
+        of(&traced, 0).contains(&&Event::Digest { digest, values }),
+        "{}",
+        text(&traced)
+    );
 }
 
 #[test]

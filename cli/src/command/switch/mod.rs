@@ -1,8 +1,11 @@
 //! `ultima switch`: the embedded switch as a process of its own, and commands for one that runs.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 
 mod run;
+mod trace;
 
 /// Runs the embedded switch: a P4Runtime target that executes what p4c's BMv2 backend prints.
 ///
@@ -21,12 +24,15 @@ pub struct Arguments {
 
 /// What can be asked of a switch that runs; without any of these, one is run.
 #[derive(clap::Subcommand)]
-enum Command {}
+enum Command {
+    Trace(trace::Options),
+}
 
 /// Does what was asked.
-pub fn run(arguments: Arguments) -> Result<()> {
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
-        None => run::run(arguments.run),
-        Some(command) => match command {},
+        None => run::run(arguments.run)?,
+        Some(Command::Trace(options)) => return trace::run(&options),
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,8 @@ use super::super::action::{Action, Machine};
 use super::super::meter::Color;
 use super::super::profile::Profile;
 use super::super::table::Table;
-use super::event::{Call, Counted, Event, Named, Value};
+use super::event::{Call, Counted, Event, Named};
+use super::value::Value;
 
 impl Machine<'_> {
     /// Records what a table is about to find.

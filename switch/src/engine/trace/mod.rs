@@ -12,23 +12,27 @@ mod flow;
 mod pass;
 mod steps;
 mod symbols;
+mod value;
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
 pub use event::{
-    Arrival, Call, Counted, Event, Fate, KeyField, Matched, Named, Octets, Origin, Source, Step,
-    Value, Via,
+    Arrival, Call, Counted, Event, Fate, KeyField, Matched, Named, Origin, Source, Step, Via,
 };
 pub(super) use symbols::Symbols;
+pub use value::{Octets, Value};
 
 use super::Engine;
 use super::bits::Slot;
 use super::layout::Layout;
 use super::phv::Phv;
 
-/// Events of one packet and its copies that are kept; what ends them is kept beyond that.
+/// Events of one packet and its copies that are kept, as long as they have less than a mebibyte of
+/// values; what ends copies is kept beyond that.
 pub const MAX_EVENTS: usize = 4096;
+/// Bytes of values and frames of one packet that are kept.
+const MAX_BYTES: usize = 1 << 20;
 /// Copies of one packet that are followed.
 pub const MAX_COPIES: u16 = 512;
 
@@ -51,6 +55,8 @@ pub struct Recorder {
     copies: u16,
     now_us: u64,
     steps: Vec<Step>,
+    /// What the steps weigh.
+    bytes: usize,
     omitted: u64,
     symbols: Arc<Symbols>,
     /// Whose primitives run.
@@ -80,6 +86,7 @@ impl Recorder {
             copies: 0,
             now_us: 0,
             steps: Vec::new(),
+            bytes: 0,
             omitted: 0,
             symbols: Arc::default(),
             code: Code::None,
@@ -102,6 +109,7 @@ impl Recorder {
     /// kept when there are too many events.
     pub fn conclude(&mut self, event: Event) {
         let (copy, at_us, source) = (self.copy, self.now_us, self.source.take());
+        self.bytes += event.weight();
         self.steps.push(Step {
             copy,
             at_us,
@@ -122,7 +130,7 @@ impl Recorder {
 
     /// Whether there is no room for more than what ends copies.
     fn is_full(&self) -> bool {
-        self.steps.len() >= MAX_EVENTS
+        self.steps.len() >= MAX_EVENTS || self.bytes >= MAX_BYTES
     }
 
     /// A parser state is entered.

@@ -4,8 +4,9 @@ use super::super::DropCause;
 use super::super::checksum::Checksum;
 use super::super::layout::Layout;
 use super::super::phv::Phv;
-use super::event::{Event, Octets, Value};
-use super::{Recorder, field_at};
+use super::event::Event;
+use super::value::{Octets, Value};
+use super::{MAX_BYTES, Recorder, field_at};
 
 impl Recorder {
     /// Records what a checksum is and should be.
@@ -57,11 +58,13 @@ impl Recorder {
         frame: &[u8],
     ) {
         let headers = headers.map(|header| layout.instances[header].name.clone());
+        let fits = self.bytes + frame.len() <= MAX_BYTES;
         self.conclude(Event::Deparse {
             headers: headers.collect(),
             payload,
             cut,
-            frame: Octets(frame.to_vec()),
+            bytes: frame.len(),
+            frame: fits.then(|| Octets(frame.to_vec())),
         });
     }
 

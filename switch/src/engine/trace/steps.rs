@@ -5,7 +5,8 @@ use super::super::bits::Slot;
 use super::super::compile::Value as Expression;
 use super::super::layout::Layout;
 use super::super::phv::Phv;
-use super::event::{Counted, Event, Value};
+use super::event::{Counted, Event};
+use super::value::Value;
 use super::{Recorder, field_value, symbols};
 
 /// What is remembered of the packet while a primitive runs.
@@ -102,6 +103,11 @@ impl Machine<'_> {
             Instruction::Hash { calculation, .. } => Some(Event::Hash {
                 calculation: self.calculations[*calculation].name.clone(),
             }),
+            Instruction::Digest(list) => {
+                let (digest, values) = self.learn_lists[*list].values(&self.phv.bytes);
+                let values = values.iter().map(|value| Value::new(value)).collect();
+                Some(Event::Digest { digest, values })
+            }
             Instruction::Log { format, values } => Some(Event::Log {
                 text: self.log_text(format, values, args),
             }),

@@ -1,0 +1,260 @@
+//! `ultima switch trace`: shows one packet's way through a switch that runs, or through a program.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use pcap_file::pcap::PcapReader;
+use ultima_p4runtime::text as p4text;
+use ultima_p4runtime::v1::WriteRequest;
+use ultima_switch::ProgramFiles;
+use ultima_switch::config::MAX_PORT;
+use ultima_switch::engine::Limits;
+use ultima_switch::proto::trace_client::TraceClient;
+use ultima_switch::proto::trace_request::Packets;
+use ultima_switch::proto::{Next, Pattern, TraceRequest};
+use ultima_switch::trace::{Bench, Octets, PacketTrace, text};
+
+use crate::command::read_text;
+use crate::{output, units};
+
+/// A document has at most a few mebibytes of frames and values; this is far beyond.
+const MAX_DOCUMENT: usize = 64 << 20;
+
+/// Shows one packet's way through parser, tables, actions, queues and deparser.
+///
+/// Of a switch that runs: the next packets that enter a port, or one that is put in there. With
+/// `--program`, of a program by itself, whose tables `--entries` fill.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima switch trace --port 1 --count 3 --match 12:0800\n  \
+    ultima switch trace --port 1 --pcap seen.pcap:7 --json\n  \
+    ultima switch trace --program my.json --p4info my.p4info.txtpb --entries my.txtpb --port 1 --frame 0200…")]
+pub struct Options {
+    /// Port at which the packet enters
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
+    port: u16,
+    /// The switch, where it serves P4Runtime
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
+    grpc: String,
+    /// Trace so many packets
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    count: u32,
+    /// Only packets that have these bytes at OFFSET; MASK says which of their bits matter
+    #[arg(long = "match", value_name = "OFFSET:HEX[/MASK]", value_parser = pattern)]
+    pattern: Option<Pattern>,
+    /// How long to wait for packets and for what becomes of them
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    wait: Duration,
+    /// Put this frame in, as if it had come in at the port
+    #[arg(long, value_name = "HEX", value_parser = frame, conflicts_with_all = ["pattern", "count"])]
+    frame: Option<Octets>,
+    /// Put in the Nth frame of a pcap file, from 1 [default: the first]
+    #[arg(long, value_name = "FILE[:N]", conflicts_with_all = ["frame", "pattern", "count"])]
+    pcap: Option<String>,
+    /// Trace through this program, without a switch
+    #[arg(long, value_name = "FILE", requires = "p4info", conflicts_with_all = ["grpc", "pattern", "count", "wait"])]
+    program: Option<PathBuf>,
+    /// Its P4Info, in text format
+    #[arg(long, value_name = "FILE", requires = "program")]
+    p4info: Option<PathBuf>,
+    /// What to write to its tables, groups and sessions first: a P4Runtime WriteRequest in text
+    /// format
+    #[arg(long, value_name = "FILE", requires = "program")]
+    entries: Option<PathBuf>,
+    /// Print JSON, a document to a line for each packet
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the traces; 1 if fewer packets came than were asked for.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let frame = match (&options.frame, &options.pcap) {
+        (Some(frame), _) => Some(frame.0.clone()),
+        (None, Some(file)) => Some(from_pcap(file)?),
+        (None, None) => None,
+    };
+    match (&options.program, &options.p4info) {
+        (Some(program), Some(p4info)) => {
+            let Some(frame) = frame else {
+                bail!("--program needs the packet: expected --frame or --pcap");
+            };
+            let trace = offline(options, program, p4info, &frame)?;
+            print(options, &serde_json::to_vec(&trace)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(live(options, frame)),
+    }
+}
+
+fn offline(options: &Options, program: &Path, p4info: &Path, frame: &[u8]) -> Result<PacketTrace> {
+    let files = ProgramFiles {
+        json: fs::read(program).with_context(|| program.display().to_string())?,
+        p4info: read_text(p4info)?,
+    };
+    let mut bench = Bench::new(files, Limits::default())?;
+    if let Some(entries) = &options.entries {
+        let place = || entries.display().to_string();
+        let request: WriteRequest = p4text::parse(&read_text(entries)?).with_context(place)?;
+        bench.write(request).with_context(place)?;
+    }
+    Ok(bench.trace(options.port, frame)?)
+}
+
+async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
+    let address = &options.grpc;
+    let client = TraceClient::connect(format!("http://{address}")).await;
+    let mut client = client
+        .map_err(|_| anyhow!("no switch answers at {address}"))?
+        .max_decoding_message_size(MAX_DOCUMENT);
+    let wait = u32::try_from(options.wait.as_millis()).unwrap_or(u32::MAX);
+    let (packets, expected) = match frame {
+        Some(frame) => (Packets::Frame(frame), 1),
+        None => {
+            let next = Next {
+                count: options.count,
+                pattern: options.pattern.clone(),
+            };
+            (Packets::Next(next), options.count)
+        }
+    };
+    let request = TraceRequest {
+        device_id: 0,
+        port: u32::from(options.port),
+        packets: Some(packets),
+        time_limit_ms: wait.max(1),
+    };
+    let answer = client.packets(request).await;
+    let mut traces = answer
+        .map_err(|status| anyhow!("{}", status.message()))?
+        .into_inner();
+    let mut seen = 0;
+    loop {
+        let message = traces.message().await;
+        match message.map_err(|status| anyhow!("{}", status.message()))? {
+            Some(trace) => print(options, &trace.document)?,
+            None => break,
+        }
+        seen += 1;
+    }
+    if seen < expected {
+        let (port, wait) = (options.port, options.wait);
+        eprintln!("error: {seen} of {expected} packets entered port {port} within {wait:?}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a trace that is given as its JSON document.
+fn print(options: &Options, document: &[u8]) -> Result<()> {
+    let trace: PacketTrace =
+        serde_json::from_slice(document).context("the switch sent a trace of another version")?;
+    let mut page = match options.json {
+        true => serde_json::to_string(&trace)?,
+        false => text(&trace),
+    };
+    page.push('\n');
+    Ok(output::print(&page)?)
+}
+
+/// A frame of `FILE` or `FILE:N`.
+fn from_pcap(spec: &str) -> Result<Vec<u8>> {
+    let (path, number) = match spec.rsplit_once(':') {
+        Some((path, number)) if !Path::new(spec).exists() => {
+            let number: usize = number
+                .parse()
+                .ok()
+                .filter(|number| *number > 0)
+                .ok_or_else(|| {
+                    anyhow!("{spec}: expected FILE or FILE:N with N the number of a frame, from 1")
+                })?;
+            (path, number)
+        }
+        _ => (spec, 1),
+    };
+    let place = || path.to_owned();
+    let file = File::open(path).with_context(place)?;
+    let mut reader =
+        PcapReader::new(file).map_err(|error| anyhow!("{path}: {error}: expected a pcap file"))?;
+    let mut frames = 0;
+    while let Some(packet) = reader.next_packet() {
+        let packet = packet.map_err(|error| anyhow!("{path}, frame {}: {error}", frames + 1))?;
+        frames += 1;
+        if frames == number {
+            return Ok(packet.data.into_owned());
+        }
+    }
+    bail!("{path}: there is no frame {number}, it has {frames}")
+}
+
+/// Pairs of hexadecimal digits, spaces and colons between them left out.
+fn octets(digits: &str) -> Option<Vec<u8>> {
+    let digits: String = digits.chars().filter(|c| !matches!(c, ' ' | ':')).collect();
+    Octets::parse(&digits)
+        .map(|Octets(bytes)| bytes)
+        .filter(|bytes| !bytes.is_empty())
+}
+
+fn frame(text: &str) -> Result<Octets, String> {
+    octets(text)
+        .map(Octets)
+        .ok_or_else(|| "expected pairs of hexadecimal digits, such as 0200000000010800".into())
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let wrong =
+        || String::from("expected OFFSET:HEX or OFFSET:HEX/MASK, such as 12:0800 or 0:01/01");
+    let (offset, rest) = text.split_once(':').ok_or_else(wrong)?;
+    let (value, mask) = match rest.split_once('/') {
+        Some((value, mask)) => (value, octets(mask).ok_or_else(wrong)?),
+        None => (rest, Vec::new()),
+    };
+    let pattern = Pattern {
+        offset: offset.parse().map_err(|_| wrong())?,
+        value: octets(value).ok_or_else(wrong)?,
+        mask,
+    };
+    if !pattern.mask.is_empty() && pattern.mask.len() != pattern.value.len() {
+        let (mask, value) = (pattern.mask.len(), pattern.value.len());
+        return Err(format!(
+            "expected a mask as long as the value, {value} bytes, not {mask}"
+        ));
+    }
+    Ok(pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_hexadecimal() {
+        assert_eq!(frame("02:00 ff").unwrap().0, [2, 0, 0xff]);
+        for wrong in ["", "0", "0x02", "zz", "02é0"] {
+            assert!(frame(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_an_offset_and_maybe_a_mask() {
+        let parsed = pattern("12:0800").unwrap();
+        assert_eq!(
+            (parsed.offset, parsed.value, parsed.mask),
+            (12, vec![8, 0], vec![])
+        );
+        let parsed = pattern("0:01/0f").unwrap();
+        assert_eq!(
+            (parsed.offset, parsed.value, parsed.mask),
+            (0, vec![1], vec![15])
+        );
+        for wrong in ["0800", "x:08", "3:", "3:8", "3:08/", "-1:08"] {
+            assert!(pattern(wrong).is_err(), "{wrong}");
+        }
+        assert!(pattern("0:0102/ff").unwrap_err().contains("2 bytes, not 1"));
+    }
+}

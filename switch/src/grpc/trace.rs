@@ -1,0 +1,191 @@
+//! The traces' service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::{ResponseStream, Service, no_pipeline};
+use crate::datapath::Datapath;
+use crate::forward::Handle;
+use crate::proto::trace_request::Packets;
+use crate::proto::trace_server::Trace;
+use crate::proto::{self, PacketTrace, TraceRequest};
+use crate::trace;
+use crate::trace::tracer::{Pattern, Wanted, WatchId};
+
+/// Traces that a reader may be behind.
+const BACKLOG: usize = 8;
+/// Packets that one request waits for at most.
+const MAX_COUNT: u32 = 10_000;
+/// How long a request waits if it does not say.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
+/// How long it waits at most.
+const MAX_LIMIT: Duration = Duration::from_secs(3600);
+/// Longest frame that a port takes.
+const MAX_FRAME: usize = u16::MAX as usize;
+
+/// The service's calls.
+pub(crate) struct TraceCalls(pub(super) Arc<Service>);
+
+#[tonic::async_trait]
+impl Trace for TraceCalls {
+    type PacketsStream = ResponseStream<PacketTrace>;
+
+    async fn packets(
+        &self,
+        request: Request<TraceRequest>,
+    ) -> Result<Response<Self::PacketsStream>, Status> {
+        let request = request.into_inner();
+        if request.device_id != 0 {
+            self.0.check_device(request.device_id)?;
+        }
+        let limit = time_limit(request.time_limit_ms)?;
+        let order = Order::new(request.packets)?;
+        let (traces, traced) = channel(BACKLOG);
+        let begin = move |datapath: &mut Datapath| order.begin(datapath, request.port, traces);
+        let watch = self.0.forwarder.call(begin).await??;
+        let (messages, stream) = channel(1);
+        let forwarder = self.0.forwarder.clone();
+        tokio::spawn(pass_on(traced, messages, limit, forwarder, watch));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+/// Sends what is traced until there is no more, the time is up, or the client is gone.
+async fn pass_on(
+    mut traced: Receiver<trace::PacketTrace>,
+    messages: Sender<Result<PacketTrace, Status>>,
+    limit: Duration,
+    forwarder: Handle,
+    watch: WatchId,
+) {
+    let end = sleep_until(Instant::now() + limit);
+    tokio::pin!(end);
+    let mut waiting = true;
+    loop {
+        let next = tokio::select! {
+            next = traced.recv() => next,
+            () = &mut end, if waiting => {
+                waiting = false;
+                // What is under way comes as it is, then the channel ends.
+                let unwatch = move |datapath: &mut Datapath| datapath.tracer().unwatch(watch);
+                drop(forwarder.send(unwatch));
+                continue;
+            }
+            () = messages.closed() => None,
+        };
+        let Some(trace) = next else { break };
+        let message = serde_json::to_vec(&trace)
+            .map(|document| PacketTrace { document })
+            .map_err(|error| Status::internal(format!("the trace is no JSON: {error}")));
+        if messages.send(message).await.is_err() {
+            break;
+        }
+    }
+    drop(forwarder.send(move |datapath: &mut Datapath| datapath.tracer().unwatch(watch)));
+}
+
+/// What is asked for.
+enum Order {
+    Next(Pattern, u32),
+    Frame(Vec<u8>),
+}
+
+impl Order {
+    fn new(packets: Option<Packets>) -> Result<Order, Status> {
+        match packets {
+            None => Ok(Order::Next(Pattern::default(), 1)),
+            Some(Packets::Next(next)) => {
+                if next.count > MAX_COUNT {
+                    let count = next.count;
+                    return Err(Status::invalid_argument(format!(
+                        "{count} packets: expected at most {MAX_COUNT}"
+                    )));
+                }
+                let pattern = next.pattern.map(pattern).transpose()?;
+                Ok(Order::Next(pattern.unwrap_or_default(), next.count.max(1)))
+            }
+            Some(Packets::Frame(frame)) if frame.is_empty() || frame.len() > MAX_FRAME => {
+                let length = frame.len();
+                Err(Status::invalid_argument(format!(
+                    "a frame of {length} bytes: expected 1 to {MAX_FRAME}"
+                )))
+            }
+            Some(Packets::Frame(frame)) => Ok(Order::Frame(frame)),
+        }
+    }
+
+    fn begin(
+        self,
+        datapath: &mut Datapath,
+        port: u32,
+        traces: Sender<trace::PacketTrace>,
+    ) -> Result<WatchId, Status> {
+        let numbers = datapath.port_numbers();
+        let known = u16::try_from(port)
+            .ok()
+            .filter(|port| numbers.contains(port));
+        let port = known.ok_or_else(|| unknown_port(port, &numbers))?;
+        if datapath.active().is_none() {
+            return Err(no_pipeline());
+        }
+        let (wanted, frame) = match self {
+            Order::Next(pattern, count) => (Wanted::Next(pattern, count), None),
+            Order::Frame(frame) => (Wanted::Injected, Some(frame)),
+        };
+        let watch = datapath
+            .tracer()
+            .watch(port, wanted, traces)
+            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        if let Some(frame) = frame {
+            datapath.inject(port, &frame, watch);
+        }
+        Ok(watch)
+    }
+}
+
+fn pattern(pattern: proto::Pattern) -> Result<Pattern, Status> {
+    let proto::Pattern {
+        offset,
+        value,
+        mask,
+    } = pattern;
+    let mask = match mask.len() {
+        0 => vec![0xff; value.len()],
+        length if length == value.len() => mask,
+        length => {
+            return Err(Status::invalid_argument(format!(
+                "a mask of {length} bytes for a value of {}: expected as many, or none",
+                value.len()
+            )));
+        }
+    };
+    Ok(Pattern {
+        offset: offset as usize,
+        value,
+        mask,
+    })
+}
+
+fn time_limit(milliseconds: u32) -> Result<Duration, Status> {
+    match Duration::from_millis(u64::from(milliseconds)) {
+        Duration::ZERO => Ok(DEFAULT_LIMIT),
+        limit if limit <= MAX_LIMIT => Ok(limit),
+        limit => Err(Status::invalid_argument(format!(
+            "a time limit of {limit:?}: expected at most {MAX_LIMIT:?}"
+        ))),
+    }
+}
+
+fn unknown_port(port: u32, numbers: &[u16]) -> Status {
+    let numbers: Vec<_> = numbers.iter().map(u16::to_string).collect();
+    let known = match numbers.as_slice() {
+        [] => "this switch has no ports".to_owned(),
+        numbers => format!("this switch has {}", numbers.join(", ")),
+    };
+    Status::not_found(format!("there is no port {port}: {known}"))
+}

@@ -1,0 +1,394 @@
+//! Traces of a running switch: who waits for packets, and which packets are under way.
+//!
+//! Owned by the forwarding thread. What is not traced costs it one look at an empty list for each
+//! frame that enters.
+
+use std::collections::HashMap;
+use std::num::NonZeroU16;
+
+use tokio::sync::mpsc::{OwnedPermit, Sender};
+
+use super::{Event, Fate, PacketTrace};
+use crate::engine::Copy;
+use crate::engine::trace::{Mark, Recorder};
+use crate::stats::Place;
+
+/// Requests that wait for packets at one time.
+const MAX_WATCHES: usize = 16;
+/// Packets that are followed at one time.
+const MAX_OPEN: usize = 64;
+
+/// Bytes that a frame must have to be traced.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Pattern {
+    /// Where they start in the frame.
+    pub(crate) offset: usize,
+    /// The bits wanted.
+    pub(crate) value: Vec<u8>,
+    /// The bits that matter; as long as `value`.
+    pub(crate) mask: Vec<u8>,
+}
+
+impl Pattern {
+    fn matches(&self, frame: &[u8]) -> bool {
+        let Some(bytes) = frame
+            .get(self.offset..)
+            .and_then(|rest| rest.get(..self.value.len()))
+        else {
+            return false;
+        };
+        let wanted = self.value.iter().zip(&self.mask);
+        let mut pairs = bytes.iter().zip(wanted);
+        pairs.all(|(byte, (value, mask))| byte & mask == value & mask)
+    }
+}
+
+/// Which packets somebody waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// The next ones to enter that have the pattern, and how many.
+    Next(Pattern, u32),
+    /// The one that is put in for it.
+    Injected,
+}
+
+/// Names a request that waits for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WatchId(u64);
+
+struct Watch {
+    id: WatchId,
+    port: u16,
+    wanted: Wanted,
+    traces: Sender<PacketTrace>,
+}
+
+/// A packet that is followed.
+struct Open {
+    watch: WatchId,
+    port: u16,
+    at_us: u64,
+    frame: Vec<u8>,
+    /// Not here while the engine has it.
+    recorder: Option<Box<Recorder>>,
+    /// Copies that have not come to their end.
+    under_way: usize,
+    /// Room for the trace: whoever reads slowly gets fewer of them.
+    permit: OwnedPermit<PacketTrace>,
+}
+
+/// Too many requests wait, or too many packets are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, the most at one \
+     time: try again when one of them has ended"
+)]
+pub(crate) struct TooMany;
+
+/// Who waits, and what is under way.
+#[derive(Default)]
+pub(crate) struct Tracer {
+    watches: Vec<Watch>,
+    open: HashMap<NonZeroU16, Open>,
+    watch_ids: u64,
+    trace_ids: u16,
+}
+
+impl Tracer {
+    /// Whether nobody waits and nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.watches.is_empty() && self.open.is_empty()
+    }
+
+    /// Waits for packets at a port. The channel's receiver ends when the last one is traced.
+    pub(crate) fn watch(
+        &mut self,
+        port: u16,
+        wanted: Wanted,
+        traces: Sender<PacketTrace>,
+    ) -> Result<WatchId, TooMany> {
+        self.watches.retain(|watch| !watch.traces.is_closed());
+        if self.watches.len() >= MAX_WATCHES || self.open.len() >= MAX_OPEN {
+            return Err(TooMany);
+        }
+        self.watch_ids += 1;
+        let id = WatchId(self.watch_ids);
+        self.watches.push(Watch {
+            id,
+            port,
+            wanted,
+            traces,
+        });
+        Ok(id)
+    }
+
+    /// Waits no longer; what is under way is handed out as it is.
+    pub(crate) fn unwatch(&mut self, id: WatchId) {
+        self.watches.retain(|watch| watch.id != id);
+        let ended: Vec<_> = self.open.extract_if(|_, open| open.watch == id).collect();
+        ended.into_iter().for_each(|(_, open)| open.finish());
+    }
+
+    /// Whether the frame that enters is to be traced: then what records it.
+    pub(crate) fn admit(
+        &mut self,
+        port: u16,
+        frame: &[u8],
+        injected: Option<WatchId>,
+        now_us: u64,
+    ) -> Option<Box<Recorder>> {
+        if self.watches.is_empty() || self.open.len() >= MAX_OPEN {
+            return None;
+        }
+        let found = self.watches.iter().position(|watch| match &watch.wanted {
+            Wanted::Next(pattern, left) => {
+                watch.port == port && *left > 0 && injected.is_none() && pattern.matches(frame)
+            }
+            Wanted::Injected => injected == Some(watch.id),
+        })?;
+        let watch = &mut self.watches[found];
+        // Full: its reader has not taken the earlier ones. Closed: there is no reader any more.
+        let permit = watch.traces.clone().try_reserve_owned().ok()?;
+        let id = watch.id;
+        let last = match &mut watch.wanted {
+            Wanted::Next(_, left) => {
+                *left -= 1;
+                *left == 0
+            }
+            Wanted::Injected => true,
+        };
+        if last {
+            self.watches.remove(found);
+        }
+        let trace = self.free_id();
+        let mut recorder = Box::new(Recorder::new(trace));
+        recorder.follow(0, now_us);
+        let open = Open {
+            watch: id,
+            port,
+            at_us: now_us,
+            frame: frame.to_vec(),
+            recorder: None,
+            under_way: 0,
+            permit,
+        };
+        self.open.insert(trace, open);
+        Some(recorder)
+    }
+
+    /// A number that no open trace has.
+    fn free_id(&mut self) -> NonZeroU16 {
+        loop {
+            self.trace_ids = self.trace_ids.wrapping_add(1);
+            match NonZeroU16::new(self.trace_ids) {
+                Some(id) if !self.open.contains_key(&id) => return id,
+                _ => {}
+            }
+        }
+    }
+
+    /// A copy enters egress: what records it, if its trace is still open.
+    pub(crate) fn resume(&mut self, mark: Mark, now_us: u64) -> Option<Box<Recorder>> {
+        let mut recorder = self.open.get_mut(&mark.trace)?.recorder.take()?;
+        recorder.follow(mark.copy, now_us);
+        Some(recorder)
+    }
+
+    /// The engine has done what it had to do for now, and has ordered these copies.
+    pub(crate) fn suspend(&mut self, recorder: Box<Recorder>, copies: &[Copy]) {
+        let trace = recorder.trace();
+        let Some(open) = self.open.get_mut(&trace) else {
+            return;
+        };
+        open.recorder = Some(recorder);
+        let ours = |copy: &&Copy| copy.mark.is_some_and(|mark| mark.trace == trace);
+        open.under_way += copies.iter().filter(ours).count();
+    }
+
+    /// The packet itself is through ingress: that is all if it left no copies.
+    pub(crate) fn entered(&mut self, recorder: Box<Recorder>, copies: &[Copy]) {
+        let trace = recorder.trace();
+        self.suspend(recorder, copies);
+        self.close_if_done(trace);
+    }
+
+    /// A copy was counted at a place.
+    pub(crate) fn counted(&mut self, mark: Mark, place: Place, fate: Option<Fate>, now_us: u64) {
+        let Some(open) = self.open.get_mut(&mark.trace) else {
+            return;
+        };
+        let Some(recorder) = &mut open.recorder else {
+            return;
+        };
+        recorder.follow(mark.copy, now_us);
+        if place == Place::Marked {
+            recorder.conclude(Event::CongestionExperienced);
+        }
+        if let Some(fate) = fate.or_else(|| fate_at(place)) {
+            recorder.conclude(Event::Fate { fate });
+            open.under_way = open.under_way.saturating_sub(1);
+            self.close_if_done(mark.trace);
+        }
+    }
+
+    fn close_if_done(&mut self, trace: NonZeroU16) {
+        if self
+            .open
+            .get(&trace)
+            .is_some_and(|open| open.under_way == 0)
+            && let Some(open) = self.open.remove(&trace)
+        {
+            open.finish();
+        }
+    }
+}
+
+impl Open {
+    fn finish(self) {
+        if let Some(recorder) = self.recorder {
+            let trace = PacketTrace::new(self.port, self.at_us, self.frame, *recorder);
+            self.permit.send(trace);
+        }
+    }
+}
+
+/// What being counted at a place means for a copy; `None` where its way goes on.
+fn fate_at(place: Place) -> Option<Fate> {
+    Some(match place {
+        Place::Left => Fate::Left,
+        Place::Queue => Fate::QueueFull,
+        Place::EgressProgram => Fate::Dropped,
+        Place::Recirculated => Fate::Recirculated,
+        Place::Wire => Fate::LostOnWire,
+        Place::NoPeer => Fate::NoPeer,
+        Place::Oversize => Fate::Oversize,
+        Place::Reconfigured => Fate::Reconfigured,
+        Place::Entered
+        | Place::Forwarded
+        | Place::IngressProgram
+        | Place::NoProgram
+        | Place::TooLong
+        | Place::Overrun
+        | Place::Ordered
+        | Place::Marked => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn all() -> Pattern {
+        Pattern::default()
+    }
+
+    #[test]
+    fn patterns_match_at_their_offset_under_their_mask() {
+        let pattern = Pattern {
+            offset: 1,
+            value: vec![0x12, 0x30],
+            mask: vec![0xff, 0xf0],
+        };
+        assert!(pattern.matches(&[9, 0x12, 0x3f]));
+        assert!(pattern.matches(&[9, 0x12, 0x30, 7]));
+        assert!(!pattern.matches(&[9, 0x12, 0x4f]));
+        assert!(!pattern.matches(&[9, 0x12]), "it ends too early");
+        assert!(!pattern.matches(&[]));
+        assert!(all().matches(&[]));
+    }
+
+    #[test]
+    fn only_the_packets_asked_for_are_admitted() {
+        let mut tracer = Tracer::default();
+        let (sender, mut receiver) = mpsc::channel(8);
+        tracer.watch(3, Wanted::Next(all(), 2), sender).unwrap();
+        assert!(tracer.admit(4, &[1], None, 5).is_none(), "another port");
+        for _ in 0..2 {
+            let recorder = tracer.admit(3, &[1], None, 5).unwrap();
+            tracer.entered(recorder, &[]);
+        }
+        assert!(tracer.admit(3, &[1], None, 5).is_none());
+        assert!(tracer.is_idle());
+        for _ in 0..2 {
+            let trace = receiver.try_recv().unwrap();
+            assert_eq!((trace.port, trace.at_us, trace.frame.0), (3, 5, vec![1]));
+        }
+        let end = receiver.try_recv().unwrap_err();
+        assert_eq!(end, mpsc::error::TryRecvError::Disconnected);
+    }
+
+    #[test]
+    fn slow_readers_get_fewer_and_those_that_leave_none() {
+        let mut tracer = Tracer::default();
+        let (sender, mut receiver) = mpsc::channel(1);
+        tracer.watch(3, Wanted::Next(all(), 9), sender).unwrap();
+        let recorder = tracer.admit(3, &[1], None, 0).unwrap();
+        assert!(tracer.admit(3, &[2], None, 0).is_none(), "no room");
+        tracer.entered(recorder, &[]);
+        assert!(tracer.admit(3, &[2], None, 0).is_none(), "not read");
+        receiver.try_recv().unwrap();
+        assert!(tracer.admit(3, &[2], None, 0).is_some());
+        drop(receiver);
+        assert!(tracer.admit(3, &[3], None, 0).is_none());
+        // Those that have left make room for others.
+        for _ in 0..=MAX_WATCHES {
+            let (sender, _) = mpsc::channel(1);
+            tracer.watch(3, Wanted::Injected, sender).unwrap();
+        }
+    }
+
+    #[test]
+    fn so_many_wait_at_one_time() {
+        let mut tracer = Tracer::default();
+        let channels: Vec<_> = (0..=MAX_WATCHES).map(|_| mpsc::channel(1)).collect();
+        let watch = |(sender, _): &(mpsc::Sender<_>, _)| {
+            tracer.watch(1, Wanted::Next(all(), 1), sender.clone())
+        };
+        let results: Vec<_> = channels.iter().map(watch).collect();
+        assert!(results[..MAX_WATCHES].iter().all(Result::is_ok));
+        assert_eq!(results[MAX_WATCHES], Err(TooMany));
+    }
+
+    #[test]
+    fn an_injected_frame_is_the_one_that_put_it_in_waits_for() {
+        let mut tracer = Tracer::default();
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (sender, receiver) = mpsc::channel(1);
+            senders.push(sender);
+            receivers.push(receiver);
+        }
+        let first = tracer
+            .watch(1, Wanted::Injected, senders.remove(0))
+            .unwrap();
+        let _second = tracer.watch(1, Wanted::Next(all(), 1), senders.remove(0));
+        let recorder = tracer.admit(1, &[7], Some(first), 0).unwrap();
+        tracer.entered(recorder, &[]);
+        assert!(receivers[0].try_recv().is_ok() && receivers[1].try_recv().is_err());
+    }
+
+    #[test]
+    fn what_is_under_way_at_the_end_is_handed_out_unfinished() {
+        let mut tracer = Tracer::default();
+        let (sender, mut receiver) = mpsc::channel(1);
+        let id = tracer.watch(1, Wanted::Next(all(), 1), sender).unwrap();
+        let mut recorder = tracer.admit(1, &[7], None, 0).unwrap();
+        let trace = recorder.trace();
+        recorder.conclude(Event::Ordered {
+            number: 1,
+            port: 2,
+            rid: 0,
+            origin: crate::trace::Origin::Unicast,
+        });
+        tracer.open.get_mut(&trace).unwrap().under_way = 1;
+        tracer.entered(recorder, &[]);
+        assert!(receiver.try_recv().is_err());
+        tracer.unwatch(id);
+        let trace = receiver.try_recv().unwrap();
+        assert!(!trace.complete);
+        assert_eq!(trace.copies[0].fate, Fate::UnderWay);
+        assert!(tracer.is_idle());
+    }
+}

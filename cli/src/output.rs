@@ -13,3 +13,42 @@ pub fn print(text: &str) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+/// Columns as wide as their widest cell, two spaces apart.
+pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(header.map(String::from))
+        .chain(rows)
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align() {
+        let rows = [["a", "1"], ["long", "22"]].map(|row| row.map(String::from));
+        assert_eq!(
+            table(["NAME", "N"], rows.into_iter()),
+            "NAME  N\na     1\nlong  22\n"
+        );
+    }
+}

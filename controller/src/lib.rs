@@ -19,7 +19,7 @@ pub mod plan;
 pub mod program;
 pub mod server;
 pub mod target;
-mod yaml;
+pub mod yaml;
 
 pub use mac::{MacAddr, ParseMacError};
 pub use yaml::{LoadError, Place};

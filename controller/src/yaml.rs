@@ -77,7 +77,7 @@ pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadErro
 }
 
 /// `text` as a `T`; `source` is what errors call the text.
-pub(crate) fn parse<T: DeserializeOwned, P: std::error::Error>(
+pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     text: &str,
     source: &str,
 ) -> Result<T, LoadError<P>> {
@@ -101,7 +101,7 @@ fn one_line(error: &serde_yaml::Error, location: Location) -> String {
 }
 
 /// Says which `field` is wrong, at `value`'s place in `source`.
-pub(crate) fn invalid<T, P: std::error::Error>(
+pub fn invalid<T, P: std::error::Error>(
     source: &str,
     value: &Spanned<T>,
     field: impl Into<String>,

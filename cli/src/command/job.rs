@@ -8,7 +8,7 @@ use ultima_controller::client::Client;
 use ultima_controller::job;
 use ultima_controller::server::DEFAULT_LISTEN;
 
-use crate::output;
+use crate::output::{self, table};
 
 /// Creates, shows and deletes jobs at a running controller
 #[derive(clap::Args)]
@@ -164,43 +164,4 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "UNKNOWN RANK",
     ];
     format!("\n{}", table(header, rows))
-}
-
-/// Columns as wide as their widest cell, two spaces apart.
-fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(header.map(String::from))
-        .chain(rows)
-        .collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text += cells.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_align() {
-        let rows = [["a", "1"], ["long", "22"]].map(|row| row.map(String::from));
-        assert_eq!(
-            table(["NAME", "N"], rows.into_iter()),
-            "NAME  N\na     1\nlong  22\n"
-        );
-    }
 }

@@ -10,6 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 mod controller;
 mod job;
 mod switch;
+mod traffic_file;
+mod wire_options;
 
 /// What `ultima` can do.
 #[derive(clap::Subcommand)]

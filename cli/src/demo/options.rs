@@ -207,7 +207,7 @@ impl Options {
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {
-    let deadline = units::duration(text)?;
+    let deadline = units::duration(text).map_err(|error| error.to_string())?;
     let shortest = Duration::from_millis(1);
     if deadline >= shortest {
         Ok(deadline)

@@ -18,13 +18,14 @@
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`config`] | what can be configured, and its bounds |
+//! | [`config`] | what can be configured, and its bounds; [`change`]: the same by name, as text |
 //! | [`queue`] | a queue for each priority |
 //! | [`ecn`] | threshold and mark |
 //! | [`wire`] | serialization and the delay line |
 //! | [`loss`], [`jitter`] | what is random about a wire |
 //! | [`settings`] | the configuration as it goes over gRPC |
 
+mod change;
 mod config;
 mod ecn;
 mod jitter;
@@ -33,6 +34,7 @@ mod queue;
 pub mod settings;
 mod wire;
 
+pub use change::{ChangeError, SETTINGS, WireChange};
 pub use config::{WireConfig, WireError};
 pub use ecn::{EcnError, EcnThreshold};
 pub use jitter::{Jitter, JitterError};
@@ -96,11 +98,13 @@ pub(crate) enum Verdict {
 pub(crate) struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    fn take(&mut self) -> Vec<u8> {
+    /// An empty buffer.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.0.pop().unwrap_or_default()
     }
 
-    fn give(&mut self, mut buffer: Vec<u8>) {
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if self.0.len() < POOLED && buffer.capacity() <= POOLED_BYTES {
             buffer.clear();
             self.0.push(buffer);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use prost_types::FieldMask;
 
+use super::change::WireChange;
 use super::config::{WireConfig, WireError};
 use super::ecn::EcnThreshold;
 use super::jitter::Jitter;
 use super::loss::Loss;
-use crate::proto::{self, Settings};
+use crate::proto::{self, Change, Settings};
 use crate::proto::{ecn::Threshold, jitter::Distribution, loss::Model};
 
 /// Why settings are refused.
@@ -70,6 +71,19 @@ pub fn merge(
     }
     merged.validate()?;
     Ok(merged)
+}
+
+/// The request that makes a change true of some ports; of all if there are none.
+pub fn request(change: &WireChange, ports: Vec<u32>) -> Change {
+    let mut wire = WireConfig::default();
+    change.apply(&mut wire);
+    Change {
+        ports,
+        settings: Some(Settings::from(&wire)),
+        mask: Some(FieldMask {
+            paths: change.names(),
+        }),
+    }
 }
 
 impl From<&WireConfig> for Settings {
@@ -317,6 +331,21 @@ mod tests {
             merge(&present, new, Some(&mask(&["rate"]))),
             Err(SettingsError::Name("rate".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_request_changes_what_was_said() {
+        let change: WireChange = "delay=2ms,loss=none".parse().expect("valid");
+        let Change {
+            ports,
+            settings,
+            mask,
+        } = request(&change, vec![3]);
+        assert_eq!(ports, [3]);
+        let merged = merge(&wire(), settings.expect("settings"), mask.as_ref());
+        let mut expected = wire();
+        change.apply(&mut expected);
+        assert_eq!(merged, Ok(expected));
     }
 
     #[test]

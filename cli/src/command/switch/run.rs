@@ -2,19 +2,21 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
-use ultima_switch::{Loss, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
+use ultima_switch::tm::WireChange;
+use ultima_switch::{PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
+use crate::command::traffic_file::TrafficFile;
+use crate::command::wire_options::WireOptions;
 use crate::{process, units};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where P4Runtime and the port statistics are served; port 0 takes any free one
+    /// Where P4Runtime, the port statistics and the traffic manager's settings are served; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]
     grpc: SocketAddr,
     /// P4Runtime's device id
@@ -33,20 +35,16 @@ pub struct Options {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PORT)))]
     cpu_port: Option<u16>,
 
-    /// Loss on every wire: P, P:LEN for bursts of LEN frames on average, or field:OFFSET:BYTES:A..B for frames
-    /// whose integer at byte OFFSET, BYTES long, lies in A..B; may be repeated
-    #[arg(long, value_name = "MODEL")]
-    loss: Vec<Loss>,
-    /// Rate of every wire [default: unlimited]
-    #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
-    rate: Option<u64>,
-    /// Delay of every wire, such as 500us
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::duration)]
-    delay: Duration,
-    /// Queue of every port
-    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::bytes)]
-    queue: u64,
-    /// Decides which frames are lost
+    #[command(flatten)]
+    wires: WireOptions,
+    /// Settings of ports from YAML, over those of all ports: `default: {rate: 10G}` and
+    /// `ports: {3: {delay: 1ms}}`
+    #[arg(long, value_name = "FILE", help_heading = "Queues and wires")]
+    tm: Option<PathBuf>,
+    /// Settings of one port, over all others: PORT:NAME=VALUE[,NAME=VALUE...]; may be repeated
+    #[arg(long = "wire", value_name = "PORT:SETTINGS", value_parser = port_wire, help_heading = "Queues and wires")]
+    port_wires: Vec<(u16, WireChange)>,
+    /// Decides which frames are lost, and how jitter delays them
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Break port statistics down by the frame's byte at OFFSET under MASK (hexadecimal)
@@ -72,22 +70,17 @@ pub fn run(options: Options) -> Result<()> {
         }),
         _ => None,
     };
-    let wire = WireConfig {
-        rate: options.rate,
-        delay: options.delay,
-        loss: options.loss,
-        queue_bytes: options.queue,
-        ..WireConfig::default()
-    };
+    let ports = with_wires(
+        options.ports,
+        &options.wires.change()?,
+        options.tm.as_deref(),
+        &options.port_wires,
+    )?;
     let config = SwitchConfig {
         device_id: options.device_id,
         grpc: options.grpc,
         program,
-        ports: options
-            .ports
-            .into_iter()
-            .map(|port| port.with_wire(wire.clone()))
-            .collect(),
+        ports,
         cpu_port: options.cpu_port,
         seed: options.seed,
         stats_key: options.stats_key,
@@ -103,6 +96,49 @@ pub fn run(options: Options) -> Result<()> {
             println!("listening on {}", switch.grpc_addr());
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })
+}
+
+/// The ports with their wires: perfect ones, changed by the options for all, by the file's default, by what the
+/// file says of the port and by the port's own option, in this order.
+fn with_wires(
+    ports: Vec<PortSpec>,
+    all: &WireChange,
+    file: Option<&Path>,
+    own: &[(u16, WireChange)],
+) -> Result<Vec<PortConfig>> {
+    let numbers: Vec<u16> = ports.iter().map(|port| port.number).collect();
+    let file = match file {
+        Some(path) => TrafficFile::load(path, Some(&numbers))?,
+        None => TrafficFile::default(),
+    };
+    if let Some((number, _)) = own.iter().find(|(number, _)| !numbers.contains(number)) {
+        bail!("--wire {number}: there is no port {number}; give it with -i {number}@WHERE");
+    }
+    let with_wire = |port: PortSpec| {
+        let own = own.iter().filter(|(number, _)| *number == port.number);
+        let of_port = file.ports.get(&port.number).into_iter();
+        let mut wire = WireConfig::default();
+        for change in [all, &file.default]
+            .into_iter()
+            .chain(of_port)
+            .chain(own.map(|(_, change)| change))
+        {
+            change.apply(&mut wire);
+        }
+        port.with_wire(wire)
+    };
+    Ok(ports.into_iter().map(with_wire).collect())
+}
+
+fn port_wire(text: &str) -> Result<(u16, WireChange), String> {
+    let (number, settings) = text
+        .split_once(':')
+        .ok_or("expected PORT:NAME=VALUE[,NAME=VALUE...], such as 3:rate=1G,delay=50us")?;
+    let number = number
+        .parse()
+        .map_err(|_| format!("`{number}` is not a port number"))?;
+    let settings = settings.parse().map_err(|error| format!("{error}"))?;
+    Ok((number, settings))
 }
 
 fn stats_key(text: &str) -> Result<StatsKey, String> {

@@ -1,0 +1,190 @@
+//! `ultima switch tm`: the traffic manager of a switch or wire that runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::json;
+use ultima_switch::WireConfig;
+use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
+use ultima_switch::proto::{GetSettingsRequest, PortSettings, SetSettingsRequest};
+use ultima_switch::tm::settings::request;
+use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
+
+use crate::command::traffic_file::TrafficFile;
+use crate::command::wire_options::WireOptions;
+use crate::output;
+
+/// Shows and changes the queues and wires of a switch, or of `ultima wire`, that runs
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Show the settings of ports
+    #[command(after_help = "Example: ultima switch tm show --grpc 127.0.0.1:9559")]
+    Show {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change settings of ports, all at once, while packets flow
+    ///
+    /// What is queued stays; frames on the wire arrive when they were to arrive.
+    #[command(after_help = "Examples:\n  \
+        ultima switch tm set --port 3 --rate 1G --delay 2ms --jitter normal:200us\n  \
+        ultima switch tm set --loss none\n  \
+        ultima switch tm set --tm FILE")]
+    Set {
+        #[command(flatten)]
+        target: Target,
+        /// Settings of ports from YAML, before those of the options
+        #[arg(long, value_name = "FILE")]
+        tm: Option<PathBuf>,
+        #[command(flatten)]
+        wire: Box<WireOptions>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Target {
+    /// Where the switch serves gRPC
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
+    grpc: String,
+    /// A port; may be repeated [default: all]
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<u32>,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long a switch may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Makes one request and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let (target, changes) = match arguments.command {
+        Command::Show { target } => (target, None),
+        Command::Set { target, tm, wire } => {
+            let mut changes = Vec::new();
+            if let Some(path) = tm {
+                let file = TrafficFile::load(&path, None)?;
+                changes.push(request(&file.default, Vec::new()));
+                let ports = file.ports.iter();
+                changes.extend(ports.map(|(port, change)| request(change, vec![(*port).into()])));
+            }
+            changes.push(request(&wire.change()?, target.ports.clone()));
+            changes.retain(|change| {
+                change
+                    .mask
+                    .as_ref()
+                    .is_some_and(|mask| !mask.paths.is_empty())
+            });
+            if changes.is_empty() {
+                bail!("nothing to change: give a setting, such as --rate 1G, or --tm FILE");
+            }
+            (target, Some(changes))
+        }
+    };
+    let answer = async {
+        let grpc = &target.grpc;
+        let client = TrafficManagerClient::connect(format!("http://{grpc}"));
+        let mut client = client
+            .await
+            .with_context(|| format!("no switch answers at {grpc}"))?;
+        let ports = match changes {
+            None => {
+                let response = client.get(GetSettingsRequest { device_id: 0 }).await;
+                response.map(|response| response.into_inner().ports)
+            }
+            Some(changes) => {
+                let device_id = 0;
+                let response = client.set(SetSettingsRequest { device_id, changes }).await;
+                response.map(|response| response.into_inner().ports)
+            }
+        };
+        ports.map_err(|status| anyhow!("{grpc}: {}", status.message()))
+    };
+    let ports = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async { tokio::time::timeout(PATIENCE, answer).await })
+        .with_context(|| format!("{}: no answer within {PATIENCE:?}", target.grpc))??;
+    let wires: Vec<_> = ports
+        .into_iter()
+        .filter(|port| target.ports.is_empty() || target.ports.contains(&port.port))
+        .map(wire)
+        .collect::<Result<_>>()?;
+    if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
+    {
+        bail!("{}: port {missing} is not there", target.grpc);
+    }
+    let text = if target.json {
+        let ports: Vec<_> = wires.iter().map(object).collect();
+        format!("{:#}\n", json!(ports))
+    } else {
+        output::table(
+            [
+                "PORT", "AT", "RATE", "DELAY", "JITTER", "LOSS", "QUEUE", "ECN",
+            ],
+            wires.iter().map(row),
+        )
+    };
+    Ok(output::print(&text)?)
+}
+
+/// A port: number, attachment, settings.
+type Wire = (u32, String, WireConfig);
+
+fn wire(port: PortSettings) -> Result<Wire> {
+    let wire = WireConfig::try_from(port.settings.unwrap_or_default())
+        .with_context(|| format!("the switch says of port {}", port.port))?;
+    Ok((port.port, port.attachment, wire))
+}
+
+fn or_none(setting: Option<String>) -> String {
+    setting.unwrap_or_else(|| "none".to_owned())
+}
+
+fn row((port, attachment, wire): &Wire) -> [String; 8] {
+    let loss: Vec<String> = wire.loss.iter().map(ToString::to_string).collect();
+    let jitter = wire.jitter.map(|jitter| match wire.reorder {
+        true => format!("{jitter} (reorders)"),
+        false => jitter.to_string(),
+    });
+    let bytes = show_bytes(wire.queue_bytes);
+    let queue = match wire.queue_packets {
+        Some(packets) => format!("{bytes}, {packets} packets"),
+        None => bytes,
+    };
+    [
+        port.to_string(),
+        attachment.clone(),
+        or_none(wire.rate.map(show_bit_rate)),
+        show_duration(wire.delay),
+        or_none(jitter),
+        or_none((!loss.is_empty()).then(|| loss.join(" "))),
+        queue,
+        or_none(wire.ecn.map(|ecn| ecn.to_string())),
+    ]
+}
+
+/// Numbers in base units, models as they are written as options.
+fn object((port, attachment, wire): &Wire) -> serde_json::Value {
+    let loss: Vec<String> = wire.loss.iter().map(ToString::to_string).collect();
+    json!({
+        "port": port,
+        "attachment": attachment,
+        "rate_bps": wire.rate,
+        "delay_ns": u64::try_from(wire.delay.as_nanos()).unwrap_or(u64::MAX),
+        "jitter": wire.jitter.map(|jitter| jitter.to_string()),
+        "reorder": wire.reorder,
+        "loss": loss,
+        "queue_bytes": wire.queue_bytes,
+        "queue_packets": wire.queue_packets,
+        "ecn": wire.ecn.map(|ecn| ecn.to_string()),
+    })
+}

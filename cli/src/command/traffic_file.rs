@@ -1,0 +1,226 @@
+//! The settings of a switch's queues and wires as YAML.
+//!
+//! ```yaml
+//! default: { rate: 10G, delay: 5us }
+//! ports:
+//!   3: { rate: 1G, jitter: normal:100us, loss: [0.001, 0.01:8], ecn: packets:65 }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_yaml::Spanned;
+use ultima_controller::LoadError;
+use ultima_controller::yaml;
+use ultima_switch::tm::{ChangeError, WireChange};
+
+/// What a file says.
+#[derive(Debug, Default, PartialEq)]
+pub struct TrafficFile {
+    /// Of all ports.
+    pub default: WireChange,
+    /// Of some ports, on top of that.
+    pub ports: BTreeMap<u16, WireChange>,
+}
+
+/// What can be wrong in a file that is well formed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficProblem {
+    /// A setting that is none, or cannot be so.
+    #[error(transparent)]
+    Setting(#[from] ChangeError),
+    /// A port that the switch does not have.
+    #[error("the switch has no such port; it has {0}")]
+    Port(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    #[serde(default)]
+    default: Settings,
+    #[serde(default)]
+    ports: BTreeMap<u16, Spanned<Settings>>,
+}
+
+type Settings = BTreeMap<String, Spanned<Values>>;
+
+/// One value or several, as they are written.
+#[derive(Debug)]
+struct Values(Vec<String>);
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value, or a list of values")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Values, E> {
+                Ok(Values(vec![value.to_owned()]))
+            }
+
+            fn visit_unit<E>(self) -> Result<Values, E> {
+                Ok(Values(vec!["none".to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Values, A::Error> {
+                let mut values = Vec::new();
+                while let Some(Values(more)) = list.next_element()? {
+                    values.extend(more);
+                }
+                Ok(Values(values))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+impl TrafficFile {
+    /// Reads a file for a switch with these ports; for any switch without.
+    ///
+    /// # Errors
+    /// With the place in the file.
+    pub fn load(path: &Path, ports: Option<&[u16]>) -> Result<TrafficFile> {
+        let text = super::read_text(path)?;
+        Ok(parse(&text, &path.display().to_string(), ports)?)
+    }
+}
+
+fn parse(
+    text: &str,
+    source: &str,
+    ports: Option<&[u16]>,
+) -> Result<TrafficFile, LoadError<TrafficProblem>> {
+    let form: Form = yaml::parse(text, source)?;
+    let mut file = TrafficFile {
+        default: change(&form.default, source, "default")?,
+        ports: BTreeMap::new(),
+    };
+    for (number, settings) in &form.ports {
+        let field = format!("ports.{number}");
+        if let Some(ports) = ports
+            && !ports.contains(number)
+        {
+            let there: Vec<String> = ports.iter().map(u16::to_string).collect();
+            let problem = TrafficProblem::Port(there.join(", "));
+            return Err(yaml::invalid(source, settings, field, problem));
+        }
+        let change = change(&settings.value, source, &field)?;
+        file.ports.insert(*number, change);
+    }
+    Ok(file)
+}
+
+fn change(
+    settings: &Settings,
+    source: &str,
+    of: &str,
+) -> Result<WireChange, LoadError<TrafficProblem>> {
+    let mut change = WireChange::default();
+    for (name, values) in settings {
+        for value in &values.value.0 {
+            change.set(name, value).map_err(|problem| {
+                yaml::invalid(source, values, format!("{of}.{name}"), problem.into())
+            })?;
+        }
+    }
+    Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(text: &str) -> WireChange {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn values_are_written_as_one_likes() {
+        let text = "
+default:
+  rate: 10G
+  delay: 5us
+ports:
+  3:
+    rate: 1000000
+    loss: 0.01
+    jitter: normal:100us
+    queue_packets: 65
+    reorder: true
+  4: { loss: [0.001, 0.02:8, 'field:74:4:3..7'], ecn: packets:65, queue-packets: 7 }
+  5: { rate: null, delay: none }
+";
+        let file = parse(text, "tm.yaml", Some(&[3, 4, 5])).expect("well formed");
+        assert_eq!(file.default, change("rate=10G,delay=5us"));
+        let ports: Vec<_> = file.ports.into_iter().collect();
+        let expected = [
+            (
+                3,
+                "rate=1M,loss=0.01,jitter=normal:100us,queue-packets=65,reorder=true",
+            ),
+            (
+                4,
+                "loss=0.001,loss=0.02:8,loss=field:74:4:3..7,ecn=packets:65,queue-packets=7",
+            ),
+            (5, "rate=none,delay=0s"),
+        ];
+        assert_eq!(ports, expected.map(|(port, text)| (port, change(text))));
+        let empty = parse("default: {}\n", "tm.yaml", None).expect("well formed");
+        assert_eq!(empty, TrafficFile::default());
+    }
+
+    #[test]
+    fn errors_say_where() {
+        for (text, said) in [
+            (
+                "ports:\n  3: { rate: fast }\n",
+                "tm.yaml:2:14: ports.3.rate: expected bits per second",
+            ),
+            (
+                "ports:\n  3: { speed: 1G }\n",
+                "tm.yaml:2:15: ports.3.speed: `speed` is no setting",
+            ),
+            (
+                "default:\n  loss: [0.1, 2]\n",
+                "tm.yaml:2:9: default.loss: loss probability 2",
+            ),
+            (
+                "ports:\n  9: { rate: 1G }\n",
+                "tm.yaml:2:6: ports.9: the switch has no such port; it has 3",
+            ),
+            ("ports:\n  x: { rate: 1G }\n", "tm.yaml:2:3: "),
+            ("port: {}\n", "tm.yaml:1:1: "),
+            ("ports: [\n", "tm.yaml:2:1: "),
+        ] {
+            let error = parse(text, "tm.yaml", Some(&[3]))
+                .expect_err(text)
+                .to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

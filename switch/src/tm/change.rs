@@ -1,0 +1,284 @@
+//! Some of a wire's settings by name and as text: what flags, files and `tm set` have in common.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::config::WireConfig;
+use super::ecn::{EcnError, EcnThreshold};
+use super::jitter::{Jitter, JitterError};
+use super::loss::{Loss, LossError};
+use crate::units::{self, UnitError};
+
+/// What is said of a wire; of the rest nothing is said, it stays as it is.
+///
+/// ```
+/// use ultima_switch::tm::{WireChange, WireConfig};
+///
+/// let mut wire = WireConfig::default();
+/// "rate=1G,delay=50us,loss=0.01:8".parse::<WireChange>()?.apply(&mut wire);
+/// "rate=none".parse::<WireChange>()?.apply(&mut wire);
+/// assert_eq!((wire.rate, wire.loss.len()), (None, 1));
+/// # Ok::<(), ultima_switch::tm::ChangeError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WireChange {
+    rate: Option<Option<u64>>,
+    delay: Option<Duration>,
+    jitter: Option<Option<Jitter>>,
+    reorder: Option<bool>,
+    loss: Option<Vec<Loss>>,
+    queue_bytes: Option<u64>,
+    queue_packets: Option<Option<u32>>,
+    ecn: Option<Option<EcnThreshold>>,
+}
+
+/// The settings by the names that people use, with what each expects.
+pub const SETTINGS: [(&str, &str); 8] = [
+    ("rate", "bits per second"),
+    ("delay", "a time"),
+    (
+        "jitter",
+        "normal:TIME, uniform:TIME, pareto:MEAN:SHAPE or lognormal:MEAN:SIGMA",
+    ),
+    ("reorder", "true or false"),
+    (
+        "loss",
+        "P, P:LEN, ge:P:R[:BAD[:GOOD]] or field:OFFSET:BYTES:A..B",
+    ),
+    ("queue", "bytes"),
+    ("queue-packets", "a number"),
+    ("ecn", "packets:NUMBER, bytes:SIZE or time:SPAN"),
+];
+
+/// Why a setting is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ChangeError {
+    /// No setting of this name.
+    #[error("`{0}` is no setting; there are: {names}", names = SETTINGS.map(|(name, _)| name).join(", "))]
+    Name(String),
+    /// Not NAME=VALUE.
+    #[error("`{0}`: expected NAME=VALUE[,NAME=VALUE…], such as rate=1G,delay=50us")]
+    Syntax(String),
+    /// Neither true nor false.
+    #[error("expected true or false")]
+    Bool,
+    /// No number of packets.
+    #[error("expected a number of packets, such as 1000, or none")]
+    Packets,
+    /// No quantity of its kind.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// No jitter.
+    #[error(transparent)]
+    Jitter(#[from] JitterError),
+    /// No loss model.
+    #[error(transparent)]
+    Loss(#[from] LossError),
+    /// No ECN threshold.
+    #[error(transparent)]
+    Ecn(#[from] EcnError),
+}
+
+/// `none`, or what is read.
+fn unless_none<T, E>(text: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+    match text {
+        "none" => Ok(None),
+        text => read(text).map(Some),
+    }
+}
+
+impl WireChange {
+    /// Says something about the setting of this name (`_` may stand for `-`). `none` takes it off
+    /// the wire. A second model of loss is added to the first, any other second value replaces the
+    /// first.
+    ///
+    /// # Errors
+    /// If there is no such setting, or it cannot have this value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ChangeError> {
+        match name.replace('_', "-").as_str() {
+            "rate" => self.rate = Some(unless_none(value, units::bit_rate)?),
+            "delay" => self.delay = Some(unless_none(value, units::duration)?.unwrap_or_default()),
+            "jitter" => self.jitter = Some(unless_none(value, str::parse)?),
+            "reorder" => self.reorder = Some(value.parse().map_err(|_| ChangeError::Bool)?),
+            "loss" => {
+                let models = self.loss.get_or_insert_default();
+                models.extend(unless_none(value, str::parse)?);
+            }
+            "queue" => self.queue_bytes = Some(units::bytes(value)?),
+            "queue-packets" => {
+                let packets = unless_none(value, str::parse).map_err(|_| ChangeError::Packets)?;
+                self.queue_packets = Some(packets);
+            }
+            "ecn" => self.ecn = Some(unless_none(value, str::parse)?),
+            _ => return Err(ChangeError::Name(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == WireChange::default()
+    }
+
+    /// Makes it true of a wire. The result need not be valid.
+    pub fn apply(&self, wire: &mut WireConfig) {
+        fn put<T: Clone>(said: &Option<T>, setting: &mut T) {
+            if let Some(value) = said {
+                setting.clone_from(value);
+            }
+        }
+        put(&self.rate, &mut wire.rate);
+        put(&self.delay, &mut wire.delay);
+        put(&self.jitter, &mut wire.jitter);
+        put(&self.reorder, &mut wire.reorder);
+        put(&self.loss, &mut wire.loss);
+        put(&self.queue_bytes, &mut wire.queue_bytes);
+        put(&self.queue_packets, &mut wire.queue_packets);
+        put(&self.ecn, &mut wire.ecn);
+    }
+
+    /// The names, in `traffic_manager.proto`, of the settings that something is said of.
+    pub fn names(&self) -> Vec<String> {
+        let said = [
+            ("rate_bps", self.rate.is_some()),
+            ("delay_ns", self.delay.is_some()),
+            ("jitter", self.jitter.is_some()),
+            ("reorder", self.reorder.is_some()),
+            ("loss", self.loss.is_some()),
+            ("queue_bytes", self.queue_bytes.is_some()),
+            ("queue_packets", self.queue_packets.is_some()),
+            ("ecn", self.ecn.is_some()),
+        ];
+        said.into_iter()
+            .filter(|(_, said)| *said)
+            .map(|(name, _)| name.to_owned())
+            .collect()
+    }
+}
+
+/// `NAME=VALUE[,NAME=VALUE…]`.
+impl FromStr for WireChange {
+    type Err = ChangeError;
+
+    fn from_str(text: &str) -> Result<Self, ChangeError> {
+        let mut change = WireChange::default();
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| ChangeError::Syntax(part.to_owned()))?;
+            change.set(name.trim(), value.trim())?;
+        }
+        Ok(change)
+    }
+}
+
+/// All settings, as [`WireChange`] reads them.
+impl fmt::Display for WireConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn or_none(setting: Option<impl fmt::Display>) -> String {
+            setting.map_or_else(|| "none".to_owned(), |value| value.to_string())
+        }
+        write!(f, "rate={}", or_none(self.rate.map(units::show_bit_rate)))?;
+        write!(f, ",delay={}", units::show_duration(self.delay))?;
+        write!(
+            f,
+            ",jitter={},reorder={}",
+            or_none(self.jitter),
+            self.reorder
+        )?;
+        for loss in &self.loss {
+            write!(f, ",loss={loss}")?;
+        }
+        if self.loss.is_empty() {
+            write!(f, ",loss=none")?;
+        }
+        write!(f, ",queue={}", units::show_bytes(self.queue_bytes))?;
+        write!(f, ",queue-packets={}", or_none(self.queue_packets))?;
+        write!(f, ",ecn={}", or_none(self.ecn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tm::settings::NAMES;
+
+    const FULL: &str = "rate=1G,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
+                        loss=0.02:8,queue=64k,queue-packets=65,ecn=time:500us";
+
+    fn applied(text: &str, mut wire: WireConfig) -> WireConfig {
+        text.parse::<WireChange>().expect(text).apply(&mut wire);
+        wire
+    }
+
+    #[test]
+    fn a_wire_is_shown_as_it_is_read() {
+        let wire = applied(FULL, WireConfig::default());
+        assert_eq!(wire.to_string(), FULL);
+        let perfect = WireConfig::default();
+        assert_eq!(
+            perfect.to_string(),
+            "rate=none,delay=0s,jitter=none,reorder=false,loss=none,queue=1M,queue-packets=none,\
+             ecn=none"
+        );
+        assert_eq!(applied(&perfect.to_string(), wire), perfect);
+    }
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let wire = applied(FULL, WireConfig::default());
+        for (name, value) in [
+            ("rate", "none"),
+            ("delay", "none"),
+            ("jitter", "none"),
+            ("reorder", "false"),
+            ("loss", "none"),
+            ("queue", "1M"),
+            ("queue_packets", "none"),
+            ("ecn", "none"),
+        ] {
+            let mut change = WireChange::default();
+            assert!(change.is_empty());
+            change.set(name, value).expect(name);
+            let mut changed = wire.clone();
+            change.apply(&mut changed);
+            let parts = |wire: &WireConfig| -> Vec<String> {
+                wire.to_string().split(',').map(str::to_owned).collect()
+            };
+            let now = parts(&changed);
+            let gone: Vec<_> = parts(&wire)
+                .into_iter()
+                .filter(|part| !now.contains(part))
+                .collect();
+            let expected = name.replace('_', "-");
+            assert!(
+                gone.iter()
+                    .all(|part| part.split('=').next() == Some(&expected)),
+                "{gone:?}"
+            );
+            assert!(!gone.is_empty() && change.names().len() == 1);
+        }
+        assert_eq!(FULL.parse::<WireChange>().expect("valid").names(), NAMES);
+    }
+
+    #[test]
+    fn refuses_by_name() {
+        for (wrong, said) in [
+            ("speed=1G", "`speed` is no setting; there are: rate, delay,"),
+            ("rate", "`rate`: expected NAME=VALUE"),
+            ("", "``: expected NAME=VALUE"),
+            ("rate=1G,", "``: expected NAME=VALUE"),
+            ("rate=fast", "expected bits per second"),
+            ("reorder=maybe", "expected true or false"),
+            ("queue-packets=-1", "expected a number of packets"),
+            ("queue=none", "expected bytes"),
+            ("jitter=normal", "jitter `normal`: expected"),
+            ("loss=2", "loss probability 2"),
+            ("ecn=5", "ECN threshold `5`"),
+        ] {
+            let error = wrong.parse::<WireChange>().expect_err(wrong).to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

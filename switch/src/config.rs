@@ -46,8 +46,13 @@ impl fmt::Display for Attach {
 pub struct PortSpec {
     /// Port number, at most [`MAX_PORT`].
     pub number: u16,
-    attach: NamedAttach,
+    /// What it is attached to.
+    pub attach: AttachSpec,
 }
+
+/// An attachment as it is written on a command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachSpec(NamedAttach);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NamedAttach {
@@ -56,17 +61,61 @@ enum NamedAttach {
     Inherited(RawFd),
 }
 
-impl PortSpec {
-    /// The port with a wire.
-    pub fn with_wire(self, wire: WireConfig) -> PortConfig {
-        let attach = match self.attach {
+impl From<AttachSpec> for Attach {
+    fn from(spec: AttachSpec) -> Attach {
+        match spec.0 {
             NamedAttach::Interface(name) => Attach::Interface(name),
             NamedAttach::Unix(path) => Attach::Unix(path),
             NamedAttach::Inherited(fd) => Attach::Inherited(fd),
+        }
+    }
+}
+
+/// Why an [`AttachSpec`] is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// A name that no interface can have.
+    #[error("`{0}` is not an interface name, expected 1 to 15 characters without `/`")]
+    Interface(String),
+    /// A path that no socket can have.
+    #[error("`{0}`: expected a path of 1 to 107 bytes after `unix:`")]
+    Path(String),
+    /// A descriptor that cannot be inherited.
+    #[error("`{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
+    Descriptor(String),
+}
+
+impl FromStr for AttachSpec {
+    type Err = AttachError;
+
+    fn from_str(spec: &str) -> Result<Self, AttachError> {
+        let attach = if let Some(path) = spec.strip_prefix("unix:") {
+            // sockaddr_un holds 108 bytes with the final zero.
+            if path.is_empty() || path.len() > 107 || path.contains('\0') {
+                return Err(AttachError::Path(spec.to_owned()));
+            }
+            NamedAttach::Unix(path.into())
+        } else if let Some(fd) = spec.strip_prefix("fd:") {
+            let fd = fd.parse().ok().filter(|fd| *fd > 2);
+            NamedAttach::Inherited(fd.ok_or_else(|| AttachError::Descriptor(spec.to_owned()))?)
+        } else {
+            // dev_valid_name() of Linux.
+            let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+            if spec.is_empty() || spec.len() > 15 || spec.contains(refused) {
+                return Err(AttachError::Interface(spec.to_owned()));
+            }
+            NamedAttach::Interface(spec.to_owned())
         };
+        Ok(AttachSpec(attach))
+    }
+}
+
+impl PortSpec {
+    /// The port with a wire.
+    pub fn with_wire(self, wire: WireConfig) -> PortConfig {
         PortConfig {
             number: self.number,
-            attach,
+            attach: self.attach.into(),
             wire,
         }
     }
@@ -86,22 +135,14 @@ pub enum PortSpecError {
         /// The part before `@`.
         number: String,
     },
-    /// A name that no interface can have.
-    #[error(
-        "port `{spec}`: `{name}` is not an interface name, expected 1 to 15 characters without `/`"
-    )]
-    Interface {
+    /// The part after `@` is no attachment.
+    #[error("port `{spec}`: {source}")]
+    Attach {
         /// All of it.
         spec: String,
-        /// The part after `@`.
-        name: String,
+        /// What is wrong.
+        source: AttachError,
     },
-    /// A path that no socket can have.
-    #[error("port `{0}`: expected a path of 1 to 107 bytes after `unix:`")]
-    Path(String),
-    /// A descriptor that cannot be inherited.
-    #[error("port `{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
-    Descriptor(String),
 }
 
 impl FromStr for PortSpec {
@@ -118,26 +159,10 @@ impl FromStr for PortSpec {
                 spec: spec.to_owned(),
                 number: number.to_owned(),
             })?;
-        let attach = if let Some(path) = target.strip_prefix("unix:") {
-            // sockaddr_un holds 108 bytes with the final zero.
-            if path.is_empty() || path.len() > 107 || path.contains('\0') {
-                return Err(PortSpecError::Path(spec.to_owned()));
-            }
-            NamedAttach::Unix(path.into())
-        } else if let Some(fd) = target.strip_prefix("fd:") {
-            let fd = fd.parse().ok().filter(|fd| *fd > 2);
-            NamedAttach::Inherited(fd.ok_or_else(|| PortSpecError::Descriptor(spec.to_owned()))?)
-        } else {
-            // dev_valid_name() of Linux.
-            let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
-            if target.is_empty() || target.len() > 15 || target.contains(refused) {
-                return Err(PortSpecError::Interface {
-                    spec: spec.to_owned(),
-                    name: target.to_owned(),
-                });
-            }
-            NamedAttach::Interface(target.to_owned())
-        };
+        let attach = target.parse().map_err(|source| PortSpecError::Attach {
+            spec: spec.to_owned(),
+            source,
+        })?;
         Ok(PortSpec { number, attach })
     }
 }

@@ -65,7 +65,7 @@ struct Port {
     number: u16,
     attachment: String,
     io: Box<dyn PortIo>,
-    egress: EgressPort<engine::Copy>,
+    egress: EgressPort<Item>,
     stats: PortStats,
     capture: Option<Capture>,
     /// Something changed that may let the port do more.
@@ -77,7 +77,7 @@ struct Port {
 /// Where copies go that are ordered to ports that do not exist. Egress runs for them as for others:
 /// it may count them, clone them or send them through ingress again. Only what it sends is lost.
 struct Nowhere {
-    egress: EgressPort<engine::Copy>,
+    egress: EgressPort<Item>,
     stats: PortStats,
     ready: bool,
 }
@@ -89,6 +89,14 @@ impl Medium for Void {
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
         reports.extend(frames.iter().map(|_| Departure::NoPeer));
     }
+}
+
+/// What waits in a queue.
+enum Item {
+    /// What the program ordered.
+    Copy(engine::Copy),
+    /// A whole frame, where two ports are joined without a program.
+    Frame(Vec<u8>),
 }
 
 /// One port's state at one moment.
@@ -120,6 +128,8 @@ pub(crate) struct Datapath {
     nowhere: Nowhere,
     stats_key: Option<StatsKey>,
     controllers: ControllerLink,
+    /// There are two ports, and what enters at one leaves at the other.
+    joined: bool,
     /// The program that packets run through.
     active: Option<Pipeline>,
     /// A program saved and not yet committed (P4Runtime §14, VERIFY_AND_SAVE).
@@ -131,6 +141,7 @@ pub(crate) struct Datapath {
     copies: Vec<engine::Copy>,
     ordered: Vec<(engine::Copy, Key)>,
     segment: Vec<u8>,
+    used: Vec<Vec<u8>>,
 }
 
 impl Datapath {
@@ -154,6 +165,7 @@ impl Datapath {
             },
             stats_key,
             controllers,
+            joined: false,
             active: None,
             saved: None,
             pool: Pool::default(),
@@ -162,6 +174,7 @@ impl Datapath {
             copies: Vec::new(),
             ordered: Vec::new(),
             segment: Vec::new(),
+            used: Vec::new(),
         };
         for (index, new) in ports.into_iter().enumerate() {
             let mut port = Port {
@@ -182,6 +195,12 @@ impl Datapath {
             datapath.commit(pipeline);
         }
         Ok(datapath)
+    }
+
+    /// Joins its ports, of which there are two: no program has a say any more.
+    pub(crate) fn join(&mut self) {
+        debug_assert_eq!(self.ports.len(), 2);
+        self.joined = true;
     }
 
     /// The clock that all times here are of.
@@ -352,6 +371,10 @@ impl Datapath {
             capture.record(Direction::In, self.clock.time_of_day(now), frame);
             self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
         }
+        if self.joined {
+            port.stats.count(Place::Forwarded, key, bytes);
+            return self.cross(1 - index, frame, key, now);
+        }
         let Some(pipeline) = &mut self.active else {
             port.stats.count(Place::NoProgram, key, bytes);
             return;
@@ -378,6 +401,18 @@ impl Datapath {
         self.order(now);
     }
 
+    /// A frame goes into the queue of the other one of two joined ports.
+    fn cross(&mut self, index: usize, frame: &[u8], key: Key, now: Nanos) {
+        let mut buffer = self.pool.take();
+        buffer.extend_from_slice(frame);
+        // At most MAX_FRAME.
+        let len = frame.len() as u32;
+        let port = &mut self.ports[index];
+        port.egress
+            .order(Item::Frame(buffer), 0, len, key, now, &mut port.stats);
+        port.ready = true;
+    }
+
     /// Puts ordered copies into the queues of their ports.
     fn order(&mut self, now: Nanos) {
         for (copy, key) in self.ordered.drain(..) {
@@ -391,12 +426,12 @@ impl Datapath {
                 Some(index) => {
                     let port = &mut self.ports[index];
                     port.egress
-                        .order(copy, priority, len, key, now, &mut port.stats);
+                        .order(Item::Copy(copy), priority, len, key, now, &mut port.stats);
                     port.ready = true;
                 }
                 None => {
                     let Nowhere { egress, stats, .. } = &mut self.nowhere;
-                    egress.order(copy, priority, len, key, now, stats);
+                    egress.order(Item::Copy(copy), priority, len, key, now, stats);
                     self.nowhere.ready = true;
                 }
             }
@@ -454,6 +489,7 @@ impl Datapath {
             ordered: &mut self.ordered,
             notifier: &self.controllers.notifier,
             clock: &self.clock,
+            used: &mut self.used,
         };
         let Nowhere { egress, stats, .. } = &mut self.nowhere;
         let wait = egress.serve(now, &mut program, &mut Void, stats, &mut self.pool);
@@ -472,6 +508,7 @@ impl Datapath {
             ordered: &mut self.ordered,
             notifier: &self.controllers.notifier,
             clock: &self.clock,
+            used: &mut self.used,
         };
         let mut medium = Tap {
             io: port.io.as_mut(),
@@ -485,6 +522,9 @@ impl Datapath {
             &mut port.stats,
             &mut self.pool,
         );
+        for buffer in self.used.drain(..) {
+            self.pool.give(buffer);
+        }
         if port.capture.is_some() {
             self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
         }
@@ -570,16 +610,19 @@ struct Program<'a> {
     ordered: &'a mut Vec<(engine::Copy, Key)>,
     notifier: &'a Notifier,
     clock: &'a Clock,
+    /// Buffers to give back to the pool.
+    used: &'a mut Vec<Vec<u8>>,
 }
 
-impl EgressProgram<engine::Copy> for Program<'_> {
-    fn run(
-        &mut self,
-        item: Queued<engine::Copy>,
-        depth: u32,
-        now: Nanos,
-        out: &mut Vec<u8>,
-    ) -> Verdict {
+impl EgressProgram<Item> for Program<'_> {
+    fn run(&mut self, item: Queued<Item>, depth: u32, now: Nanos, out: &mut Vec<u8>) -> Verdict {
+        let copy = match item.copy {
+            Item::Copy(copy) => copy,
+            Item::Frame(frame) => {
+                self.used.push(std::mem::replace(out, frame));
+                return Verdict::Send;
+            }
+        };
         let Some(pipeline) = &mut self.pipeline else {
             return Verdict::Gone(Place::Reconfigured);
         };
@@ -589,15 +632,15 @@ impl EgressProgram<engine::Copy> for Program<'_> {
             deq_timedelta_us: u32::try_from((now - item.enqueued_at) / 1000).unwrap_or(u32::MAX),
             deq_qdepth: depth,
         };
-        let traced = item.copy.mark.is_some();
-        if let Some(mark) = item.copy.mark
+        let traced = copy.mark.is_some();
+        if let Some(mark) = copy.mark
             && let Some(recorder) = self.tracer.resume(mark, now / 1000)
         {
             pipeline.engine.record(recorder);
         }
         let outcome = pipeline
             .engine
-            .egress(item.copy, queue, now / 1000, out, self.clones);
+            .egress(copy, queue, now / 1000, out, self.clones);
         if traced && let Some(recorder) = pipeline.engine.recorded() {
             self.tracer.suspend(recorder, self.clones);
         }

@@ -136,6 +136,11 @@ impl Forwarder {
         Ok((forwarder, handle))
     }
 
+    /// What it forwards with, before it does.
+    pub(crate) fn datapath(&mut self) -> &mut Datapath {
+        &mut self.datapath
+    }
+
     /// Forwards until told to stop.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];

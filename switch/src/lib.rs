@@ -2,6 +2,7 @@
 //!
 //! - [`Switch`] is a running switch, started from a [`SwitchConfig`]: the binary `ultima` and the
 //!   tests start them. One thread forwards; tokio serves gRPC.
+//! - [`Link`] is two ports joined by the same wires without a program, `ultima wire`.
 //! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
@@ -21,17 +22,20 @@ mod digests;
 pub mod engine;
 mod forward;
 mod grpc;
+pub mod link;
 mod notify;
 mod pcap;
 mod pipeline;
 mod port;
+mod running;
 pub mod stats;
 mod switch;
 pub mod tm;
 pub mod trace;
 pub mod units;
 
-pub use config::{Attach, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use config::{Attach, AttachSpec, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};

@@ -4,14 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
@@ -19,23 +12,15 @@ use ultima_p4runtime::v1::ForwardingPipelineConfig;
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
 use crate::datapath::{ControllerLink, NewPort};
 use crate::engine::Limits;
-use crate::forward::{Forwarder, Handle};
+use crate::forward::Forwarder;
 use crate::grpc::{self, Service};
 use crate::notify::{self, Notifier, Tallies};
 use crate::pcap::Capture;
 use crate::pipeline::{ConfigError, Pipeline};
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
+use crate::running::{self, Running};
 use crate::tm::{WireConfig, WireError};
-
-/// How long clients have to take note that the server ends.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// How often a silent client is asked whether it is there, and how long it has for its answer: a
-/// controller whose machine is gone must not hold its election id for ever.
-const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Calls of one connection that are served at once; others wait.
-const MAX_CALLS: usize = 64;
 
 /// Why a switch does not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -100,11 +85,7 @@ pub enum SwitchError {
 /// A running switch. Dropping it stops the forwarding too, without waiting for it.
 pub struct Switch {
     grpc: SocketAddr,
-    forwarder: Handle,
-    service: Arc<Service>,
-    ended: Option<oneshot::Receiver<io::Result<()>>>,
-    stop_server: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
+    running: Running,
 }
 
 impl Switch {
@@ -131,18 +112,8 @@ impl Switch {
         let pipeline = program
             .map(|files| load(files, limits.clone()))
             .transpose()?;
-        let listen = |source| SwitchError::Listen {
-            address: grpc,
-            source,
-        };
-        let listener = TcpListener::bind(grpc).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
-        if let Some(dir) = &pcap_dir {
-            std::fs::create_dir_all(dir).map_err(|source| SwitchError::Capture {
-                dir: dir.clone(),
-                source,
-            })?;
-        }
+        let (listener, address) = running::listen(grpc).await?;
+        create_folder(pcap_dir.as_ref())?;
         let mut ports = ports
             .into_iter()
             .map(|port| open(port, seed, pcap_dir.as_ref()))
@@ -155,34 +126,19 @@ impl Switch {
         let controllers = ControllerLink { cpu_port, notifier };
         let (forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
             .map_err(SwitchError::Forwarding)?;
-        let ended = spawn(forwarder).map_err(SwitchError::Forwarding)?;
-        let service = Service::new(device_id, limits, handle.clone(), tallies);
+        let mut running = Running::start(forwarder, handle.clone())?;
+        let service = Service::new(device_id, limits, handle, tallies);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
-        let (stop_server, stopped) = oneshot::channel();
-        let server = Server::builder()
-            .tcp_nodelay(true)
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
-            .concurrency_limit_per_connection(MAX_CALLS)
+        let router = running::server()
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()))
             .add_service(grpc::trace_server(service.clone()))
             .add_service(grpc::traffic_server(service.clone()));
-        let server = tokio::spawn(async move {
-            let incoming = TcpListenerStream::new(listener);
-            let stopped = async { stopped.await.unwrap_or_default() };
-            if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
-                tracing::error!("gRPC: {error}");
-            }
-        });
+        running.serve(listener, router, service);
         tracing::info!("device {device_id} serves P4Runtime at {address}");
         Ok(Switch {
             grpc: address,
-            forwarder: handle,
-            service,
-            ended: Some(ended),
-            stop_server: Some(stop_server),
-            server,
+            running,
         })
     }
 
@@ -196,36 +152,8 @@ impl Switch {
     ///
     /// # Errors
     /// The forwarding ended by itself before that.
-    pub async fn run_until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
-        let Some(mut ended) = self.ended.take() else {
-            return Ok(());
-        };
-        let by_itself = tokio::select! {
-            () = end => None,
-            result = &mut ended => Some(result),
-        };
-        self.forwarder.stop();
-        let early = by_itself.is_some();
-        let result = match by_itself {
-            Some(result) => result,
-            None => ended.await,
-        };
-        self.service.close_streams();
-        if let Some(stop) = self.stop_server.take() {
-            // The server may have ended already.
-            let _ = stop.send(());
-        }
-        if tokio::time::timeout(GRACE, &mut self.server).await.is_err() {
-            self.server.abort();
-        }
-        match result {
-            Ok(Ok(())) if !early => Ok(()),
-            Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
-            // The thread is gone without a result: it panicked, and said so on standard error.
-            Ok(Ok(())) | Err(_) => Err(SwitchError::Forwarding(io::Error::other(
-                "the thread ended unexpectedly",
-            ))),
-        }
+    pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
+        self.running.until(end).await
     }
 
     /// Stops.
@@ -233,18 +161,12 @@ impl Switch {
     /// # Errors
     /// The forwarding had ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.run_until(std::future::ready(())).await
+        self.running.stop().await
     }
 }
 
-impl Drop for Switch {
-    fn drop(&mut self) {
-        self.forwarder.stop();
-        self.server.abort();
-    }
-}
-
-fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
+/// Refuses ports that cannot be.
+pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
     let taken = |number| ports.iter().any(|port| port.number == number);
     if let Some(number) = cpu_port
         && (!(1..=MAX_PORT).contains(&number) || taken(number))
@@ -277,7 +199,21 @@ fn load(files: ProgramFiles, limits: Limits) -> Result<Pipeline, SwitchError> {
     Ok(Pipeline::load(config, limits)?)
 }
 
-fn open(config: PortConfig, seed: u64, pcap_dir: Option<&PathBuf>) -> Result<NewPort, SwitchError> {
+/// Makes the folder for captures, if there are to be any.
+pub(crate) fn create_folder(dir: Option<&PathBuf>) -> Result<(), SwitchError> {
+    let Some(dir) = dir else { return Ok(()) };
+    std::fs::create_dir_all(dir).map_err(|source| SwitchError::Capture {
+        dir: dir.clone(),
+        source,
+    })
+}
+
+/// Opens a port's attachment and captures. The seed is the switch's.
+pub(crate) fn open(
+    config: PortConfig,
+    seed: u64,
+    pcap_dir: Option<&PathBuf>,
+) -> Result<NewPort, SwitchError> {
     let PortConfig {
         number,
         attach,
@@ -327,16 +263,4 @@ fn capture(number: u16, pcap_dir: Option<&PathBuf>) -> Result<Option<Capture>, S
         })
     };
     pcap_dir.map(create).transpose()
-}
-
-/// Runs the forwarding on a thread of its own; what it ends with comes through the channel.
-fn spawn(forwarder: Forwarder) -> io::Result<oneshot::Receiver<io::Result<()>>> {
-    let (sender, ended) = oneshot::channel();
-    thread::Builder::new()
-        .name("ultima-forward".to_owned())
-        .spawn(move || {
-            // Nobody waits when the switch was dropped.
-            let _ = sender.send(forwarder.run());
-        })?;
-    Ok(ended)
 }

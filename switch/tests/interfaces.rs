@@ -16,7 +16,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::Entity;
-use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_switch::tm::WireChange;
+use ultima_switch::{Attach, Link, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig};
 
 /// Why this machine cannot run these tests, if it cannot.
 fn missing() -> Option<&'static str> {
@@ -158,6 +159,32 @@ fn to(dst: u64, port: u16) -> Entity {
     entry.expect("action").build().expect("entry").into()
 }
 
+/// 4 MB over TCP from one host to the other. The stack hands over frames of up to 64 KB for many
+/// segments, with checksums left to do.
+fn transfer(one: &Host, two: &Host) {
+    let data: Vec<u8> = (0..4_000_000u32)
+        .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8)
+        .collect();
+    let sent = data.clone();
+    let (listening, port) = mpsc::channel();
+    let received = two.spawn(move || {
+        let listener = TcpListener::bind("10.0.0.2:0").expect("bind");
+        listening
+            .send(listener.local_addr().expect("address"))
+            .expect("the test waits");
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut data = Vec::new();
+        stream.read_to_end(&mut data).expect("data");
+        data
+    });
+    let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
+    one.run(move || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("connects");
+        stream.write_all(&sent).expect("sends");
+    });
+    assert!(received.recv_timeout(PATIENCE).expect("received") == data);
+}
+
 #[test]
 fn tcp_crosses_with_all_offloads_on() {
     in_namespace(async {
@@ -172,29 +199,7 @@ fn tcp_crosses_with_all_offloads_on() {
         controller
             .insert(vec![to(0x0200_0000_0001, 1), to(0x0200_0000_0002, 2)])
             .await;
-        // 4 MB: the stack hands over frames of up to 64 KB for many segments, with checksums left
-        // to do.
-        let data: Vec<u8> = (0..4_000_000u32)
-            .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8)
-            .collect();
-        let sent = data.clone();
-        let (listening, port) = mpsc::channel();
-        let received = two.spawn(move || {
-            let listener = TcpListener::bind("10.0.0.2:0").expect("bind");
-            listening
-                .send(listener.local_addr().expect("address"))
-                .expect("the test waits");
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let mut data = Vec::new();
-            stream.read_to_end(&mut data).expect("data");
-            data
-        });
-        let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
-        one.run(move || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("connects");
-            stream.write_all(&sent).expect("sends");
-        });
-        assert!(received.recv_timeout(PATIENCE).expect("received") == data);
+        transfer(&one, &two);
         let bed = common::Bed {
             switch,
             peers: [].into(),
@@ -208,6 +213,47 @@ fn tcp_crosses_with_all_offloads_on() {
             "every segment is a frame of its own"
         );
         bed.switch.stop().await.expect("stops");
+        one.end();
+        two.end();
+    });
+}
+
+#[test]
+fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
+    in_namespace(async {
+        let (one, two) = (Host::new(1), Host::new(2));
+        let wire = |settings: &str| {
+            let mut wire = WireConfig::default();
+            settings
+                .parse::<WireChange>()
+                .expect(settings)
+                .apply(&mut wire);
+            wire
+        };
+        let link = Link::start(LinkConfig {
+            a: Attach::Interface("sw1".to_owned()),
+            b: Attach::Interface("sw2".to_owned()),
+            a_to_b: wire("rate=400M,delay=1ms,jitter=pareto:100us:3,loss=0.001,queue=256k"),
+            b_to_a: wire("rate=400M,delay=1ms"),
+            seed: 1,
+            grpc: None,
+            pcap_dir: None,
+        });
+        let link = link.await.expect("starts");
+        transfer(&one, &two);
+        let counts = link.counts().get().await.expect("it runs");
+        let [a, b] = &counts.ports[..] else {
+            panic!("two ports")
+        };
+        assert!(
+            accounted(a).0 >= 4_000_000 / 1448,
+            "segments cross one by one"
+        );
+        assert_eq!((packets(&a.too_long), packets(&a.overrun)), (0, 0));
+        let lost = packets(&b.drops.as_ref().expect("drops").wire);
+        assert!(lost > 0 && packets(&b.left) > 2762, "{b:?}");
+        assert_eq!(packets(&b.left) + lost, accounted(b).1);
+        link.stop().await.expect("stops");
         one.end();
         two.end();
     });

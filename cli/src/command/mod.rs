@@ -11,6 +11,7 @@ mod controller;
 mod job;
 mod switch;
 mod traffic_file;
+mod wire;
 mod wire_options;
 
 /// What `ultima` can do.
@@ -18,6 +19,7 @@ mod wire_options;
 pub enum Command {
     Demo(crate::demo::Options),
     Switch(switch::Arguments),
+    Wire(wire::Arguments),
     Controller(controller::Arguments),
     Job(job::Arguments),
     #[command(hide = true)]
@@ -30,6 +32,7 @@ impl Command {
         match self {
             Command::Demo(options) => return crate::demo::run(&options),
             Command::Switch(arguments) => return switch::run(arguments),
+            Command::Wire(arguments) => wire::run(arguments),
             Command::Controller(arguments) => controller::run(arguments),
             Command::Job(arguments) => job::run(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),

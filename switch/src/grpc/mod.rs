@@ -40,6 +40,7 @@ use crate::proto::port_statistics_server::PortStatisticsServer;
 use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
+pub(crate) use ports::statistics;
 use stream::Controllers;
 pub(crate) use write::apply;
 

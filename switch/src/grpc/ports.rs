@@ -29,13 +29,14 @@ impl PortStatistics for PortCalls {
             .forwarder
             .call(|datapath| datapath.snapshot())
             .await?;
-        let mut response = response(self.0.device_id, snapshot);
+        let mut response = statistics(self.0.device_id, snapshot);
         response.notifications = Some(notifications(&self.0.tallies));
         Ok(Response::new(response))
     }
 }
 
-fn response(device_id: u64, snapshot: Snapshot) -> GetResponse {
+/// The statistics as messages.
+pub(crate) fn statistics(device_id: u64, snapshot: Snapshot) -> GetResponse {
     GetResponse {
         device_id,
         time_ns: snapshot.now,

@@ -1,0 +1,146 @@
+//! Two ports joined by wires, without a program: any link, impaired, whichever switch is at its
+//! ends.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config::{Attach, PortConfig};
+use crate::datapath::{ControllerLink, Datapath};
+use crate::engine::Limits;
+use crate::forward::{Forwarder, Handle};
+use crate::grpc::{self, Service};
+use crate::notify::{self, Tallies};
+use crate::proto::GetResponse;
+use crate::running::{self, Running};
+use crate::switch::{SwitchError, check_ports, create_folder, open};
+use crate::tm::WireConfig;
+
+/// The number of the end A in port statistics and settings.
+pub const PORT_A: u16 = 1;
+/// The number of the end B.
+pub const PORT_B: u16 = 2;
+/// A link's device id there.
+const DEVICE: u64 = 1;
+
+/// A link.
+#[derive(Debug)]
+pub struct LinkConfig {
+    /// One end.
+    pub a: Attach,
+    /// The other.
+    pub b: Attach,
+    /// Queue and wire from A to B; they are those of port B.
+    pub a_to_b: WireConfig,
+    /// Queue and wire from B to A; they are those of port A.
+    pub b_to_a: WireConfig,
+    /// Seed of all that is random. Two links of one configuration that see the same frames lose the
+    /// same.
+    pub seed: u64,
+    /// Where port statistics and the traffic manager's settings are served, if anywhere; port 0:
+    /// any free one.
+    pub grpc: Option<SocketAddr>,
+    /// Write `1_in.pcap`, `1_out.pcap` (end A), `2_in.pcap` and `2_out.pcap` into this folder.
+    pub pcap_dir: Option<PathBuf>,
+}
+
+/// A running link. Dropping it stops the forwarding too, without waiting for it.
+pub struct Link {
+    grpc: Option<SocketAddr>,
+    handle: Handle,
+    running: Running,
+}
+
+/// Reads a link's counts while it runs.
+#[derive(Clone)]
+pub struct LinkCounts(Handle);
+
+impl Link {
+    /// Opens both ends and joins them.
+    ///
+    /// # Errors
+    /// [`SwitchError`], one line that says what cannot be and what would be right; port 1 is A, port
+    /// 2 is B. Nothing is left behind.
+    pub async fn start(config: LinkConfig) -> Result<Link, SwitchError> {
+        let port = |number, attach, wire| PortConfig {
+            number,
+            attach,
+            wire,
+        };
+        let ports = vec![
+            port(PORT_A, config.a, config.b_to_a),
+            port(PORT_B, config.b, config.a_to_b),
+        ];
+        check_ports(&ports, None)?;
+        let listening = match config.grpc {
+            Some(address) => Some(running::listen(address).await?),
+            None => None,
+        };
+        create_folder(config.pcap_dir.as_ref())?;
+        let ports = ports
+            .into_iter()
+            .map(|port| open(port, config.seed, config.pcap_dir.as_ref()))
+            .collect::<Result<_, _>>()?;
+        let tallies = Arc::<Tallies>::default();
+        // Without a program nothing is ever told to controllers.
+        let (notifier, _) = notify::queues(tallies.clone());
+        let controllers = ControllerLink {
+            cpu_port: None,
+            notifier,
+        };
+        let (mut forwarder, handle) =
+            Forwarder::new(ports, controllers, None, None).map_err(SwitchError::Forwarding)?;
+        forwarder.datapath().join();
+        let mut running = Running::start(forwarder, handle.clone())?;
+        let mut grpc = None;
+        if let Some((listener, address)) = listening {
+            let service = Service::new(DEVICE, Limits::default(), handle.clone(), tallies);
+            let router = running::server()
+                .add_service(grpc::ports_server(service.clone()))
+                .add_service(grpc::traffic_server(service.clone()));
+            running.serve(listener, router, service);
+            grpc = Some(address);
+        }
+        Ok(Link {
+            grpc,
+            handle,
+            running,
+        })
+    }
+
+    /// Where gRPC is served, if it is.
+    pub fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.grpc
+    }
+
+    /// For reading its counts.
+    pub fn counts(&self) -> LinkCounts {
+        LinkCounts(self.handle.clone())
+    }
+
+    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
+    /// socket files are gone.
+    ///
+    /// # Errors
+    /// The forwarding ended by itself before that.
+    pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
+        self.running.until(end).await
+    }
+
+    /// Stops.
+    ///
+    /// # Errors
+    /// The forwarding had ended by itself.
+    pub async fn stop(self) -> Result<(), SwitchError> {
+        self.running.stop().await
+    }
+}
+
+impl LinkCounts {
+    /// The counts of both ends, all at one moment; `None` when the link has stopped.
+    pub async fn get(&self) -> Option<GetResponse> {
+        let read = |datapath: &mut Datapath| datapath.snapshot();
+        let snapshot = self.0.call(read).await.ok()?;
+        Some(grpc::statistics(DEVICE, snapshot))
+    }
+}

@@ -1,0 +1,154 @@
+//! A forwarding thread and the gRPC server beside it, until they end.
+
+use std::future::ready;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::transport::server::Router;
+
+use crate::forward::{Forwarder, Handle};
+use crate::grpc::Service;
+use crate::switch::SwitchError;
+
+/// How long clients have to take note that the server ends.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How often a silent client is asked whether it is there, and how long it has for its answer: a
+/// controller whose machine is gone must not hold its election id for ever.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Calls of one connection that are served at once; others wait.
+const MAX_CALLS: usize = 64;
+
+/// What runs. Dropping it stops the forwarding too, without waiting for it.
+pub(crate) struct Running {
+    forwarder: Handle,
+    ended: Option<oneshot::Receiver<io::Result<()>>>,
+    grpc: Option<Grpc>,
+}
+
+struct Grpc {
+    service: Arc<Service>,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+/// A socket for gRPC, and where it listens.
+pub(crate) async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), SwitchError> {
+    let failed = |source| SwitchError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// A gRPC server without services yet.
+pub(crate) fn server() -> Server {
+    Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .concurrency_limit_per_connection(MAX_CALLS)
+}
+
+impl Running {
+    /// Starts forwarding.
+    pub(crate) fn start(forwarder: Forwarder, handle: Handle) -> Result<Running, SwitchError> {
+        Ok(Running {
+            forwarder: handle,
+            ended: Some(spawn(forwarder).map_err(SwitchError::Forwarding)?),
+            grpc: None,
+        })
+    }
+
+    /// Serves gRPC.
+    pub(crate) fn serve(&mut self, listener: TcpListener, router: Router, service: Arc<Service>) {
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            let stopped = async { stopped.await.unwrap_or_default() };
+            if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
+                tracing::error!("gRPC: {error}");
+            }
+        });
+        self.grpc = Some(Grpc {
+            service,
+            stop: Some(stop),
+            server,
+        });
+    }
+
+    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
+    /// socket files are gone.
+    ///
+    /// # Errors
+    /// The forwarding ended by itself before that.
+    pub(crate) async fn until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
+        let Some(mut ended) = self.ended.take() else {
+            return Ok(());
+        };
+        let by_itself = tokio::select! {
+            () = end => None,
+            result = &mut ended => Some(result),
+        };
+        self.forwarder.stop();
+        let early = by_itself.is_some();
+        let result = match by_itself {
+            Some(result) => result,
+            None => ended.await,
+        };
+        if let Some(grpc) = &mut self.grpc {
+            grpc.service.close_streams();
+            if let Some(stop) = grpc.stop.take() {
+                // The server may have ended already.
+                let _ = stop.send(());
+            }
+            if tokio::time::timeout(GRACE, &mut grpc.server).await.is_err() {
+                grpc.server.abort();
+            }
+        }
+        match result {
+            Ok(Ok(())) if !early => Ok(()),
+            Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
+            // The thread is gone without a result: it panicked, and said so on standard error.
+            Ok(Ok(())) | Err(_) => Err(SwitchError::Forwarding(io::Error::other(
+                "the thread ended unexpectedly",
+            ))),
+        }
+    }
+
+    /// Stops.
+    ///
+    /// # Errors
+    /// The forwarding had ended by itself.
+    pub(crate) async fn stop(self) -> Result<(), SwitchError> {
+        self.until(ready(())).await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.forwarder.stop();
+        if let Some(grpc) = &self.grpc {
+            grpc.server.abort();
+        }
+    }
+}
+
+/// Runs the forwarding on a thread of its own; what it ends with comes through the channel.
+fn spawn(forwarder: Forwarder) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+    let (sender, ended) = oneshot::channel();
+    thread::Builder::new()
+        .name("ultima-forward".to_owned())
+        .spawn(move || {
+            // Nobody waits when the switch was dropped.
+            let _ = sender.send(forwarder.run());
+        })?;
+    Ok(ended)
+}

@@ -1,0 +1,192 @@
+//! Two ports joined by wires, without a program.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{Peer, accounted, number, packets, probe};
+use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
+use ultima_switch::proto::{GetResponse, SetSettingsRequest};
+use ultima_switch::tm::settings::request;
+use ultima_switch::tm::{WireChange, WireConfig};
+use ultima_switch::{Attach, Link, LinkConfig};
+
+const A: u64 = 0x0200_0000_0001;
+
+/// A link between two virtual ports.
+struct Bed {
+    link: Link,
+    a: Peer,
+    b: Peer,
+}
+
+fn wire(settings: &str) -> WireConfig {
+    let mut wire = WireConfig::default();
+    let change: WireChange = settings.parse().expect(settings);
+    change.apply(&mut wire);
+    wire
+}
+
+impl Bed {
+    async fn new(a_to_b: WireConfig, b_to_a: WireConfig, seed: u64) -> Bed {
+        let ((at_a, a), (at_b, b)) = (Peer::pair(), Peer::pair());
+        let config = LinkConfig {
+            a: Attach::Socket(at_a),
+            b: Attach::Socket(at_b),
+            a_to_b,
+            b_to_a,
+            seed,
+            grpc: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            pcap_dir: None,
+        };
+        let link = Link::start(config).await.expect("the link starts");
+        Bed { link, a, b }
+    }
+
+    /// The counts once this many frames have entered at A and all of them are accounted for.
+    async fn settled(&self, entered: u64) -> GetResponse {
+        let counts = self.link.counts();
+        loop {
+            let now = counts.get().await.expect("it runs");
+            let (a, b) = (&now.ports[0], &now.ports[1]);
+            let held = packets(&b.queued) + packets(&b.in_flight);
+            if accounted(a).0 == entered && accounted(b).1 == entered && held == 0 {
+                return now;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn frames_cross_as_they_are_in_both_directions() {
+    let bed = Bed::new(WireConfig::default(), WireConfig::default(), 1).await;
+    for (len, n) in (19..).step_by(977).take(60).zip(0..) {
+        let frame = probe(A, 0, n, len);
+        bed.a.send(&frame);
+        assert_eq!(bed.b.receive(), frame);
+        bed.b.send(&frame);
+        assert_eq!(bed.a.receive(), frame);
+    }
+    let counts = bed.settled(60).await;
+    for port in &counts.ports {
+        assert_eq!((accounted(port), packets(&port.left)), ((60, 60), 60));
+        assert_eq!(packets(&port.forwarded), 60);
+    }
+    let counts = bed.link.counts();
+    bed.link.stop().await.expect("stops");
+    assert!(counts.get().await.is_none());
+}
+
+/// Numbers of the frames that arrive at B of 2000, sent in batches that no queue is too short for.
+async fn arrived(settings: &str, seed: u64) -> Vec<u32> {
+    let bed = Bed::new(wire(settings), WireConfig::default(), seed).await;
+    let mut arrived = Vec::new();
+    for batch in 0..20 {
+        for n in 0..100 {
+            bed.a.send(&probe(A, 0, batch * 100 + n, 100));
+        }
+        let counts = bed.settled(u64::from(batch + 1) * 100).await;
+        while (arrived.len() as u64) < packets(&counts.ports[1].left) {
+            arrived.push(number(&bed.b.receive()));
+        }
+    }
+    let counts = bed.settled(2000).await;
+    let drops = counts.ports[1].drops.clone().expect("drops");
+    assert_eq!(packets(&drops.wire), 2000 - arrived.len() as u64);
+    bed.link.stop().await.expect("stops");
+    arrived
+}
+
+#[tokio::test]
+async fn the_seed_decides_which_frames_are_lost() {
+    let lossy = "loss=0.05:4,loss=0.01";
+    let first = arrived(lossy, 7).await;
+    assert!(first.is_sorted());
+    // 2000 frames lose 120 on average; bursts make the standard deviation 27.
+    let lost = 2000 - first.len();
+    assert!((20..250).contains(&lost), "{lost}");
+    assert_eq!(first, arrived(lossy, 7).await);
+    assert_ne!(first, arrived(lossy, 8).await);
+    // Delay and jitter neither lose nor reorder.
+    let jittery = format!("{lossy},delay=100us,jitter=normal:50us");
+    assert_eq!(first, arrived(&jittery, 7).await);
+}
+
+#[tokio::test]
+async fn jitter_reorders_on_request() {
+    let numbers = arrived("delay=2ms,jitter=uniform:2ms,reorder=true", 3).await;
+    assert_eq!(numbers.len(), 2000);
+    assert!(!numbers.is_sorted());
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    assert!(sorted.iter().copied().eq(0..2000));
+}
+
+#[tokio::test]
+async fn a_link_is_cut_and_mended_live() {
+    let bed = Bed::new(WireConfig::default(), WireConfig::default(), 1).await;
+    let address = format!("http://{}", bed.link.grpc_addr().expect("served"));
+    let mut client = TrafficManagerClient::connect(address)
+        .await
+        .expect("connects");
+    let mut set = async |settings: &str| {
+        let change: WireChange = settings.parse().expect(settings);
+        let changes = vec![request(&change, vec![ultima_switch::link::PORT_B.into()])];
+        let device_id = 0;
+        client
+            .set(SetSettingsRequest { device_id, changes })
+            .await
+            .expect("set");
+    };
+    bed.a.send(&probe(A, 0, 1, 60));
+    assert_eq!(number(&bed.b.receive()), 1);
+    set("loss=1").await;
+    bed.a.send(&probe(A, 0, 2, 60));
+    bed.settled(2).await;
+    // The other direction is not meant.
+    bed.b.send(&probe(A, 0, 3, 60));
+    assert_eq!(number(&bed.a.receive()), 3);
+    set("loss=none,delay=1ms").await;
+    bed.a.send(&probe(A, 0, 4, 60));
+    assert_eq!(number(&bed.b.receive()), 4);
+    let counts = bed.settled(3).await;
+    let b = &counts.ports[1];
+    assert_eq!(packets(&b.drops.as_ref().expect("drops").wire), 1);
+    bed.link.stop().await.expect("stops");
+}
+
+#[tokio::test]
+async fn ends_and_wires_are_checked() {
+    let config = |a, a_to_b| LinkConfig {
+        a,
+        b: Attach::Socket(Peer::pair().0),
+        a_to_b,
+        b_to_a: WireConfig::default(),
+        seed: 1,
+        grpc: None,
+        pcap_dir: None,
+    };
+    let missing = Attach::Interface("nosuch0".to_owned());
+    let far = WireConfig {
+        delay: Duration::from_secs(100),
+        ..WireConfig::default()
+    };
+    for (config, said) in [
+        (
+            config(missing, WireConfig::default()),
+            "port 1: cannot attach to nosuch0: there is no such interface",
+        ),
+        (
+            config(Attach::Socket(Peer::pair().0), far),
+            "port 2: delay 100s: expected at most 60s",
+        ),
+    ] {
+        let error = Link::start(config).await.map(|_| ()).expect_err("refused");
+        assert_eq!(error.to_string(), said);
+    }
+    let link = config(Attach::Socket(Peer::pair().0), WireConfig::default());
+    let link = Link::start(link).await.expect("starts");
+    assert_eq!(link.grpc_addr(), None);
+    link.stop().await.expect("stops");
+}

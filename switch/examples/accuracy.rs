@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_micros(300);
 /// How long a rate is measured.
 const SPAN: Duration = Duration::from_secs(2);
 const FRAME: usize = 1400;
+const BITS: f64 = FRAME as f64 * 8.0;
 
 #[tokio::main]
 async fn main() -> Outcome<()> {
@@ -159,39 +160,40 @@ fn theory(jitter: &str, share: f64) -> f64 {
     }
 }
 
-/// Bits per second that leave a link whose queue is never empty.
+/// Bits per second that leave a link that is offered a quarter more than its rate.
 async fn throughput(wire: WireConfig) -> Outcome<f64> {
+    let rate = wire.rate.unwrap_or_default() as f64;
     let (link, a, b) = link(wire).await?;
+    b.set_nonblocking(false)?;
     let stop = AtomicBool::new(false);
     let measured = thread::scope(|scope| -> Outcome<f64> {
         scope.spawn(|| {
-            let frame = [0; FRAME];
-            // The queue drops what is too much; an error ends the measurement by its result.
-            while !stop.load(Ordering::Relaxed) && a.send(&frame).is_ok() {
-                thread::sleep(Duration::from_nanos(500));
+            let (frame, start) = ([0; FRAME], Instant::now());
+            let mut sent = 0.0;
+            while !stop.load(Ordering::Relaxed) {
+                let offered = start.elapsed().as_secs_f64() * rate * 1.25 / BITS;
+                // An error ends the measurement by its result.
+                while sent < offered && a.send(&frame).is_ok() {
+                    sent += 1.0;
+                }
+                thread::sleep(PAUSE);
             }
         });
         let mut buffer = [0; 2048];
-        let (mut first, mut last, mut frames) = (None, Instant::now(), 0u64);
-        let result = loop {
-            match b.recv(&mut buffer) {
-                Ok(_) => {
-                    last = Instant::now();
-                    first.get_or_insert(last);
-                    frames += 1;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-                Err(error) => break Err(error.into()),
+        b.recv(&mut buffer)?;
+        let (first, mut frames) = (Instant::now(), 0.0);
+        let measured = loop {
+            if let Err(error) = b.recv(&mut buffer) {
+                break Err(error.into());
             }
-            if let Some(first) = first
-                && last.duration_since(first) > SPAN
-            {
-                let bits = (frames - 1) as f64 * FRAME as f64 * 8.0;
-                break Ok(bits / last.duration_since(first).as_secs_f64());
+            frames += 1.0;
+            let elapsed = first.elapsed();
+            if elapsed > SPAN {
+                break Ok(frames * BITS / elapsed.as_secs_f64());
             }
         };
         stop.store(true, Ordering::Relaxed);
-        result
+        measured
     });
     link.stop().await?;
     measured

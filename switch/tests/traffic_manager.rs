@@ -164,7 +164,9 @@ async fn a_wire_that_stands_still_is_set_free() {
         .insert(vec![bed.unicast(A, 2).into()])
         .await;
     let mut client = client(&bed).await;
-    for n in 0..20 {
+    bed.peers[&1].send(&probe(A, 0, 0, 100));
+    bed.occupied(2).await;
+    for n in 1..20 {
         bed.peers[&1].send(&probe(A, 0, n, 100));
     }
     bed.entered(1, 20).await;
@@ -202,13 +204,15 @@ async fn marks_are_counted() {
     // IPv6 whose transport is capable of ECN.
     let mut frame = probe(A, 0, 0, 100);
     frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, 0x20]);
-    for _ in 0..6 {
+    bed.peers[&1].send(&frame);
+    bed.occupied(2).await;
+    for _ in 1..6 {
         bed.peers[&1].send(&frame);
     }
     bed.entered(1, 6).await;
     let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
     set(&mut client, changes).await.expect("set");
-    // The first went onto the wire at once; those after it found 0, 1, 2, 3 and 4 in the queue.
+    // The first is on the wire; those after it found 0, 1, 2, 3 and 4 in the queue.
     let marks: Vec<bool> = (0..6)
         .map(|_| bed.peers[&2].receive()[15] & 0x30 == 0x30)
         .collect();

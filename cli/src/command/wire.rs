@@ -284,7 +284,7 @@ mod tests {
             device_id: 1,
             time_ns,
             ports: vec![port(1, entered, 1), port(2, 3, left)],
-            unattached: None,
+            ..GetResponse::default()
         }
     }
 

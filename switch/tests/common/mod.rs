@@ -201,6 +201,11 @@ impl Bed {
         }
     }
 
+    /// Waits until something is on the wire behind the port.
+    pub async fn occupied(&self, number: u16) {
+        while packets(&self.port(number).await.in_flight) == 0 {}
+    }
+
     /// `dst → port` in the table `forward`.
     pub fn unicast(&self, dst: u64, port: u16) -> TableEntry {
         self.forward(dst, "IngressPipe.send", ("port", port.into()))

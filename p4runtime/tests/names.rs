@@ -537,3 +537,72 @@ fn the_projects_own_p4info_survives_text_and_has_names() {
         assert!(!table.actions.is_empty(), "{}", table.name);
     }
 }
+
+#[test]
+fn entries_refer_to_members_groups_and_sets() {
+    let names = names();
+    let ways = names.action_profile("ways").unwrap();
+    assert!(ways.has_selector && ways.size == 64);
+    let values = [
+        ("port", 3u16.into()),
+        ("dst_mac", [2, 0, 0, 0, 0, 1].into()),
+    ];
+    let member = ways.member(7, "forward", &values).unwrap();
+    assert_eq!((member.action_profile_id, member.member_id), (285212673, 7));
+    let call = member.action.clone().unwrap();
+    assert_eq!((call.action_id, call.params.len()), (16777217, 2));
+    assert_eq!(
+        ways.member(7, "drop", &[]).unwrap_err().to_string(),
+        r#"action profile "Ingress.ways" has no action "drop"; there is "Ingress.routing.forward""#
+    );
+    let group = ways.group(9, [(7, 2), (8, 1)]);
+    assert_eq!((group.group_id, group.members[0].weight), (9, 2));
+
+    let hop = names.table("hop").unwrap();
+    let entry = |vrf: u16| hop.entry().exact("vrf", vrf).unwrap();
+    let kind = |entry: EntryBuilder| entry.build().unwrap().action.unwrap().r#type.unwrap();
+    assert_eq!(
+        kind(entry(1).member(7).unwrap()),
+        table_action::Type::ActionProfileMemberId(7)
+    );
+    assert_eq!(
+        kind(entry(1).group(9).unwrap()),
+        table_action::Type::ActionProfileGroupId(9)
+    );
+    let set = kind(entry(1).one_shot([(call, 5)]).unwrap());
+    let table_action::Type::ActionProfileActionSet(set) = set else {
+        panic!("{set:?}");
+    };
+    assert_eq!(set.action_profile_actions[0].weight, 5);
+    let refused = entry(1).action("forward", &values).unwrap_err();
+    assert!(matches!(refused, EntryError::Indirect { .. }), "{refused}");
+    let refused = filter(&names).member(7).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        r#"table "Ingress.acl.filter" has no action profile; its entries name actions"#
+    );
+}
+
+#[test]
+fn value_sets_have_members_like_keys() {
+    let names = names();
+    let tunnels = names.value_set("Parser.tunnels").unwrap();
+    let member = |value: u16| tunnels.member().exact("", value).unwrap();
+    let entry = tunnels.entry([member(0x22f3), member(0x893b)]).unwrap();
+    assert_eq!((entry.value_set_id, entry.members.len()), (50331649, 2));
+    let flows = names.value_set("flows").unwrap();
+    let masked = flows.member().ternary("tag", 4u8, 6u8).unwrap();
+    let member = masked.exact("port", 80u16).unwrap().build().unwrap();
+    assert_eq!(
+        member
+            .iter()
+            .map(|field| field.field_id)
+            .collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert_eq!(
+        flows.entry([flows.member()]).unwrap_err().to_string(),
+        r#"value set "Parser.flows": no value for "port""#
+    );
+    assert_eq!(flows.all_members().value_set_id, flows.id);
+}

@@ -1,10 +1,8 @@
 //! Builds table entries from names and values (§9.1).
 
-use super::field::missing_values;
-use super::{ActionScope, FieldError, MatchField, MatchKind, NameError, Table};
+use super::{ActionScope, FieldError, KeyBuilder, MatchKind, NameError, Table};
 use crate::bytestring::Bytestring;
-use crate::v1::{self, field_match as fm, field_match::FieldMatchType, table_action};
-use std::collections::BTreeMap;
+use crate::v1::{self, table_action};
 
 /// Why an entry cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +102,12 @@ pub enum EntryError {
         /// The table.
         place: String,
     },
+    /// The table has no action profile.
+    #[error("{place} has no action profile; its entries name actions")]
+    Direct {
+        /// The table.
+        place: String,
+    },
 }
 
 impl From<NameError> for EntryError {
@@ -112,16 +116,14 @@ impl From<NameError> for EntryError {
     }
 }
 
-/// A table entry in the making. A field that is not given matches anything, which all kinds but
-/// exact allow.
+/// A table entry in the making.
 #[derive(Debug, Clone)]
 pub struct EntryBuilder<'a> {
     table: &'a Table,
     is_default: bool,
-    /// By field id; `None` for a field that was given and matches anything.
-    key: BTreeMap<u32, Option<FieldMatchType>>,
+    key: KeyBuilder<'a>,
     priority: i32,
-    action: Option<v1::Action>,
+    action: Option<table_action::Type>,
 }
 
 impl<'a> EntryBuilder<'a> {
@@ -129,7 +131,7 @@ impl<'a> EntryBuilder<'a> {
         EntryBuilder {
             table,
             is_default,
-            key: BTreeMap::new(),
+            key: KeyBuilder::new(table.place(), &table.key),
             priority: 0,
             action: None,
         }
@@ -138,127 +140,65 @@ impl<'a> EntryBuilder<'a> {
     /// An exact field equals a value.
     ///
     /// # Errors
-    /// [`EntryError`] when the field is unknown, not exact, given twice or too narrow.
-    pub fn exact(self, field: &str, value: impl Into<Bytestring>) -> Result<Self, EntryError> {
-        let value = value.into();
-        let field = self.fresh_field(field, MatchKind::Exact, &[&value])?;
-        Ok(self.with(
-            field,
-            Some(FieldMatchType::Exact(fm::Exact {
-                value: value.into(),
-            })),
-        ))
+    /// As [`KeyBuilder::exact`].
+    pub fn exact(mut self, field: &str, value: impl Into<Bytestring>) -> Result<Self, EntryError> {
+        self.key = self.key.exact(field, value)?;
+        Ok(self)
     }
 
-    /// A field's `prefix_len` highest bits equal those of a value, whose others are 0. A length of
-    /// 0 matches anything.
+    /// The first bits of a field equal those of a value.
     ///
     /// # Errors
-    /// [`EntryError`] when the field is unknown, not LPM, given twice or too narrow, or the value
-    /// has bits behind the prefix.
+    /// As [`KeyBuilder::lpm`].
     pub fn lpm(
-        self,
+        mut self,
         field: &str,
         value: impl Into<Bytestring>,
         prefix_len: u32,
     ) -> Result<Self, EntryError> {
-        let value = value.into();
-        let field = self.fresh_field(field, MatchKind::Lpm, &[&value])?;
-        let bitwidth = field.field.bitwidth;
-        let Some(behind) = bitwidth.checked_sub(prefix_len as usize) else {
-            let (place, field) = (self.table.place(), field.field.name.clone());
-            return Err(EntryError::PrefixTooLong {
-                place,
-                field,
-                bitwidth,
-                prefix_len,
-            });
-        };
-        let inside = value.clear_low_bits(behind);
-        self.refuse_stray_bits(field, &value, inside, || {
-            format!("its /{prefix_len} prefix")
-        })?;
-        // The width fits an i32 as P4Info has it, and the length fits the width.
-        let matches = (prefix_len > 0).then(|| {
-            FieldMatchType::Lpm(fm::Lpm {
-                value: value.into(),
-                prefix_len: prefix_len as i32,
-            })
-        });
-        Ok(self.with(field, matches))
+        self.key = self.key.lpm(field, value, prefix_len)?;
+        Ok(self)
     }
 
-    /// A ternary field equals a value where `mask` has ones; elsewhere the value is 0. A mask of 0
-    /// matches anything.
+    /// A ternary field equals a value under a mask.
     ///
     /// # Errors
-    /// [`EntryError`] when the field is unknown, not ternary, given twice or too narrow, or the
-    /// value has bits outside the mask.
+    /// As [`KeyBuilder::ternary`].
     pub fn ternary(
-        self,
+        mut self,
         field: &str,
         value: impl Into<Bytestring>,
         mask: impl Into<Bytestring>,
     ) -> Result<Self, EntryError> {
-        let (value, mask) = (value.into(), mask.into());
-        let field = self.fresh_field(field, MatchKind::Ternary, &[&value, &mask])?;
-        self.refuse_stray_bits(field, &value, value.masked(&mask), || {
-            format!("mask {mask}")
-        })?;
-        let matches = (!mask.is_zero()).then(|| {
-            FieldMatchType::Ternary(fm::Ternary {
-                value: value.into(),
-                mask: mask.into(),
-            })
-        });
-        Ok(self.with(field, matches))
+        self.key = self.key.ternary(field, value, mask)?;
+        Ok(self)
     }
 
-    /// A range field is between two bounds, both included. The whole range matches anything.
+    /// A range field is between two bounds, both included.
     ///
     /// # Errors
-    /// [`EntryError`] when the field is unknown, not a range, given twice or too narrow, or `high`
-    /// is below `low`.
+    /// As [`KeyBuilder::range`].
     pub fn range(
-        self,
+        mut self,
         field: &str,
         low: impl Into<Bytestring>,
         high: impl Into<Bytestring>,
     ) -> Result<Self, EntryError> {
-        let (low, high) = (low.into(), high.into());
-        let field = self.fresh_field(field, MatchKind::Range, &[&low, &high])?;
-        if high < low {
-            let (place, field) = (self.table.place(), field.field.name.clone());
-            return Err(EntryError::EmptyRange {
-                place,
-                field,
-                low,
-                high,
-            });
-        }
-        let is_all = low.is_zero() && high.is_max(field.field.bitwidth);
-        let matches = (!is_all).then(|| {
-            FieldMatchType::Range(fm::Range {
-                low: low.into(),
-                high: high.into(),
-            })
-        });
-        Ok(self.with(field, matches))
+        self.key = self.key.range(field, low, high)?;
+        Ok(self)
     }
 
     /// An optional field equals a value.
     ///
     /// # Errors
-    /// [`EntryError`] when the field is unknown, not optional, given twice or too narrow.
-    pub fn optional(self, field: &str, value: impl Into<Bytestring>) -> Result<Self, EntryError> {
-        let value = value.into();
-        let field = self.fresh_field(field, MatchKind::Optional, &[&value])?;
-        Ok(self.with(
-            field,
-            Some(FieldMatchType::Optional(fm::Optional {
-                value: value.into(),
-            })),
-        ))
+    /// As [`KeyBuilder::optional`].
+    pub fn optional(
+        mut self,
+        field: &str,
+        value: impl Into<Bytestring>,
+    ) -> Result<Self, EntryError> {
+        self.key = self.key.optional(field, value)?;
+        Ok(self)
     }
 
     /// Priority among entries that match the same packet, above 0; the highest wins.
@@ -290,7 +230,57 @@ impl<'a> EntryBuilder<'a> {
                 role,
             });
         }
-        self.action = Some(action.call(values)?);
+        self.action = Some(table_action::Type::Action(action.call(values)?));
+        Ok(self)
+    }
+
+    /// A hit does what a member of the table's action profile does.
+    ///
+    /// # Errors
+    /// [`EntryError::Direct`] when the table has no action profile.
+    pub fn member(self, id: u32) -> Result<Self, EntryError> {
+        self.indirect(table_action::Type::ActionProfileMemberId(id))
+    }
+
+    /// A hit does what the selector of the table's action profile picks from a group.
+    ///
+    /// # Errors
+    /// [`EntryError::Direct`] when the table has no action profile.
+    pub fn group(self, id: u32) -> Result<Self, EntryError> {
+        self.indirect(table_action::Type::ActionProfileGroupId(id))
+    }
+
+    /// A hit does what the selector of the table's action profile picks from these actions, as
+    /// [`Action::call`](super::Action::call) makes them, each with its weight: a group for this
+    /// entry alone (§9.2.3).
+    ///
+    /// # Errors
+    /// [`EntryError::Direct`] when the table has no action profile.
+    pub fn one_shot(
+        self,
+        actions: impl IntoIterator<Item = (v1::Action, i32)>,
+    ) -> Result<Self, EntryError> {
+        let actions = actions
+            .into_iter()
+            .map(|(action, weight)| v1::ActionProfileAction {
+                action: Some(action),
+                weight,
+                watch_kind: None,
+            });
+        let set = v1::ActionProfileActionSet {
+            action_profile_actions: actions.collect(),
+            ..Default::default()
+        };
+        self.indirect(table_action::Type::ActionProfileActionSet(set))
+    }
+
+    fn indirect(mut self, action: table_action::Type) -> Result<Self, EntryError> {
+        if !self.table.is_indirect {
+            return Err(EntryError::Direct {
+                place: self.table.place(),
+            });
+        }
+        self.action = Some(action);
         Ok(self)
     }
 
@@ -300,37 +290,24 @@ impl<'a> EntryBuilder<'a> {
     /// [`EntryError`] when an exact field has no value, or a priority is missing or needless.
     pub fn key(self) -> Result<v1::TableEntry, EntryError> {
         let place = self.table.place();
-        if self.is_default {
-            if !self.key.is_empty() || self.priority != 0 {
+        let key = match self.is_default {
+            true if !self.key.is_empty() || self.priority != 0 => {
                 return Err(EntryError::DefaultHasNoKey { place });
             }
-        } else {
-            let missing: Vec<_> = (self.table.key.iter())
-                .filter(|field| field.kind == MatchKind::Exact)
-                .map(|field| &field.field)
-                .filter(|field| !self.key.contains_key(&field.id))
-                .collect();
-            if !missing.is_empty() {
-                return Err(missing_values(&place, missing).into());
-            }
-            let (priority, needed) = (self.priority, self.table.needs_priority());
-            if priority < 0 || (priority > 0) != needed {
-                return Err(EntryError::Priority {
-                    place,
-                    priority,
-                    needed,
-                });
-            }
+            true => Vec::new(),
+            false => self.key.build()?,
+        };
+        let (priority, needed) = (self.priority, self.table.needs_priority());
+        if !self.is_default && (priority < 0 || (priority > 0) != needed) {
+            return Err(EntryError::Priority {
+                place,
+                priority,
+                needed,
+            });
         }
-        let matches = self.key.into_iter().filter_map(|(field_id, given)| {
-            given.map(|given| v1::FieldMatch {
-                field_id,
-                field_match_type: Some(given),
-            })
-        });
         Ok(v1::TableEntry {
             table_id: self.table.id,
-            r#match: matches.collect(),
+            r#match: key,
             priority: self.priority,
             is_default_action: self.is_default,
             ..Default::default()
@@ -348,67 +325,11 @@ impl<'a> EntryBuilder<'a> {
             });
         };
         let action = v1::TableAction {
-            r#type: Some(table_action::Type::Action(action)),
+            r#type: Some(action),
         };
         Ok(v1::TableEntry {
             action: Some(action),
             ..self.key()?
         })
-    }
-
-    /// The field, if it is matched this way, has not been given and holds the values.
-    fn fresh_field(
-        &self,
-        name: &str,
-        given: MatchKind,
-        values: &[&Bytestring],
-    ) -> Result<&'a MatchField, EntryError> {
-        let field = self.table.field(name)?;
-        let place = self.table.place();
-        if field.kind != given {
-            let (field, kind) = (name.into(), field.kind.clone());
-            return Err(EntryError::Kind {
-                place,
-                field,
-                kind,
-                given,
-            });
-        }
-        if self.key.contains_key(&field.field.id) {
-            return Err(FieldError::Repeated {
-                place,
-                field: name.into(),
-            }
-            .into());
-        }
-        values
-            .iter()
-            .try_for_each(|value| field.field.check(&place, value))?;
-        Ok(field)
-    }
-
-    fn refuse_stray_bits(
-        &self,
-        field: &MatchField,
-        value: &Bytestring,
-        inside: Bytestring,
-        bounds: impl FnOnce() -> String,
-    ) -> Result<(), EntryError> {
-        if *value == inside {
-            return Ok(());
-        }
-        let (place, field, value) = (self.table.place(), field.field.name.clone(), value.clone());
-        Err(EntryError::StrayBits {
-            place,
-            field,
-            value,
-            bounds: bounds(),
-            inside,
-        })
-    }
-
-    fn with(mut self, field: &MatchField, matches: Option<FieldMatchType>) -> Self {
-        self.key.insert(field.field.id, matches);
-        self
     }
 }

@@ -40,7 +40,10 @@ mod digest;
 mod entry;
 mod field;
 mod header;
+mod key;
+mod profile;
 mod table;
+mod value_set;
 
 pub use array::{Counter, IndexError, Meter, Register};
 pub use catalog::{Catalog, Existing, NameError};
@@ -48,7 +51,10 @@ pub use digest::Digest;
 pub use entry::{EntryBuilder, EntryError};
 pub use field::{Field, FieldError, FieldList, ReadError};
 pub use header::ControllerHeader;
+pub use key::KeyBuilder;
+pub use profile::ActionProfile;
 pub use table::{Action, ActionScope, MatchField, MatchKind, Table};
+pub use value_set::ValueSet;
 
 use crate::config::v1::P4Info;
 use std::sync::Arc;
@@ -90,6 +96,14 @@ pub enum P4InfoError {
         /// Its value.
         value: i64,
     },
+    /// An action profile refers to a table that is not there.
+    #[error("{place} refers to a table with id {id}, which the P4Info does not have")]
+    NoTable {
+        /// The action profile.
+        place: String,
+        /// The table's id.
+        id: u32,
+    },
     /// A table refers to an action that is not there.
     #[error("{place} refers to an action with id {id}, which the P4Info does not have")]
     NoAction {
@@ -124,6 +138,10 @@ pub struct Names {
     pub tables: Catalog<Table>,
     /// Actions, whichever tables use them.
     pub actions: Catalog<Arc<Action>>,
+    /// Action profiles, with or without a selector.
+    pub action_profiles: Catalog<ActionProfile>,
+    /// Parser value sets.
+    pub value_sets: Catalog<ValueSet>,
     /// Indirect counters.
     pub counters: Catalog<Counter>,
     /// Indirect meters.
@@ -152,6 +170,18 @@ impl Names {
         for table in &p4info.tables {
             tables.add(table.preamble.as_ref(), |id, name| {
                 Table::new(id, name, table, &actions)
+            })?;
+        }
+        let mut action_profiles = Catalog::new("action profile");
+        for profile in &p4info.action_profiles {
+            action_profiles.add(profile.preamble.as_ref(), |id, name| {
+                ActionProfile::new(id, name, profile, &tables)
+            })?;
+        }
+        let mut value_sets = Catalog::new("value set");
+        for set in &p4info.value_sets {
+            value_sets.add(set.preamble.as_ref(), |id, name| {
+                ValueSet::new(id, name, set)
             })?;
         }
         let mut counters = Catalog::new("counter");
@@ -189,6 +219,8 @@ impl Names {
             p4info,
             tables,
             actions,
+            action_profiles,
+            value_sets,
             counters,
             meters,
             registers,
@@ -208,6 +240,22 @@ impl Names {
     /// [`NameError`] with the nearest names.
     pub fn table(&self, name: &str) -> Result<&Table, NameError> {
         self.tables.get(name)
+    }
+
+    /// The action profile of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn action_profile(&self, name: &str) -> Result<&ActionProfile, NameError> {
+        self.action_profiles.get(name)
+    }
+
+    /// The parser value set of this name or alias.
+    ///
+    /// # Errors
+    /// [`NameError`] with the nearest names.
+    pub fn value_set(&self, name: &str) -> Result<&ValueSet, NameError> {
+        self.value_sets.get(name)
     }
 
     /// The counter of this name or alias.

@@ -60,6 +60,46 @@ pub struct MatchField {
     pub kind: MatchKind,
 }
 
+impl MatchField {
+    /// The match fields of one object, as a P4Info describes them.
+    pub(super) fn all(
+        place: &str,
+        fields: &[p4info::MatchField],
+    ) -> Result<Vec<Self>, P4InfoError> {
+        let mut ids = HashSet::new();
+        let mut key = Vec::new();
+        for field in fields {
+            let kind = match &field.r#match {
+                Some(Match::OtherMatchType(name)) => Some(MatchKind::Other(name.clone())),
+                Some(Match::MatchType(number)) => match MatchType::try_from(*number) {
+                    Ok(MatchType::Exact) => Some(MatchKind::Exact),
+                    Ok(MatchType::Lpm) => Some(MatchKind::Lpm),
+                    Ok(MatchType::Ternary) => Some(MatchKind::Ternary),
+                    Ok(MatchType::Range) => Some(MatchKind::Range),
+                    Ok(MatchType::Optional) => Some(MatchKind::Optional),
+                    Ok(MatchType::Unspecified) | Err(_) => None,
+                },
+                None => None,
+            };
+            let Some(kind) = kind else {
+                return Err(P4InfoError::NoMatchType {
+                    place: place.into(),
+                    field: field.name.clone(),
+                });
+            };
+            if !ids.insert(field.id) {
+                return Err(P4InfoError::RepeatedId {
+                    place: place.into(),
+                    id: field.id,
+                });
+            }
+            let field = Field::new(place, field.id, &field.name, field.bitwidth)?;
+            key.push(MatchField { field, kind });
+        }
+        Ok(key)
+    }
+}
+
 /// An action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
@@ -135,36 +175,7 @@ impl Table {
         actions: &Catalog<Arc<Action>>,
     ) -> Result<Self, P4InfoError> {
         let place = format!("table \"{name}\"");
-        let mut ids = HashSet::new();
-        let mut key = Vec::new();
-        for field in &table.match_fields {
-            let kind = match &field.r#match {
-                Some(Match::OtherMatchType(name)) => Some(MatchKind::Other(name.clone())),
-                Some(Match::MatchType(number)) => match MatchType::try_from(*number) {
-                    Ok(MatchType::Exact) => Some(MatchKind::Exact),
-                    Ok(MatchType::Lpm) => Some(MatchKind::Lpm),
-                    Ok(MatchType::Ternary) => Some(MatchKind::Ternary),
-                    Ok(MatchType::Range) => Some(MatchKind::Range),
-                    Ok(MatchType::Optional) => Some(MatchKind::Optional),
-                    Ok(MatchType::Unspecified) | Err(_) => None,
-                },
-                None => None,
-            };
-            let Some(kind) = kind else {
-                return Err(P4InfoError::NoMatchType {
-                    place,
-                    field: field.name.clone(),
-                });
-            };
-            if !ids.insert(field.id) {
-                return Err(P4InfoError::RepeatedId {
-                    place,
-                    id: field.id,
-                });
-            }
-            let field = Field::new(&place, field.id, &field.name, field.bitwidth)?;
-            key.push(MatchField { field, kind });
-        }
+        let key = MatchField::all(&place, &table.match_fields)?;
         let actions = table
             .action_refs
             .iter()
@@ -208,13 +219,7 @@ impl Table {
     /// # Errors
     /// [`NameError`] with the nearest names.
     pub fn field(&self, name: &str) -> Result<&MatchField, NameError> {
-        self.key
-            .iter()
-            .find(|field| field.field.name == name)
-            .ok_or_else(|| {
-                let existing = self.key.iter().map(|field| field.field.name.as_str());
-                NameError::new(self.place(), "match field", name, existing)
-            })
+        super::key::find(&self.key, &self.place(), name)
     }
 
     /// The action of this name or alias, and where it may stand.

@@ -43,13 +43,13 @@ pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage};
 pub use error::{ControlError, ErrorKind, LoadError};
 pub use inspect::{Parsed, ParsedHeader};
-pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
+pub use meter::{Color, ColorCounts, Meter, MeterCell, MeterConfig, MeterUnit, MeterView};
 pub use pre::{CloneSession, Pre, Replica};
 pub use profile::{GroupMember, GroupView, Profile, Watch};
 pub use register::Register;
 pub use table::{
-    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table, TableEntry,
-    TableMut, WeightedCall,
+    ActionCall, EntryAction, EntryRef, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table,
+    TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 

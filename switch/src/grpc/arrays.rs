@@ -9,6 +9,7 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry};
 
+use super::direct::{clears_counts, counts_message};
 use super::error::EntityError;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
 use crate::engine::{Counter, Engine, Meter, Register};
@@ -69,11 +70,14 @@ pub(super) fn read_counters(
 }
 
 pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), EntityError> {
-    refuse_meter_counters(entry.counter_data.is_some())?;
+    let clears_counts = clears_counts(entry.counter_data.as_ref())?;
     let meter = engine.meter_mut(entry.meter_id)?;
     let config = entry.config.as_ref().map(meter_config).transpose()?;
     for index in cells(entry.index, meter.cells().len())? {
         meter.write(index, config)?;
+        if clears_counts {
+            meter.clear_counts(index)?;
+        }
     }
     Ok(())
 }
@@ -83,16 +87,15 @@ pub(super) fn read_meters(
     request: &MeterEntry,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    refuse_meter_counters(request.counter_data.is_some())?;
     let mut read = |meter: &Meter| -> Result<(), EntityError> {
         for index in cells(request.index, meter.cells().len())? {
-            let config = meter.read(index)?.map(meter_message);
-            let (meter_id, index) = (meter.id(), index_message(index));
+            let view = meter.read(index)?;
+            let counts = request.counter_data.is_some();
             found.push(Entity::MeterEntry(MeterEntry {
-                meter_id,
-                index,
-                config,
-                counter_data: None,
+                meter_id: meter.id(),
+                index: index_message(index),
+                config: view.config.map(meter_message),
+                counter_data: counts.then(|| counts_message(view.counts)),
             }));
         }
         Ok(())
@@ -101,16 +104,6 @@ pub(super) fn read_meters(
         0 => in_all(request.index, "meter", engine.meters(), read),
         id => read(engine.meter(id)?),
     }
-}
-
-/// §9.4.3: counters per colour are optional for a target.
-pub(super) fn refuse_meter_counters(asked: bool) -> Result<(), EntityError> {
-    if asked {
-        return Err(EntityError::unimplemented(
-            "counter_data of a meter: this switch does not count by colour, leave it unset",
-        ));
-    }
-    Ok(())
 }
 
 pub(super) fn write_register(

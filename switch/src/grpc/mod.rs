@@ -5,6 +5,7 @@ mod arbitration;
 mod arrays;
 mod deliver;
 mod digests;
+mod direct;
 mod error;
 mod pipeline_config;
 mod ports;

@@ -3,14 +3,12 @@
 
 use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
-use ultima_p4runtime::v1::{
-    self, DirectCounterEntry, DirectMeterEntry, ReadRequest, ReadResponse, TableEntry, table_action,
-};
+use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_action};
 
 use super::error::{EntityError, batch_status};
-use super::table_entry::{counter_data, has_key, key, key_message, message, meter_message};
+use super::table_entry::{counter_data, has_key, key, message, meter_message};
 use super::{
-    ResponseStream, Service, arrays, digests, no_pipeline, profile, replication, value_set,
+    ResponseStream, Service, arrays, digests, direct, no_pipeline, profile, replication, value_set,
 };
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
@@ -67,8 +65,10 @@ pub(super) fn read(
     let engine = &pipeline.engine;
     let result = match &request.entity {
         Some(Entity::TableEntry(request)) => read_entries(pipeline, request, found),
-        Some(Entity::DirectCounterEntry(request)) => read_direct_counters(pipeline, request, found),
-        Some(Entity::DirectMeterEntry(request)) => read_direct_meters(pipeline, request, found),
+        Some(Entity::DirectCounterEntry(request)) => {
+            direct::read_counters(pipeline, request, found)
+        }
+        Some(Entity::DirectMeterEntry(request)) => direct::read_meters(pipeline, request, found),
         Some(Entity::CounterEntry(request)) => arrays::read_counters(engine, request, found),
         Some(Entity::MeterEntry(request)) => arrays::read_meters(engine, request, found),
         Some(Entity::RegisterEntry(request)) => arrays::read_registers(engine, request, found),
@@ -102,7 +102,7 @@ fn none_of(kind: &str, id: u32) -> Result<(), EntityError> {
 }
 
 /// The tables that an id stands for.
-fn for_tables(
+pub(super) fn for_tables(
     pipeline: &Pipeline,
     id: u32,
     mut each: impl FnMut(&Table) -> Result<(), EntityError>,
@@ -128,7 +128,6 @@ fn read_entries(
             "match fields without a table id: expected a table id",
         ));
     }
-    arrays::refuse_meter_counters(request.meter_counter_data.is_some())?;
     if request.time_since_last_hit.is_some() {
         return Err(EntityError::unimplemented(
             "time_since_last_hit: this switch does not report idle entries, leave it unset",
@@ -141,7 +140,12 @@ fn read_entries(
                 entry.counter_data = view.counter.map(counter_data);
             }
             if request.meter_config.is_some() {
-                entry.meter_config = view.meter.flatten().map(meter_message);
+                let config = view.meter.and_then(|meter| meter.config);
+                entry.meter_config = config.map(meter_message);
+            }
+            if request.meter_counter_data.is_some() {
+                let meter = view.meter;
+                entry.meter_counter_data = meter.map(|meter| direct::counts_message(meter.counts));
             }
             found.push(Entity::TableEntry(entry));
         })
@@ -151,7 +155,7 @@ fn read_entries(
 /// Hands over each entry of a table that passes the request's filters (§9.1.6: what has its default
 /// value filters nothing).
 #[expect(deprecated, reason = "clients still filter by controller_metadata")]
-fn select(
+pub(super) fn select(
     table: &Table,
     request: &TableEntry,
     mut each: impl FnMut(EntryView),
@@ -211,75 +215,4 @@ fn select(
         Err(error) => return Err(error.into()),
     }
     Ok(())
-}
-
-fn read_direct_counters(
-    pipeline: &Pipeline,
-    request: &DirectCounterEntry,
-    found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let of = request.table_entry.clone().unwrap_or_default();
-    read_direct(pipeline, &of, "counter", |table, view| {
-        view.counter.map(|cell| {
-            found.push(Entity::DirectCounterEntry(DirectCounterEntry {
-                table_entry: Some(key_message(table, view, of.is_default_action)),
-                data: Some(counter_data(cell)),
-            }));
-        })
-    })
-}
-
-fn read_direct_meters(
-    pipeline: &Pipeline,
-    request: &DirectMeterEntry,
-    found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    arrays::refuse_meter_counters(request.counter_data.is_some())?;
-    let of = request.table_entry.clone().unwrap_or_default();
-    read_direct(pipeline, &of, "meter", |table, view| {
-        view.meter.map(|config| {
-            found.push(Entity::DirectMeterEntry(DirectMeterEntry {
-                table_entry: Some(key_message(table, view, of.is_default_action)),
-                config: config.map(meter_message),
-                counter_data: None,
-            }));
-        })
-    })
-}
-
-/// `push` says nothing where the entry's table has no such resource: that is an error where the
-/// table is named, and no answer where all tables are asked.
-fn read_direct(
-    pipeline: &Pipeline,
-    of: &TableEntry,
-    kind: &str,
-    mut push: impl FnMut(&Table, &EntryView) -> Option<()>,
-) -> Result<(), EntityError> {
-    if of.table_id == 0 && !of.r#match.is_empty() {
-        return Err(EntityError::invalid(
-            "match fields without a table id: expected a table id",
-        ));
-    }
-    for_tables(pipeline, of.table_id, |table| {
-        let (mut entries, mut without) = (0, 0);
-        select(table, of, |view| {
-            entries += 1;
-            without += u32::from(push(table, &view).is_none());
-        })?;
-        if of.table_id != 0 && without > 0 {
-            let name = table.name();
-            return Err(EntityError::invalid(format!(
-                "table {name} has no direct {kind}"
-            )));
-        }
-        // §9.3.1: of a single entry that is not there.
-        if entries == 0 && !of.r#match.is_empty() {
-            let name = table.name();
-            return Err(EntityError::new(
-                Code::NotFound,
-                format!("table {name} has no such entry"),
-            ));
-        }
-        Ok(())
-    })
 }

@@ -11,8 +11,9 @@ use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
     self, ActionProfileGroup, ActionProfileMember, CloneSessionEntry, CounterData, CounterEntry,
-    DigestEntry, MeterConfig, MeterEntry, MulticastGroupEntry, PacketReplicationEngineEntry,
-    RegisterEntry, TableEntry, Update, ValueSetEntry,
+    DigestEntry, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterEntry,
+    MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
+    ValueSetEntry,
 };
 
 use super::error::EntityError;
@@ -51,8 +52,23 @@ pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), Entity
         replication(PreType::CloneSessionEntry(CloneSessionEntry::default())),
         Entity::DigestEntry(DigestEntry::default()),
     ];
+    let default_entries = TableEntry {
+        is_default_action: true,
+        ..TableEntry::default()
+    };
+    let defaults_resources = [
+        Entity::DirectCounterEntry(DirectCounterEntry {
+            table_entry: Some(default_entries.clone()),
+            data: None,
+        }),
+        Entity::DirectMeterEntry(DirectMeterEntry {
+            table_entry: Some(default_entries),
+            ..DirectMeterEntry::default()
+        }),
+    ];
     let mut found = Vec::new();
-    for request in requests.into_iter().chain(defaults) {
+    let requests = requests.into_iter().chain(defaults);
+    for request in requests.chain(defaults_resources) {
         read::read(
             old,
             &v1::Entity {
@@ -78,6 +94,8 @@ fn is_state(entity: &Entity) -> bool {
         Entity::TableEntry(entry) => !entry.is_const,
         Entity::CounterEntry(entry) => entry.data != Some(CounterData::default()),
         Entity::MeterEntry(entry) => entry.config.is_some(),
+        Entity::DirectCounterEntry(entry) => entry.data != Some(CounterData::default()),
+        Entity::DirectMeterEntry(entry) => entry.config.is_some(),
         Entity::ValueSetEntry(entry) => !entry.members.is_empty(),
         Entity::RegisterEntry(entry) => {
             let data = entry.data.as_ref().and_then(|data| data.data.as_ref());

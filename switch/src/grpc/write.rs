@@ -1,17 +1,16 @@
 //! Write: updates of tables, arrays and the replication engine (P4Runtime §12).
 
-use tonic::{Code, Status};
+use tonic::Status;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
-use ultima_p4runtime::v1::{
-    DirectCounterEntry, DirectMeterEntry, TableEntry, Update, WriteRequest, WriteResponse,
-};
+use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 
+use super::direct::{self, Direct};
 use super::error::{EntityError, batch_status};
-use super::table_entry::{counter_cell, entry, key, meter_config};
+use super::table_entry::{entry, key};
 use super::{Service, arrays, digests, no_pipeline, profile, replication, value_set};
-use crate::engine::{Table, TableMut};
+use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
 
 impl Service {
@@ -72,11 +71,11 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
         Entity::DirectCounterEntry(entry) => {
             only_modify(kind, "direct counter")?;
-            write_direct_counter(pipeline, &entry)
+            direct::write_counter(pipeline, &entry)
         }
         Entity::DirectMeterEntry(entry) => {
             only_modify(kind, "direct meter")?;
-            write_direct_meter(pipeline, &entry)
+            direct::write_meter(pipeline, &entry)
         }
         Entity::CounterEntry(entry) => {
             only_modify(kind, "counter")?;
@@ -153,7 +152,6 @@ fn write_table_entry(
 
 /// Refuses what a table entry may carry and this switch does not have.
 fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
-    arrays::refuse_meter_counters(message.meter_counter_data.is_some())?;
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(EntityError::unimplemented(
             "idle timeouts: this switch does not report idle entries, leave the fields unset",
@@ -164,69 +162,19 @@ fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
 
 fn insert(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
     let new = entry(message)?;
-    let counter = message
-        .counter_data
-        .as_ref()
-        .map(counter_cell)
-        .transpose()?;
-    let meter = message
-        .meter_config
-        .as_ref()
-        .map(meter_config)
-        .transpose()?;
+    let direct = Direct::of(table, message)?;
     let (key, priority) = (new.key.clone(), new.priority);
     table.insert(new)?;
-    let mut direct = || -> Result<(), EntityError> {
-        if let Some(value) = counter {
-            table.set_counter(&key, priority, value)?;
-        }
-        if meter.is_some() {
-            table.set_meter(&key, priority, meter)?;
-        }
-        Ok(())
-    };
-    direct().inspect_err(|_| {
-        // The entry was inserted right above, so it is there to be removed.
-        let _ = table.delete(&key, priority);
-    })
+    direct.write(table, EntryRef::Keyed(&key, priority))
 }
 
+/// Of a constant entry, which has no action to be modified, only the direct resources change.
 fn modify(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
-    let key = key(message)?;
-    let old = table.get(&key, message.priority)?;
-    let counter = message
-        .counter_data
-        .as_ref()
-        .map(counter_cell)
-        .transpose()?;
-    if counter.is_some() && old.counter.is_none() {
-        return Err(no_direct(table, "counter"));
-    }
-    let meter = message
-        .meter_config
-        .as_ref()
-        .map(meter_config)
-        .transpose()?;
-    if meter.is_some() && old.meter.is_none() {
-        return Err(no_direct(table, "meter"));
-    }
-    // §9.1.7: without a configuration the meter goes back to green; a counter without data stays.
-    if old.meter.is_some() {
-        table.set_meter(&key, message.priority, meter)?;
-    }
-    // Nothing of a constant entry changes but its direct resources.
-    let unchanged = old.is_const && message.action.is_none();
-    if !unchanged && let Err(error) = entry(message).and_then(|new| Ok(table.modify(new)?)) {
-        if let Some(config) = old.meter {
-            // It had this configuration a moment ago.
-            let _ = table.set_meter(&key, message.priority, config);
-        }
-        return Err(error);
-    }
-    if let Some(value) = counter {
-        table.set_counter(&key, message.priority, value)?;
-    }
-    Ok(())
+    let new = entry(message)?;
+    let direct = Direct::of(table, message)?;
+    let (key, priority) = (new.key.clone(), new.priority);
+    table.modify(new)?;
+    direct.write(table, EntryRef::Keyed(&key, priority))
 }
 
 /// §9.1.3: the default entry is always there; without an action it goes back to the program's.
@@ -249,65 +197,12 @@ fn write_default_entry(
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(EntityError::invalid("a default entry has no idle timeout"));
     }
-    if message.counter_data.is_some() || message.meter_config.is_some() {
-        return Err(EntityError::unimplemented(
-            "direct resources of a default entry cannot be set on this switch",
-        ));
-    }
     let new = message
         .action
         .is_some()
         .then(|| entry(message))
         .transpose()?;
-    Ok(table.set_default(new)?)
-}
-
-fn write_direct_counter(
-    pipeline: &mut Pipeline,
-    message: &DirectCounterEntry,
-) -> Result<(), EntityError> {
-    let (mut table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
-    let view = table.get(&key(of)?, of.priority)?;
-    if view.counter.is_none() {
-        return Err(no_direct(&table, "counter"));
-    }
-    if let Some(data) = &message.data {
-        table.set_counter(&view.entry.key, of.priority, counter_cell(data)?)?;
-    }
-    Ok(())
-}
-
-fn write_direct_meter(
-    pipeline: &mut Pipeline,
-    message: &DirectMeterEntry,
-) -> Result<(), EntityError> {
-    arrays::refuse_meter_counters(message.counter_data.is_some())?;
-    let (mut table, of) = direct_target(pipeline, message.table_entry.as_ref())?;
-    let config = message.config.as_ref().map(meter_config).transpose()?;
-    Ok(table.set_meter(&key(of)?, of.priority, config)?)
-}
-
-fn direct_target<'a>(
-    pipeline: &'a mut Pipeline,
-    of: Option<&'a TableEntry>,
-) -> Result<(TableMut<'a>, &'a TableEntry), EntityError> {
-    let Some(of) = of else {
-        return Err(EntityError::invalid(
-            "a direct resource needs the table entry that it is of",
-        ));
-    };
-    if of.is_default_action {
-        return Err(EntityError::unimplemented(
-            "direct resources of a default entry cannot be set on this switch",
-        ));
-    }
-    Ok((pipeline.engine.table_mut(of.table_id)?, of))
-}
-
-fn no_direct(table: &Table, kind: &str) -> EntityError {
-    let name = table.name();
-    EntityError::new(
-        Code::InvalidArgument,
-        format!("table {name} has no direct {kind}"),
-    )
+    let direct = Direct::of(table, message)?;
+    table.set_default(new)?;
+    direct.write(table, EntryRef::Default)
 }

@@ -1,8 +1,8 @@
 //! What becomes of packets after a pipeline, and what actions keep.
 
 use ultima_switch::engine::{
-    CloneSession, ControlError, CounterCell, DropCause, ErrorKind, IngressOutcome, MeterConfig,
-    QueueInfo, Replica,
+    CloneSession, ControlError, CounterCell, DropCause, EntryRef, ErrorKind, IngressOutcome,
+    MeterConfig, QueueInfo, Replica,
 };
 
 use crate::control::{Testbed, bytes, exact};
@@ -324,9 +324,12 @@ fn meters_colour_by_index_and_time() {
     assert_eq!([color(2, 1_000_000), color(2, 1_000_000)], [0, 1]);
     let meter = testbed.engine.meter(id).unwrap();
     assert_eq!(
-        (meter.read(2).unwrap(), meter.read(1).unwrap()),
-        (Some(config), None)
+        [2, 1].map(|cell| meter.read(cell).unwrap().config),
+        [Some(config), None]
     );
+    let counts = meter.read(2).unwrap().counts;
+    let counts = [counts.green, counts.yellow, counts.red];
+    assert_eq!(counts.map(|count| count.packets), [2, 2, 1]);
     assert!(meter.read(4).is_err());
 }
 
@@ -389,7 +392,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .engine
         .table_mut(id)
         .unwrap()
-        .set_meter(&key, 0, Some(config))
+        .set_meter(EntryRef::Keyed(&key, 0), Some(config))
         .unwrap();
     assert_eq!(
         send(&mut testbed, 10, 1, 5)[0],
@@ -424,7 +427,7 @@ fn direct_counters_and_meters_belong_to_entries() {
             bytes: 22
         })
     );
-    assert_eq!(found.meter, Some(Some(config)));
+    assert_eq!(found.meter.map(|meter| meter.config), Some(Some(config)));
     let default = testbed.engine.table(id).unwrap().default_entry();
     assert_eq!(
         default.counter,
@@ -441,7 +444,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .engine
         .table_mut(id)
         .unwrap()
-        .set_counter(&key, 0, cell)
+        .set_counter(EntryRef::Keyed(&key, 0), cell)
         .unwrap();
     assert_eq!(
         testbed
@@ -458,7 +461,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .engine
         .table_mut(id)
         .unwrap()
-        .set_counter(&other, 0, cell);
+        .set_counter(EntryRef::Keyed(&other, 0), cell);
     assert_eq!(
         missing.unwrap_err(),
         ControlError::NoSuchEntry {

@@ -1,7 +1,7 @@
 //! Table entries as the control plane writes and reads them: P4Info ids and big-endian bytes.
 
 use super::super::counter::CounterCell;
-use super::super::meter::MeterConfig;
+use super::super::meter::MeterView;
 use super::super::profile::Watch;
 
 /// One match field of an entry. A field that does not matter is left out, as P4Runtime asks.
@@ -129,6 +129,6 @@ pub struct EntryView {
     pub is_const: bool,
     /// Its direct counter, if the table has one.
     pub counter: Option<CounterCell>,
-    /// Its direct meter, if the table has one: `Some(None)` if that is not configured.
-    pub meter: Option<Option<MeterConfig>>,
+    /// Its direct meter, if the table has one.
+    pub meter: Option<MeterView>,
 }

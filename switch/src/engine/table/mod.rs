@@ -1,5 +1,6 @@
 //! Match-action tables: entries, lookups, direct resources.
 
+mod direct;
 mod entry;
 mod explain;
 mod interval;
@@ -11,6 +12,7 @@ mod trie;
 mod words;
 mod write;
 
+pub use direct::EntryRef;
 pub use entry::{
     ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, TableEntry,
     WeightedCall,
@@ -24,7 +26,7 @@ use super::checksum::Calculation;
 use super::counter::CounterCell;
 use super::error::ControlError;
 use super::layout::Layout;
-use super::meter::{Color, MeterCell, MeterConfig, MeterUnit};
+use super::meter::{Color, MeterCell, MeterUnit};
 use super::phv::Phv;
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
@@ -232,7 +234,7 @@ impl Table {
             entry.counter.count(lookup.length);
         }
         let color = match self.declared.meter {
-            Some(meter) if hit.is_some() => {
+            Some(meter) if hit.is_some() || entry.meter.config().is_some() => {
                 let meter_cell = &mut entry.meter;
                 let color = meter_cell.execute(meter.unit, lookup.length, lookup.now_us);
                 Some((meter.color, color))
@@ -308,65 +310,6 @@ impl Table {
         self.view(&self.default)
     }
 
-    /// Sets the direct counter of an entry.
-    ///
-    /// # Errors
-    /// The table has no direct counter, or there is no such entry.
-    pub fn set_counter(
-        &mut self,
-        key: &[FieldMatch],
-        priority: i32,
-        value: CounterCell,
-    ) -> Result<(), ControlError> {
-        self.check_counter()?;
-        let at = self.find(key, priority)?;
-        self.live_mut(at).counter = value;
-        Ok(())
-    }
-
-    /// Sets the direct counter of the default entry, which counts what nothing else matched.
-    ///
-    /// # Errors
-    /// The table has no direct counter.
-    pub fn set_default_counter(&mut self, value: CounterCell) -> Result<(), ControlError> {
-        self.check_counter()?;
-        self.default.counter = value;
-        Ok(())
-    }
-
-    /// Configures the direct meter of an entry; `None` removes the configuration.
-    ///
-    /// # Errors
-    /// The table has no direct meter, there is no such entry, or the rates contradict each other.
-    pub fn set_meter(
-        &mut self,
-        key: &[FieldMatch],
-        priority: i32,
-        config: Option<MeterConfig>,
-    ) -> Result<(), ControlError> {
-        if self.declared.meter.is_none() {
-            let table = self.declared.name.clone();
-            return Err(ControlError::NoDirect {
-                table,
-                kind: "meter",
-            });
-        }
-        let at = self.find(key, priority)?;
-        let name = self.declared.name.clone();
-        self.live_mut(at).meter.configure(&name, config)
-    }
-
-    fn check_counter(&self) -> Result<(), ControlError> {
-        if self.declared.has_counter {
-            return Ok(());
-        }
-        let table = self.declared.name.clone();
-        Err(ControlError::NoDirect {
-            table,
-            kind: "counter",
-        })
-    }
-
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
         let (key, _) =
             self.declared
@@ -432,7 +375,7 @@ impl Table {
             },
             is_const: entry.is_const,
             counter: self.declared.has_counter.then_some(entry.counter),
-            meter: self.declared.meter.map(|_| entry.meter.config()),
+            meter: self.declared.meter.map(|_| entry.meter.view()),
         }
     }
 

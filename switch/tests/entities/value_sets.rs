@@ -1,18 +1,17 @@
 //! Parser value sets over P4Runtime (§9.6).
 
-mod common;
-
-use common::{Bed, Controller, bare};
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType};
 use ultima_p4runtime::v1::{FieldMatch, Update, ValueSetEntry, ValueSetMember};
 use ultima_switch::{ProgramFiles, WireConfig};
 
+use crate::common::{Bed, Controller, bare};
+
 async fn bed() -> Bed {
     let program = ProgramFiles {
-        json: include_bytes!("programs/value_sets.json").to_vec(),
-        p4info: include_str!("programs/value_sets.p4info.txtpb").to_owned(),
+        json: include_bytes!("../programs/value_sets.json").to_vec(),
+        p4info: include_str!("../programs/value_sets.p4info.txtpb").to_owned(),
     };
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }

@@ -1,8 +1,10 @@
 //! Writing and reading what a program has: tables, counters, meters, registers, groups, sessions.
 
+#[path = "../common/mod.rs"]
 mod common;
-
-use std::collections::BTreeSet;
+mod direct;
+mod profiles;
+mod value_sets;
 
 use common::{Bed, Controller, group, names, probe};
 use tonic::Code;
@@ -10,8 +12,8 @@ use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::{
-    self, CounterData, CounterEntry, DirectCounterEntry, DirectMeterEntry, Entity, MeterConfig,
-    MeterEntry, P4Data, RegisterEntry, TableEntry, Update,
+    self, CounterData, CounterEntry, Entity, MeterConfig, MeterEntry, P4Data, RegisterEntry,
+    TableEntry, Update,
 };
 
 const A: u64 = 0x0200_0000_0001;
@@ -249,125 +251,6 @@ async fn constant_entries_stay() {
 }
 
 #[tokio::test]
-async fn direct_counters_and_meters_go_with_their_entries() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    let data = |packet_count, byte_count| CounterData {
-        byte_count,
-        packet_count,
-    };
-    let mut entry = bed.unicast(A, 2);
-    entry.counter_data = Some(data(100, 1000));
-    controller
-        .insert(vec![entry.clone().into(), bed.unicast(B, 2).into()])
-        .await;
-    bed.peers[&1].send(&probe(A, 0, 1, 64));
-    bed.peers[&2].receive();
-    let with_counter = TableEntry {
-        counter_data: Some(data(0, 0)),
-        ..bed.unicast(A, 2)
-    };
-    let found = controller
-        .read(vec![with_counter.into()])
-        .await
-        .expect("read");
-    let expected = TableEntry {
-        counter_data: Some(data(101, 1064)),
-        ..bed.unicast(A, 2)
-    };
-    assert_eq!(found, [Kind::TableEntry(expected)]);
-
-    let direct = |of: TableEntry, data| DirectCounterEntry {
-        table_entry: Some(of),
-        data,
-    };
-    let reset = direct(bed.unicast(A, 2), Some(data(7, 8)));
-    controller
-        .write(vec![Update::modify(reset.clone())])
-        .await
-        .expect("written");
-    assert_eq!(
-        controller.try_write(Update::insert(reset)).await,
-        Err(Code::InvalidArgument)
-    );
-    let all = direct(
-        bed.names
-            .table("IngressPipe.forward")
-            .expect("table")
-            .all_entries(),
-        None,
-    );
-    let found = controller.read(vec![all.into()]).await.expect("read");
-    assert_eq!(found.len(), 2);
-    let values: BTreeSet<_> = found
-        .iter()
-        .map(|kind| match kind {
-            Kind::DirectCounterEntry(entry) => {
-                let key = entry.table_entry.as_ref().expect("a key");
-                assert!(key.action.is_none() && key.r#match.len() == 1);
-                entry.data.expect("data").packet_count
-            }
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(values, [0, 7].into());
-    let nobody = direct(bed.unicast(9, 1), None);
-    assert!(controller.read(vec![nobody.into()]).await.is_err());
-
-    // A meter: nothing passes a bucket of no depth, everything passes without configuration.
-    let metered = bed.names.table("IngressPipe.metered").expect("table");
-    let watch = metered
-        .entry()
-        .lpm("hdr.ethernet.src", 0x0200_0000_00aau64, 48)
-        .expect("key");
-    let mut watch = watch
-        .action("IngressPipe.watch", &[])
-        .expect("action")
-        .build()
-        .expect("entry");
-    watch.meter_config = Some(MeterConfig {
-        cir: 1,
-        pir: 1,
-        ..MeterConfig::default()
-    });
-    controller.insert(vec![watch.clone().into()]).await;
-    let meter = DirectMeterEntry {
-        table_entry: Some(watch.clone()),
-        ..Default::default()
-    };
-    let found = controller
-        .read(vec![meter.clone().into()])
-        .await
-        .expect("read");
-    assert!(matches!(&found[..], [Kind::DirectMeterEntry(m)] if m.config == watch.meter_config));
-    bed.peers[&1].send(&probe(A, 0, 2, 64));
-    controller
-        .write(vec![Update::modify(bed.unicast(B, 1))])
-        .await
-        .expect("written");
-    // The packet above is counted as dropped before the meter is taken away.
-    while common::packets(&bed.port(1).await.ingress_program) != 1 {}
-    controller
-        .write(vec![Update::modify(meter)])
-        .await
-        .expect("written");
-    bed.peers[&1].send(&probe(A, 0, 3, 64));
-    assert_eq!(common::number(&bed.peers[&2].receive()), 3);
-    let bad = TableEntry {
-        meter_config: Some(MeterConfig {
-            cir: 5,
-            pir: 1,
-            ..MeterConfig::default()
-        }),
-        ..watch
-    };
-    assert_eq!(
-        controller.try_write(Update::modify(bad)).await,
-        Err(Code::InvalidArgument)
-    );
-}
-
-#[tokio::test]
 async fn counters_meters_and_registers_by_index() {
     let bed = Bed::new(2).await;
     let mut controller = bed.controller().await;
@@ -441,12 +324,15 @@ async fn counters_meters_and_registers_by_index() {
         .await;
     assert_eq!(found.expect("read"), [Kind::MeterEntry(set)]);
     let coloured = MeterEntry {
-        counter_data: Some(v1::MeterCounterData::default()),
+        counter_data: Some(v1::MeterCounterData {
+            red: Some(value),
+            ..v1::MeterCounterData::default()
+        }),
         ..set
     };
     assert_eq!(
         controller.try_write(Update::modify(coloured)).await,
-        Err(Code::Unimplemented)
+        Err(Code::InvalidArgument)
     );
 
     controller.insert(vec![bed.unicast(A, 2).into()]).await;

@@ -1,0 +1,88 @@
+//! Direct resources: the counter and the meter that every entry of a table has, the default entry
+//! too.
+
+use super::super::counter::CounterCell;
+use super::super::error::ControlError;
+use super::super::meter::{MeterCell, MeterConfig};
+use super::{Entry, FieldMatch, Table};
+
+/// An entry of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryRef<'a> {
+    /// The one with this key and priority.
+    Keyed(&'a [FieldMatch], i32),
+    /// The default entry.
+    Default,
+}
+
+impl Table {
+    /// Whether its entries have a counter.
+    pub fn has_counter(&self) -> bool {
+        self.declared.has_counter
+    }
+
+    /// Whether its entries have a meter.
+    pub fn has_meter(&self) -> bool {
+        self.declared.meter.is_some()
+    }
+
+    /// Sets the counter of an entry.
+    ///
+    /// # Errors
+    /// The table has no direct counter, or there is no such entry.
+    pub fn set_counter(&mut self, of: EntryRef, value: CounterCell) -> Result<(), ControlError> {
+        if !self.has_counter() {
+            return Err(self.no_direct("counter"));
+        }
+        self.entry_mut(of)?.counter = value;
+        Ok(())
+    }
+
+    /// Configures the meter of an entry; `None` removes the configuration. That of the default
+    /// entry colours packets only while it is configured: BMv2, which cannot configure it, does not
+    /// meter what no entry matches.
+    ///
+    /// # Errors
+    /// The table has no direct meter, there is no such entry, or the rates contradict each other.
+    pub fn set_meter(
+        &mut self,
+        of: EntryRef,
+        config: Option<MeterConfig>,
+    ) -> Result<(), ControlError> {
+        let name = self.declared.name.clone();
+        self.meter_mut(of)?.configure(&name, config)
+    }
+
+    /// Sets what the meter of an entry has counted by colour to zero.
+    ///
+    /// # Errors
+    /// The table has no direct meter, or there is no such entry.
+    pub fn clear_meter_counts(&mut self, of: EntryRef) -> Result<(), ControlError> {
+        self.meter_mut(of)?.clear_counts();
+        Ok(())
+    }
+
+    fn meter_mut(&mut self, of: EntryRef) -> Result<&mut MeterCell, ControlError> {
+        if !self.has_meter() {
+            return Err(self.no_direct("meter"));
+        }
+        Ok(&mut self.entry_mut(of)?.meter)
+    }
+
+    fn entry_mut(&mut self, of: EntryRef) -> Result<&mut Entry, ControlError> {
+        match of {
+            EntryRef::Keyed(key, priority) => {
+                let at = self.find(key, priority)?;
+                Ok(self.live_mut(at))
+            }
+            EntryRef::Default => Ok(&mut self.default),
+        }
+    }
+
+    fn no_direct(&self, kind: &'static str) -> ControlError {
+        ControlError::NoDirect {
+            table: self.declared.name.clone(),
+            kind,
+        }
+    }
+}

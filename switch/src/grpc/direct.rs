@@ -1,0 +1,236 @@
+//! Direct counters and meters: as part of table entries, and by themselves (P4Runtime §9.1.7,
+//! §9.3.1, §9.4.1).
+
+use tonic::Code;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::{
+    CounterData, DirectCounterEntry, DirectMeterEntry, MeterCounterData, TableEntry,
+};
+
+use super::error::EntityError;
+use super::read::{for_tables, select};
+use super::table_entry::{
+    counter_cell, counter_data, key, key_message, meter_config, meter_message,
+};
+use crate::engine::{
+    ColorCounts, CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut,
+};
+use crate::pipeline::Pipeline;
+
+/// What a table entry's message says of the entry's direct resources.
+pub(super) struct Direct {
+    counter: Option<CounterCell>,
+    meter: Option<MeterConfig>,
+    clears_meter_counts: bool,
+}
+
+impl Direct {
+    /// Checks all of it, so that what is written next can be written as a whole.
+    pub(super) fn of(table: &Table, message: &TableEntry) -> Result<Direct, EntityError> {
+        if message.counter_data.is_some() && !table.has_counter() {
+            return Err(no_direct(table, "counter"));
+        }
+        let meter = message.meter_config.is_some() || message.meter_counter_data.is_some();
+        if meter && !table.has_meter() {
+            return Err(no_direct(table, "meter"));
+        }
+        let counter = message.counter_data.as_ref().map(counter_cell);
+        let meter = message
+            .meter_config
+            .as_ref()
+            .map(meter_config)
+            .transpose()?;
+        if let Some(config) = meter {
+            config.check(table.name())?;
+        }
+        Ok(Direct {
+            counter: counter.transpose()?,
+            meter,
+            clears_meter_counts: clears_counts(message.meter_counter_data.as_ref())?,
+        })
+    }
+
+    /// Writes it: a meter without a configuration goes back to green, a counter without data stays.
+    pub(super) fn write(&self, table: &mut TableMut, of: EntryRef) -> Result<(), EntityError> {
+        if let Some(value) = self.counter {
+            table.set_counter(of, value)?;
+        }
+        if table.has_meter() {
+            table.set_meter(of, self.meter)?;
+        }
+        if self.clears_meter_counts {
+            table.clear_meter_counts(of)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn write_counter(
+    pipeline: &mut Pipeline,
+    message: &DirectCounterEntry,
+) -> Result<(), EntityError> {
+    let target = Target::new(message.table_entry.as_ref())?;
+    let mut table = pipeline.engine.table_mut(target.table)?;
+    target.check(&table)?;
+    if !table.has_counter() {
+        return Err(no_direct(&table, "counter"));
+    }
+    // §9.3.1: without data the counter is not modified; the key is checked all the same.
+    if let Some(data) = &message.data {
+        table.set_counter(target.entry(), counter_cell(data)?)?;
+    }
+    Ok(())
+}
+
+pub(super) fn write_meter(
+    pipeline: &mut Pipeline,
+    message: &DirectMeterEntry,
+) -> Result<(), EntityError> {
+    let clears_counts = clears_counts(message.counter_data.as_ref())?;
+    let target = Target::new(message.table_entry.as_ref())?;
+    let mut table = pipeline.engine.table_mut(target.table)?;
+    target.check(&table)?;
+    let config = message.config.as_ref().map(meter_config).transpose()?;
+    table.set_meter(target.entry(), config)?;
+    if clears_counts {
+        table.clear_meter_counts(target.entry())?;
+    }
+    Ok(())
+}
+
+/// The entry that a direct resource is of.
+struct Target {
+    table: u32,
+    key: Vec<FieldMatch>,
+    priority: i32,
+    is_default: bool,
+}
+
+impl Target {
+    fn new(of: Option<&TableEntry>) -> Result<Target, EntityError> {
+        let of = of.ok_or_else(|| {
+            EntityError::invalid("a direct resource needs the table entry that it is of")
+        })?;
+        if of.is_default_action && (!of.r#match.is_empty() || of.priority != 0) {
+            return Err(EntityError::invalid(
+                "a default entry has neither match fields nor a priority",
+            ));
+        }
+        Ok(Target {
+            table: of.table_id,
+            key: key(of)?,
+            priority: of.priority,
+            is_default: of.is_default_action,
+        })
+    }
+
+    fn entry(&self) -> EntryRef<'_> {
+        match self.is_default {
+            true => EntryRef::Default,
+            false => EntryRef::Keyed(&self.key, self.priority),
+        }
+    }
+
+    /// Checks that the entry is there.
+    fn check(&self, table: &Table) -> Result<(), EntityError> {
+        if !self.is_default {
+            table.get(&self.key, self.priority)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn read_counters(
+    pipeline: &Pipeline,
+    request: &DirectCounterEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let of = request.table_entry.clone().unwrap_or_default();
+    read(pipeline, &of, "counter", |table, view| {
+        view.counter.map(|cell| {
+            found.push(Entity::DirectCounterEntry(DirectCounterEntry {
+                table_entry: Some(key_message(table, view, of.is_default_action)),
+                data: Some(counter_data(cell)),
+            }));
+        })
+    })
+}
+
+pub(super) fn read_meters(
+    pipeline: &Pipeline,
+    request: &DirectMeterEntry,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let of = request.table_entry.clone().unwrap_or_default();
+    read(pipeline, &of, "meter", |table, view| {
+        view.meter.map(|meter| {
+            let counts = request.counter_data.is_some();
+            found.push(Entity::DirectMeterEntry(DirectMeterEntry {
+                table_entry: Some(key_message(table, view, of.is_default_action)),
+                config: meter.config.map(meter_message),
+                counter_data: counts.then(|| counts_message(meter.counts)),
+            }));
+        })
+    })
+}
+
+/// `push` says nothing where the entry's table has no such resource: that is an error where the
+/// table is named, and no answer where all tables are asked.
+fn read(
+    pipeline: &Pipeline,
+    of: &TableEntry,
+    kind: &str,
+    mut push: impl FnMut(&Table, &EntryView) -> Option<()>,
+) -> Result<(), EntityError> {
+    if of.table_id == 0 && !of.r#match.is_empty() {
+        return Err(EntityError::invalid(
+            "match fields without a table id: expected a table id",
+        ));
+    }
+    for_tables(pipeline, of.table_id, |table| {
+        let (mut entries, mut without) = (0, 0);
+        select(table, of, |view| {
+            entries += 1;
+            without += u32::from(push(table, &view).is_none());
+        })?;
+        if of.table_id != 0 && without > 0 {
+            return Err(no_direct(table, kind));
+        }
+        // §9.3.1: of a single entry that is not there.
+        if entries == 0 && !of.r#match.is_empty() {
+            let name = table.name();
+            return Err(EntityError::new(
+                Code::NotFound,
+                format!("table {name} has no such entry"),
+            ));
+        }
+        Ok(())
+    })
+}
+
+/// What a meter has counted by colour, as a message.
+pub(super) fn counts_message(counts: ColorCounts) -> MeterCounterData {
+    MeterCounterData {
+        green: Some(counter_data(counts.green)),
+        yellow: Some(counter_data(counts.yellow)),
+        red: Some(counter_data(counts.red)),
+    }
+}
+
+/// Whether a message sets what a meter has counted by colour to zero, the only value that it may
+/// have (§9.4).
+pub(super) fn clears_counts(data: Option<&MeterCounterData>) -> Result<bool, EntityError> {
+    let Some(data) = data else { return Ok(false) };
+    let zero = CounterData::default();
+    let colors = [&data.green, &data.yellow, &data.red];
+    match colors.into_iter().flatten().all(|color| *color == zero) {
+        true => Ok(true),
+        false => Err(EntityError::invalid(
+            "counts by colour can only be set to 0",
+        )),
+    }
+}
+
+fn no_direct(table: &Table, kind: &str) -> EntityError {
+    EntityError::invalid(format!("table {} has no direct {kind}", table.name()))
+}

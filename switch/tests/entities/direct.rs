@@ -1,0 +1,306 @@
+//! Direct counters and meters (P4Runtime §9.1.7, §9.3.1, §9.4.1).
+
+use std::collections::BTreeSet;
+
+use tonic::Code;
+use ultima_p4runtime::v1::entity::Entity as Kind;
+use ultima_p4runtime::v1::{
+    CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterCounterData, MeterEntry,
+    TableEntry, Update,
+};
+
+use crate::common::{self, Bed, Controller, probe};
+use crate::{A, B};
+
+fn data(packet_count: i64, byte_count: i64) -> CounterData {
+    CounterData {
+        byte_count,
+        packet_count,
+    }
+}
+
+fn counter(of: TableEntry, data: Option<CounterData>) -> DirectCounterEntry {
+    DirectCounterEntry {
+        table_entry: Some(of),
+        data,
+    }
+}
+
+/// The entry that meters the frames of [`probe`].
+fn watch(bed: &Bed) -> TableEntry {
+    let metered = bed.names.table("IngressPipe.metered").expect("table");
+    let entry = metered
+        .entry()
+        .lpm("hdr.ethernet.src", 0x0200_0000_00aau64, 48);
+    let entry = entry.expect("key").action("IngressPipe.watch", &[]);
+    entry.expect("action").build().expect("entry")
+}
+
+/// Lets nothing pass but a burst of no depth.
+const TIGHT: MeterConfig = MeterConfig {
+    cir: 1,
+    cburst: 0,
+    pir: 1,
+    pburst: 0,
+    eburst: 0,
+};
+
+#[tokio::test]
+async fn counters_go_with_their_entries() {
+    let bed = Bed::new(2).await;
+    let mut controller = bed.controller().await;
+    let mut entry = bed.unicast(A, 2);
+    entry.counter_data = Some(data(100, 1000));
+    controller
+        .insert(vec![entry.clone().into(), bed.unicast(B, 2).into()])
+        .await;
+    bed.peers[&1].send(&probe(A, 0, 1, 64));
+    bed.peers[&2].receive();
+    let with_counter = TableEntry {
+        counter_data: Some(data(0, 0)),
+        ..bed.unicast(A, 2)
+    };
+    let found = controller
+        .read(vec![with_counter.into()])
+        .await
+        .expect("read");
+    let expected = TableEntry {
+        counter_data: Some(data(101, 1064)),
+        ..bed.unicast(A, 2)
+    };
+    assert_eq!(found, [Kind::TableEntry(expected)]);
+
+    let reset = counter(bed.unicast(A, 2), Some(data(7, 8)));
+    controller
+        .write(vec![Update::modify(reset.clone())])
+        .await
+        .expect("written");
+    assert_eq!(
+        controller.try_write(Update::insert(reset)).await,
+        Err(Code::InvalidArgument)
+    );
+    let all = counter(
+        bed.names
+            .table("IngressPipe.forward")
+            .expect("table")
+            .all_entries(),
+        None,
+    );
+    let found = controller.read(vec![all.into()]).await.expect("read");
+    assert_eq!(found.len(), 2);
+    let values: BTreeSet<_> = found
+        .iter()
+        .map(|kind| match kind {
+            Kind::DirectCounterEntry(entry) => {
+                let key = entry.table_entry.as_ref().expect("a key");
+                assert!(key.action.is_none() && key.r#match.len() == 1);
+                entry.data.expect("data").packet_count
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(values, [0, 7].into());
+    let nobody = counter(bed.unicast(9, 1), None);
+    assert!(controller.read(vec![nobody.into()]).await.is_err());
+}
+
+#[tokio::test]
+async fn meters_go_with_their_entries() {
+    let bed = Bed::new(2).await;
+    let mut controller = bed.controller().await;
+    controller
+        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 2).into()])
+        .await;
+    let watch = TableEntry {
+        meter_config: Some(TIGHT),
+        ..watch(&bed)
+    };
+    controller.insert(vec![watch.clone().into()]).await;
+    let meter = DirectMeterEntry {
+        table_entry: Some(watch.clone()),
+        ..Default::default()
+    };
+    let found = controller
+        .read(vec![meter.clone().into()])
+        .await
+        .expect("read");
+    assert!(matches!(&found[..], [Kind::DirectMeterEntry(m)] if m.config == watch.meter_config));
+    bed.peers[&1].send(&probe(A, 0, 2, 64));
+    controller
+        .write(vec![Update::modify(bed.unicast(B, 1))])
+        .await
+        .expect("written");
+    // The packet above is counted as dropped before the meter is taken away.
+    while common::packets(&bed.port(1).await.ingress_program) != 1 {}
+    controller
+        .write(vec![Update::modify(meter)])
+        .await
+        .expect("written");
+    bed.peers[&1].send(&probe(A, 0, 3, 64));
+    assert_eq!(common::number(&bed.peers[&2].receive()), 3);
+    let bad = TableEntry {
+        meter_config: Some(MeterConfig {
+            cir: 5,
+            pir: 1,
+            ..MeterConfig::default()
+        }),
+        ..watch
+    };
+    assert_eq!(
+        controller.try_write(Update::modify(bad)).await,
+        Err(Code::InvalidArgument)
+    );
+}
+
+#[tokio::test]
+async fn meters_count_by_colour() {
+    let bed = Bed::new(2).await;
+    let mut controller = bed.controller().await;
+    let metered = TableEntry {
+        meter_config: Some(TIGHT),
+        ..watch(&bed)
+    };
+    controller
+        .insert(vec![bed.unicast(A, 2).into(), metered.clone().into()])
+        .await;
+    let counts = |green, red| MeterCounterData {
+        green: Some(data(green, green * 64)),
+        yellow: Some(data(0, 0)),
+        red: Some(data(red, red * 64)),
+    };
+    let asked = || Some(MeterCounterData::default());
+    let of_entry = TableEntry {
+        meter_config: None,
+        meter_counter_data: asked(),
+        ..metered.clone()
+    };
+    let read = async |controller: &mut Controller| {
+        let found = controller.read(vec![of_entry.clone().into()]).await;
+        match &found.expect("read")[..] {
+            [Kind::TableEntry(entry)] => entry.meter_counter_data.expect("counts"),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(&mut controller).await, counts(0, 0));
+    for number in 0..3 {
+        bed.peers[&1].send(&probe(A, 0, number, 64));
+    }
+    while common::packets(&bed.port(1).await.ingress_program) != 3 {}
+    assert_eq!(read(&mut controller).await, counts(0, 3));
+    // The same, by itself; without the field it is not answered.
+    let direct = |counter_data| DirectMeterEntry {
+        table_entry: Some(watch(&bed)),
+        config: None,
+        counter_data,
+    };
+    for (asked, answered) in [(asked(), Some(counts(0, 3))), (None, None)] {
+        let found = controller.read(vec![direct(asked).into()]).await;
+        let found = found.expect("read");
+        assert!(
+            matches!(&found[..], [Kind::DirectMeterEntry(m)] if m.counter_data == answered),
+            "{found:?}"
+        );
+    }
+    // Counts can only be cleared; the rest of a modification is done with it.
+    let wrong = TableEntry {
+        meter_counter_data: Some(counts(1, 0)),
+        ..metered.clone()
+    };
+    assert_eq!(
+        controller.try_write(Update::modify(wrong)).await,
+        Err(Code::InvalidArgument)
+    );
+    let clear = TableEntry {
+        meter_counter_data: Some(counts(0, 0)),
+        ..watch(&bed)
+    };
+    let written = controller.write(vec![Update::modify(clear)]).await;
+    written.expect("written");
+    assert_eq!(read(&mut controller).await, counts(0, 0));
+    bed.peers[&1].send(&probe(A, 0, 9, 64));
+    assert_eq!(common::number(&bed.peers[&2].receive()), 9, "green again");
+    assert_eq!(read(&mut controller).await, counts(1, 0));
+
+    let policer = bed.names.meter("IngressPipe.policer").expect("meter");
+    let cell = |counter_data| MeterEntry {
+        counter_data,
+        ..policer.cell(0).expect("in range")
+    };
+    let found = controller.read(vec![cell(asked()).into()]).await;
+    let expected = cell(Some(counts(0, 0)));
+    assert_eq!(found.expect("read"), [Kind::MeterEntry(expected)]);
+    let none = TableEntry {
+        meter_counter_data: asked(),
+        ..bed.unicast(A, 2)
+    };
+    assert_eq!(
+        controller.try_write(Update::modify(none)).await,
+        Err(Code::InvalidArgument),
+        "the table has no meter"
+    );
+}
+
+#[tokio::test]
+async fn default_entries_have_resources_too() {
+    let bed = Bed::new(2).await;
+    let mut controller = bed.controller().await;
+    let forward = bed.names.table("IngressPipe.forward").expect("table");
+    let default = TableEntry {
+        is_default_action: true,
+        ..forward.all_entries()
+    };
+    bed.peers[&1].send(&probe(7, 0, 1, 64));
+    while common::packets(&bed.port(1).await.ingress_program) != 1 {}
+    let read = async |controller: &mut Controller| {
+        let found = controller.read(vec![counter(default.clone(), None).into()]);
+        match &found.await.expect("read")[..] {
+            [Kind::DirectCounterEntry(entry)] => entry.data.expect("data"),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(&mut controller).await, data(1, 64));
+    let set = counter(default.clone(), Some(data(5, 6)));
+    let written = controller.write(vec![Update::modify(set)]).await;
+    written.expect("written");
+    assert_eq!(read(&mut controller).await, data(5, 6));
+    // With the entry; and a reset takes the count back to zero.
+    let with_counter = TableEntry {
+        counter_data: Some(data(8, 9)),
+        action: bed.unicast(A, 2).action,
+        ..default.clone()
+    };
+    let written = controller
+        .write(vec![Update::modify(with_counter.clone())])
+        .await;
+    written.expect("written");
+    let asked = TableEntry {
+        counter_data: Some(data(0, 0)),
+        ..default.clone()
+    };
+    let found = controller.read(vec![asked.into()]).await.expect("read");
+    assert_eq!(found, [Kind::TableEntry(with_counter)]);
+    let written = controller
+        .write(vec![Update::modify(default.clone())])
+        .await;
+    written.expect("written");
+    assert_eq!(read(&mut controller).await, data(0, 0));
+    let keyed = TableEntry {
+        is_default_action: true,
+        ..bed.unicast(A, 2)
+    };
+    let keyed = counter(keyed, Some(data(1, 1)));
+    assert_eq!(
+        controller.try_write(Update::modify(keyed)).await,
+        Err(Code::InvalidArgument)
+    );
+    let all = TableEntry {
+        is_default_action: true,
+        ..TableEntry::default()
+    };
+    let found = controller.read(vec![counter(all, None).into()]).await;
+    assert_eq!(
+        found.expect("read").len(),
+        1,
+        "one table has a direct counter"
+    );
+}

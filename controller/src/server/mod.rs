@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{JobRequestError, ServeError};
@@ -89,8 +89,9 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     let controller = Controller::start(config).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
-    let server = Server::builder().tcp_nodelay(true).add_service(service);
-    let incoming = TcpListenerStream::new(listener);
+    let server = Server::builder().add_service(service);
+    // The server's own option of this name is for listeners that it binds itself.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
         // Either way the handle is gone.
         let _ = stopped.await;

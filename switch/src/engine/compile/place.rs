@@ -49,6 +49,11 @@ impl Scope<'_> {
     pub fn header(&self, term: &Term) -> Result<HeaderRef, LoadError> {
         let operation = match term {
             Term::Header(name) => return Ok(HeaderRef::Fixed(self.layout.find(name, self.at)?)),
+            // p4c writes a stack's last header like a field of that name.
+            Term::StackField(stack, last) if last == "last" => {
+                let stack = self.layout.find_stack(stack, self.at)?;
+                return Ok(HeaderRef::Last { stack, member: 0 });
+            }
             Term::Operation(operation) => operation,
             _ => return Err(self.mismatch("a header", term)),
         };

@@ -1,6 +1,7 @@
 //! Runs a folder of packet tests, in the language of p4c's own (STF), on the embedded switch or on
 //! any other v1model target that serves P4Runtime.
 
+use std::io::{self, Write as _, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,13 +54,15 @@ struct Arguments {
     quiet: u64,
 }
 
-/// Why there is nothing to run.
+/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 enum InputError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(transparent)]
     Target(#[from] TargetError),
+    #[error("standard output: {0}")]
+    Output(io::Error),
 }
 
 #[tokio::main]
@@ -85,11 +88,16 @@ async fn run(arguments: Arguments) -> Result<Tally, InputError> {
     let mut tally = Tally::default();
     for case in cases {
         let verdict = case.run(&mut target).await;
-        println!("{}", report::line(&case.name, &verdict));
+        say(&report::line(&case.name, &verdict))?;
         tally.add(&verdict);
     }
-    println!("{tally}");
+    say(&tally.to_string())?;
     Ok(tally)
+}
+
+/// A line on standard output.
+fn say(line: &str) -> Result<(), InputError> {
+    writeln!(stdout(), "{line}").map_err(InputError::Output)
 }
 
 /// `PORT@IFACE`.

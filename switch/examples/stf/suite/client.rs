@@ -1,6 +1,7 @@
 //! The controller's side of P4Runtime, as much as a test needs.
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -60,6 +61,15 @@ pub struct Client {
     device_id: u64,
     /// Keeps the stream open, and with it our being the primary.
     _stream: mpsc::Sender<StreamMessageRequest>,
+    /// Reads what comes over the stream.
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It would keep the connection open.
+        self.reader.abort();
+    }
 }
 
 impl Client {
@@ -87,11 +97,13 @@ impl Client {
             _ => return Err(ClientError::NotPrimary(device_id)),
         }
         // Tests do not look at packet-ins and digests, but the target must get rid of them.
-        tokio::spawn(async move { while let Ok(Some(_)) = responses.message().await {} });
+        let reader =
+            tokio::spawn(async move { while let Ok(Some(_)) = responses.message().await {} });
         Ok(Client {
             rpc,
             device_id,
             _stream: stream,
+            reader,
         })
     }
 

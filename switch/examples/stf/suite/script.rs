@@ -197,7 +197,7 @@ pub struct Rates {
 pub fn parse(text: &str) -> Result<Vec<Step>, UnknownLine> {
     let mut steps = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
-        let code = text.split('#').next().unwrap_or_default().trim();
+        let code = without_comment(text);
         if code.is_empty() {
             continue;
         }
@@ -208,6 +208,16 @@ pub fn parse(text: &str) -> Result<Vec<Step>, UnknownLine> {
         steps.push(Step { line, command });
     }
     Ok(steps)
+}
+
+/// What is in front of a `#`, unless that is in quotes.
+fn without_comment(line: &str) -> &str {
+    let mut quoted = false;
+    let comment = line.find(|c| {
+        quoted ^= c == '"';
+        c == '#' && !quoted
+    });
+    line[..comment.unwrap_or(line.len())].trim()
 }
 
 /// One line. `None`: it is no command.

@@ -122,8 +122,13 @@ impl Target {
                     statistics: PortStatisticsClient::new(channel),
                     sent: 0,
                 };
-                let (client, ends) = (&mut client, &mut ends);
-                let result = test(Bench { client, ends }).await;
+                let bench = Bench {
+                    client: &mut client,
+                    ends: &mut ends,
+                };
+                let result = test(bench).await;
+                // The server ends at once when its connections are closed.
+                drop((client, ends));
                 switch.stop().await?;
                 Ok(result)
             }

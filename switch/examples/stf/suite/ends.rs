@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tonic::transport::Channel;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{Count, GetRequest, Port};
@@ -164,8 +166,8 @@ impl Ends {
 fn receive(socket: &UnixDatagram) -> io::Result<Option<Vec<u8>>> {
     let mut frame = vec![0; MAX_FRAME];
     match socket.recv(&mut frame) {
-        // The switch sends no empty frames; this is the end of the connection.
-        Ok(0) => Ok(None),
+        // A frame without a byte, or the end of the connection: nothing comes after that.
+        Ok(0) if has_ended(socket)? => Ok(None),
         Ok(len) => {
             frame.truncate(len);
             Ok(Some(frame))
@@ -173,6 +175,14 @@ fn receive(socket: &UnixDatagram) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the switch has closed its end.
+fn has_ended(socket: &UnixDatagram) -> io::Result<bool> {
+    let mut state = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    poll(&mut state, PollTimeout::ZERO)?;
+    let events = state[0].revents();
+    Ok(events.is_some_and(|events| events.contains(PollFlags::POLLHUP)))
 }
 
 fn holds_frames(port: &Port) -> bool {

@@ -76,3 +76,36 @@ impl Literal {
 pub fn bytestring(value: &BigUint) -> Bytestring {
     Bytestring::from_be_bytes(&value.to_bytes_be())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Option<(u64, Option<u64>, u32, bool)> {
+        let narrow = |number: BigUint| u64::try_from(number).expect("a small number");
+        let Literal {
+            value,
+            mask,
+            prefix,
+            open,
+        } = Literal::parse(text)?;
+        Some((narrow(value), mask.map(narrow), prefix, open))
+    }
+
+    #[test]
+    fn numbers_have_a_base_and_open_digits() {
+        assert_eq!(parts("17"), Some((17, None, 0, false)));
+        assert_eq!(parts("0x0A"), Some((10, Some(0xff), 8, false)));
+        assert_eq!(parts("0X1*"), Some((0x10, Some(0xf0), 4, true)));
+        assert_eq!(parts("0x*1"), Some((1, Some(0xf), 4, true)));
+        assert_eq!(parts("0b1*1"), Some((5, Some(5), 2, true)));
+        assert_eq!(parts("0o17"), Some((15, Some(0x3f), 6, false)));
+        assert_eq!(
+            parts("10.0.0.1"),
+            Some((0x0a00_0001, Some(0xffff_ffff), 32, false))
+        );
+        for wrong in ["", "0x", "0b2", "1*", "-1", "+1", "0xg", "ten", "1.2.3"] {
+            assert_eq!(parts(wrong), None, "{wrong}");
+        }
+    }
+}

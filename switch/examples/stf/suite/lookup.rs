@@ -99,3 +99,33 @@ fn bracketed(name: &str) -> String {
     });
     parts.collect::<Vec<_>>().join(".")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_name_is_enough_if_no_other_has_it() {
+        let names = ["Ingress.send", "Ingress.resend", "Egress.drop", "my_drop"];
+        let find = |name: &str| {
+            let found = find("action", name, names.iter(), |name| name);
+            found.copied().map_err(|error| error.to_string())
+        };
+        assert_eq!(find("Egress.drop"), Ok("Egress.drop"));
+        // The whole last part counts more than its end.
+        assert_eq!(find("send"), Ok("Ingress.send"));
+        assert_eq!(find("drop"), Ok("Egress.drop"));
+        assert_eq!(find("y_drop"), Ok("my_drop"));
+        assert_eq!(find("forward"), Err("there is no action forward".into()));
+        assert_eq!(
+            find("end"),
+            Err("action end may be Ingress.send or Ingress.resend".into())
+        );
+    }
+
+    #[test]
+    fn stacks_have_brackets() {
+        assert_eq!(bracketed("hdr.vlan$1.id"), "hdr.vlan[1].id");
+        assert_eq!(bracketed("hdr.vlan.$valid$"), "hdr.vlan.$valid$");
+    }
+}

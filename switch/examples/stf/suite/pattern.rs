@@ -89,3 +89,26 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u32]| (pair[0] << 4 | pair[1]) as u8;
     Some(digits.chunks_exact(2).map(byte).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_beginning_unless_it_says_otherwise() {
+        let compare = |pattern: &str, frame: &str| {
+            let pattern = Pattern::parse(pattern).expect("a pattern");
+            pattern.compare(&unhex(frame).expect("a frame"))
+        };
+        assert_eq!(compare("0a *B", "0a1b"), Ok(()));
+        assert_eq!(compare("0a", "0a1b"), Ok(()));
+        assert_eq!(compare("0a 1", "0a1b"), Ok(()));
+        assert_eq!(compare("", "0a1b"), Ok(()));
+        assert_eq!(compare("0a$", "0a1b"), Err(Mismatch::Long));
+        assert_eq!(compare("0a1b **", "0a1b"), Err(Mismatch::Short));
+        assert_eq!(compare("0a2b", "0a1b"), Err(Mismatch::Digit(2)));
+        assert_eq!(Pattern::parse("0$a"), None);
+        assert_eq!(Pattern::parse("0g"), None);
+        assert_eq!(unhex("0a1"), None);
+    }
+}

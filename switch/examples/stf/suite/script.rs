@@ -406,3 +406,85 @@ fn ports(rest: &mut Cursor<'_>) -> Option<Vec<u32>> {
     }
     Some(ports)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> Command {
+        let mut steps = parse(line).expect("understood");
+        assert_eq!(steps.len(), 1, "{line}");
+        steps.remove(0).command
+    }
+
+    fn number(text: &str) -> Literal {
+        Literal::parse(text).expect("a number")
+    }
+
+    #[test]
+    fn entries_have_keys_actions_and_names() {
+        let add =
+            one("ADD c.\"a #1\" 7 h[0].f:0x1* g : 1->2 p:0xa/4 m:1&&&3 act(port:2,idx:0b1) = A");
+        let key = |name: &str, value| (name.to_owned(), value);
+        assert_eq!(
+            add,
+            Command::Add {
+                table: "c.a #1".into(),
+                priority: Some(7),
+                key: vec![
+                    key("h[0].f", KeyValue::Plain(number("0x1*"))),
+                    key("g", KeyValue::Range(number("1"), number("2"))),
+                    key("p", KeyValue::Prefix(number("0xa"), 4)),
+                    key("m", KeyValue::Masked(number("1"), number("3"))),
+                ],
+                action: Call {
+                    action: "act".into(),
+                    arguments: vec![("port".into(), number("2")), ("idx".into(), number("0b1")),],
+                },
+                id: Some("A".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn counters_are_checked_by_index_or_entry() {
+        let check = |line: &str| match one(line) {
+            Command::CheckCounter { cell, check, .. } => (cell, check),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(check("check_counter c(3)"), (Cell::Index(3), None));
+        let (cell, found) = check("check_counter c($A) bytes >= 0x10 # enough");
+        assert_eq!(cell, Cell::Entry("A".into()));
+        let found = found.expect("a condition");
+        assert!(found.bytes && found.relation.holds(16, found.number));
+        assert!(!found.relation.holds(15, found.number));
+    }
+
+    #[test]
+    fn what_is_no_command_is_named_with_its_line() {
+        for wrong in [
+            "packet 1",
+            "packet 1 0a1",
+            "packet 1 0a1*",
+            "packet x 0a",
+            "expect 1 0a$1",
+            "add t k:1",
+            "add t act(",
+            "add t act(a:1*)",
+            "setdefault t",
+            "remove one",
+            "wait for it",
+            "check_counter c(1) packets = 1",
+            "mirroring_add 1",
+            "meter_set_rates m 1 0.1:1",
+            "register_write r 0 0x*",
+            "no_packets",
+        ] {
+            let error = parse(&format!("# a test\n\n{wrong}")).expect_err(wrong);
+            assert_eq!(
+                error.to_string(),
+                format!("line 3 is not understood: {wrong}")
+            );
+        }
+    }
+}

@@ -6,6 +6,7 @@ use ultima_p4runtime::v1::{CloneSessionEntry, ForwardingPipelineConfig, Multicas
 
 use crate::digests::Digests;
 use crate::engine::{Engine, Limits, LoadError};
+use crate::grpc::strings::{self, Strings};
 use crate::tm::Nanos;
 
 /// A loaded program.
@@ -24,6 +25,8 @@ pub(crate) struct Pipeline {
     pub(crate) defaults_set: BTreeSet<u32>,
     /// Digests on their way to controllers.
     pub(crate) digests: Digests,
+    /// Strings of translated types.
+    pub(crate) strings: Strings,
 }
 
 /// Why a forwarding pipeline config is refused.
@@ -56,13 +59,16 @@ impl Pipeline {
             return Err(ConfigError::NoDeviceConfig);
         }
         let engine = Engine::load(&config.p4_device_config, p4info, limits)?;
-        Ok(Pipeline {
+        let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
+            strings: Strings::new(p4info, &engine),
             engine,
             config,
             groups: BTreeMap::new(),
             sessions: BTreeMap::new(),
             defaults_set: BTreeSet::new(),
-        })
+        };
+        strings::adopt(&mut pipeline);
+        Ok(pipeline)
     }
 }

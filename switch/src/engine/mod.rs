@@ -306,6 +306,13 @@ impl Engine {
         Ok(TableMut::new(table, &mut self.profiles))
     }
 
+    /// Bits of an action's parameter, both by P4Info id, as the action has it; `None` if no table
+    /// has the action.
+    pub fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
+        self.tables()
+            .find_map(|table| table.param_bits(action, param))
+    }
+
     /// All action profiles, in order of ids.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         self.profile_ids.values().map(|at| &self.profiles[*at])

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
+use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
+use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
 use ultima_p4runtime::config::v1::{
-    ActionProfile, ActionRef, MatchField, P4Info, Preamble, action_ref, match_field,
+    ActionProfile, ActionRef, MatchField, P4Info, P4NamedType, Preamble, action_ref, match_field,
 };
 
 use super::error::LoadError;
@@ -86,7 +88,7 @@ impl Schema {
         for action in &p4info.actions {
             let (id, name) = name_of("an action", &action.preamble)?;
             let params = action.params.iter().map(|param| {
-                if param.bitwidth <= 0 {
+                if param.bitwidth <= 0 && !is_string(p4info, &param.type_name) {
                     let at = format!("action {name}, parameter {}", param.name);
                     return Err(LoadError::unsupported("a translated type", at));
                 }
@@ -100,7 +102,7 @@ impl Schema {
             let fields = table
                 .match_fields
                 .iter()
-                .map(|field| FieldSchema::new(&format!("table {name}"), field));
+                .map(|field| FieldSchema::new(&format!("table {name}"), field, p4info));
             let actions = table
                 .action_refs
                 .iter()
@@ -132,7 +134,11 @@ impl Schema {
         for set in &p4info.value_sets {
             let (id, name) = name_of("a value set", &set.preamble)?;
             let at = format!("value set {name}");
-            let fields = set.r#match.iter().map(|field| FieldSchema::new(&at, field));
+            let fields = set.r#match.iter();
+            let fields = fields.map(|field| match is_string(p4info, &field.type_name) {
+                true => Err(LoadError::unsupported("a string in a value set", &at)),
+                false => FieldSchema::new(&at, field, p4info),
+            });
             let described = ValueSetSchema {
                 id,
                 fields: fields.collect::<Result<_, _>>()?,
@@ -158,12 +164,34 @@ impl Schema {
 
 /// Refuses what P4Info may list and this switch does not have.
 fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
+    // Strings are translated in entries and members only.
+    for header in &p4info.controller_packet_metadata {
+        for field in &header.metadata {
+            if is_string(p4info, &field.type_name) {
+                let at = format!("controller header field {}", field.name);
+                return Err(LoadError::unsupported("a string", at));
+            }
+        }
+    }
     match p4info.externs.first() {
         Some(other) => {
             let at = format!("P4Info, {}", other.extern_type_name);
             Err(LoadError::unsupported("an extern", at))
         }
         None => Ok(()),
+    }
+}
+
+/// Whether the control plane sees values of a type as strings.
+fn is_string(p4info: &P4Info, named: &Option<P4NamedType>) -> bool {
+    let types = p4info.type_info.as_ref().map(|types| &types.new_types);
+    let found = types.zip(named.as_ref());
+    let found = found.and_then(|(types, named)| types.get(&named.name)?.representation.as_ref());
+    match found {
+        Some(Representation::TranslatedType(translated)) => {
+            matches!(translated.sdn_type, Some(SdnType::SdnString(_)))
+        }
+        _ => false,
     }
 }
 
@@ -215,11 +243,12 @@ impl ProfileSchema {
 }
 
 impl FieldSchema {
-    fn new(owner: &str, field: &MatchField) -> Result<FieldSchema, LoadError> {
+    fn new(owner: &str, field: &MatchField, p4info: &P4Info) -> Result<FieldSchema, LoadError> {
         let at = || format!("{owner}, match field {}", field.name);
-        // The control plane sees a string, which someone would have to translate. A field without
-        // a width that has no named type is of type `error`: a number for all concerned.
-        if field.bitwidth <= 0 && field.type_name.is_some() {
+        let is_string = is_string(p4info, &field.type_name);
+        // A field without a width that has no named type is of type `error`: a number for all
+        // concerned.
+        if field.bitwidth <= 0 && field.type_name.is_some() && !is_string {
             return Err(LoadError::unsupported("a translated type", at()));
         }
         let kind = match &field.r#match {
@@ -244,6 +273,10 @@ impl FieldSchema {
                 ));
             }
         };
+        if is_string && !matches!(kind, MatchKind::Exact | MatchKind::Optional) {
+            let what = format!("a string matched by {kind:?}").to_lowercase();
+            return Err(LoadError::unsupported(what, at()));
+        }
         Ok(FieldSchema {
             id: field.id,
             name: field.name.clone(),

@@ -40,6 +40,7 @@ impl ValueSet {
             kind: field.kind,
             // The parser builds the key: nothing is read from here.
             slot: Slot::new(0, field.width, false),
+            outer_width: None,
             header: None,
             mask: None,
         });

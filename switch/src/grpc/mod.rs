@@ -14,6 +14,7 @@ mod read;
 mod reconcile;
 mod replication;
 mod stream;
+pub(crate) mod strings;
 mod table_entry;
 mod trace;
 mod traffic;

@@ -8,7 +8,8 @@ use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_ac
 use super::error::{EntityError, batch_status};
 use super::table_entry::{counter_data, has_key, key, message, meter_message};
 use super::{
-    ResponseStream, Service, arrays, digests, direct, no_pipeline, profile, replication, value_set,
+    ResponseStream, Service, arrays, digests, direct, no_pipeline, profile, replication, strings,
+    value_set,
 };
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
@@ -61,34 +62,45 @@ pub(super) fn read(
     request: &v1::Entity,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let before = found.len();
-    let engine = &pipeline.engine;
-    let result = match &request.entity {
-        Some(Entity::TableEntry(request)) => read_entries(pipeline, request, found),
-        Some(Entity::DirectCounterEntry(request)) => {
-            direct::read_counters(pipeline, request, found)
-        }
-        Some(Entity::DirectMeterEntry(request)) => direct::read_meters(pipeline, request, found),
-        Some(Entity::CounterEntry(request)) => arrays::read_counters(engine, request, found),
-        Some(Entity::MeterEntry(request)) => arrays::read_meters(engine, request, found),
-        Some(Entity::RegisterEntry(request)) => arrays::read_registers(engine, request, found),
-        Some(Entity::PacketReplicationEngineEntry(request)) => {
-            replication::read(pipeline, request, found)
-        }
-        Some(Entity::ActionProfileMember(request)) => profile::read_members(engine, request, found),
-        Some(Entity::ActionProfileGroup(request)) => profile::read_groups(engine, request, found),
-        // Of what this switch does not have, there is none to be found by a wildcard.
-        Some(Entity::ValueSetEntry(request)) => value_set::read(engine, request, found),
-        Some(Entity::DigestEntry(request)) => digests::read(&pipeline.digests, request, found),
-        Some(Entity::ExternEntry(request)) => none_of("extern", request.extern_type_id),
-        None => Err(EntityError::invalid(
+    let Some(mut request) = request.entity.clone() else {
+        return Err(EntityError::invalid(
             "the entity is empty: expected one of its kinds",
-        )),
+        ));
     };
+    strings::request(&pipeline.strings, &mut request)?;
+    let before = found.len();
+    let result = read_raw(pipeline, &request, found);
+    let result = result.and_then(|()| strings::answer(&pipeline.strings, &mut found[before..]));
     if result.is_err() {
         found.truncate(before);
     }
     result
+}
+
+/// As [`read`], without strings, and what an error leaves is to be taken away.
+pub(super) fn read_raw(
+    pipeline: &Pipeline,
+    request: &Entity,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let engine = &pipeline.engine;
+    match request {
+        Entity::TableEntry(request) => read_entries(pipeline, request, found),
+        Entity::DirectCounterEntry(request) => direct::read_counters(pipeline, request, found),
+        Entity::DirectMeterEntry(request) => direct::read_meters(pipeline, request, found),
+        Entity::CounterEntry(request) => arrays::read_counters(engine, request, found),
+        Entity::MeterEntry(request) => arrays::read_meters(engine, request, found),
+        Entity::RegisterEntry(request) => arrays::read_registers(engine, request, found),
+        Entity::PacketReplicationEngineEntry(request) => {
+            replication::read(pipeline, request, found)
+        }
+        Entity::ActionProfileMember(request) => profile::read_members(engine, request, found),
+        Entity::ActionProfileGroup(request) => profile::read_groups(engine, request, found),
+        // Of what this switch does not have, there is none to be found by a wildcard.
+        Entity::ValueSetEntry(request) => value_set::read(engine, request, found),
+        Entity::DigestEntry(request) => digests::read(&pipeline.digests, request, found),
+        Entity::ExternEntry(request) => none_of("extern", request.extern_type_id),
+    }
 }
 
 fn none_of(kind: &str, id: u32) -> Result<(), EntityError> {

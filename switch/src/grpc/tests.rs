@@ -1,14 +1,18 @@
 //! Requests that are nothing a client would send.
 
 use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestCaseError;
 use prost::Message;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session, multicast_group};
 use ultima_p4runtime::text;
+use ultima_p4runtime::v1::action::Param;
 use ultima_p4runtime::v1::{
-    CounterData, CounterEntry, DirectCounterEntry, Entity, ForwardingPipelineConfig, MeterConfig,
-    MeterEntry, P4Data, RegisterEntry, TableEntry, Update, p4_data::Data,
+    Action, ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, DirectCounterEntry,
+    Entity, FieldMatch, ForwardingPipelineConfig, MeterConfig, MeterEntry, P4Data, RegisterEntry,
+    TableAction, TableEntry, Update, ValueSetEntry, field_match, p4_data::Data, table_action,
 };
 
 use super::{read, write};
@@ -19,12 +23,7 @@ const JSON: &[u8] = include_bytes!("../../tests/programs/testbed.json");
 const P4INFO: &str = include_str!("../../tests/programs/testbed.p4info.txtpb");
 
 fn pipeline() -> Pipeline {
-    let config = ForwardingPipelineConfig {
-        p4info: Some(text::parse(P4INFO).expect("P4Info")),
-        p4_device_config: JSON.to_vec(),
-        cookie: None,
-    };
-    Pipeline::load(config, Limits::default()).expect("loads")
+    load(JSON, P4INFO)
 }
 
 /// One of everything that can be written.
@@ -137,41 +136,168 @@ fn entities() -> Vec<Entity> {
     ]
 }
 
-proptest! {
-    /// Garbled updates and requests are refused or done, and what is there can still be read.
-    #[test]
-    fn garbled_requests_do_no_harm(
-        steps in prop::collection::vec(
-            (any::<prop::sample::Index>(), 1i32..4, any::<bool>(),
-             prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)),
-            1..40,
-        ),
-    ) {
-        let mut pipeline = pipeline();
-        let entities = entities();
-        for (which, kind, is_read, flips) in steps {
-            let mut bytes = which.get(&entities).encode_to_vec();
-            for (at, value) in flips {
-                let at = at.index(bytes.len());
-                bytes[at] = value;
-            }
-            let Ok(entity) = Entity::decode(bytes.as_slice()) else { continue };
-            if is_read {
-                let mut found = Vec::new();
-                let refused = read::read(&pipeline, &entity, &mut found).is_err();
-                prop_assert!(!refused || found.is_empty());
-            } else {
-                let update = Update { r#type: kind, entity: Some(entity) };
-                if let Err(error) = write::apply(&mut pipeline, update) {
-                    prop_assert!(!error.message.is_empty() && !error.message.contains('\n'));
-                }
+/// A step: which entity, how it is written, or whether it is read, and which bytes are changed.
+type Step = (Index, i32, bool, Vec<(Index, u8)>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let flips = prop::collection::vec((any::<Index>(), any::<u8>()), 0..4);
+    let step = (any::<Index>(), 1i32..4, any::<bool>(), flips);
+    prop::collection::vec(step, 1..40)
+}
+
+/// Garbled updates and requests are refused or done, and what is there can still be read.
+fn harmless(
+    load: impl Fn() -> Pipeline,
+    entities: &[Entity],
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
+    let mut pipeline = load();
+    for (which, kind, is_read, flips) in steps {
+        let mut bytes = which.get(entities).encode_to_vec();
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let Ok(entity) = Entity::decode(bytes.as_slice()) else {
+            continue;
+        };
+        if is_read {
+            let mut found = Vec::new();
+            let refused = read::read(&pipeline, &entity, &mut found).is_err();
+            prop_assert!(!refused || found.is_empty());
+        } else {
+            let update = Update {
+                r#type: kind,
+                entity: Some(entity),
+            };
+            if let Err(error) = write::apply(&mut pipeline, update) {
+                prop_assert!(!error.message.is_empty() && !error.message.contains('\n'));
             }
         }
-        // All that is there is found, and can be taken over by the same program.
-        let mut successor = self::pipeline();
-        prop_assert_eq!(super::reconcile::reconcile(&pipeline, &mut successor), Ok(()));
-        prop_assert_eq!(all(&pipeline), all(&successor));
     }
+    // All that is there is found, and can be taken over by the same program.
+    let mut successor = load();
+    prop_assert_eq!(
+        super::reconcile::reconcile(&pipeline, &mut successor),
+        Ok(())
+    );
+    prop_assert_eq!(all(&pipeline), all(&successor));
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn garbled_requests_do_no_harm(steps in steps()) {
+        harmless(pipeline, &entities(), steps)?;
+    }
+
+    #[test]
+    fn garbled_profiles_do_no_harm(steps in steps()) {
+        harmless(profiles, &shared_entities(), steps)?;
+    }
+
+    #[test]
+    fn garbled_strings_do_no_harm(steps in steps()) {
+        harmless(translated, &translated_entities(), steps)?;
+    }
+}
+
+fn load(json: &[u8], p4info: &str) -> Pipeline {
+    let config = ForwardingPipelineConfig {
+        p4info: Some(text::parse(p4info).expect("P4Info")),
+        p4_device_config: json.to_vec(),
+        cookie: None,
+    };
+    Pipeline::load(config, Limits::default()).expect("loads")
+}
+
+const PROFILES_INFO: &str = include_str!("../../tests/programs/profiles.p4info.txtpb");
+
+fn profiles() -> Pipeline {
+    load(
+        include_bytes!("../../tests/programs/profiles.json"),
+        PROFILES_INFO,
+    )
+}
+
+/// Members, groups and the entries that refer to them.
+fn shared_entities() -> Vec<Entity> {
+    let names = Names::new(text::parse(PROFILES_INFO).expect("P4Info")).expect("sound");
+    let spread = names.action_profile("spread").expect("profile");
+    let answer = |number: u8| [("number", Bytestring::from(number))];
+    let member = |id: u32| {
+        spread
+            .member(id, "answer", &answer(id as u8))
+            .expect("member")
+    };
+    let exact = names.table("spread_exact").expect("table");
+    let keyed = |key: u8| exact.entry().exact("hdr.ask.key", key).expect("key");
+    let counted = names.table("counted").expect("table").entry();
+    let counted = counted.lpm("hdr.ask.key", 0x10u8, 4).expect("key");
+    let action = names.actions.get("answer").expect("action");
+    let calls = [1, 2].map(|number| (action.call(&answer(number)).expect("call"), 2));
+    let set = counted.one_shot(calls).expect("set").build();
+    vec![
+        member(1).into(),
+        member(2).into(),
+        spread.group(1, [(1, 1), (2, 3)]).into(),
+        spread.group(1, [(2, 2)]).into(),
+        keyed(1)
+            .member(1)
+            .and_then(|e| e.build())
+            .expect("entry")
+            .into(),
+        keyed(2)
+            .group(1)
+            .and_then(|e| e.build())
+            .expect("entry")
+            .into(),
+        set.expect("entry").into(),
+        spread.all_members().into(),
+        spread.all_groups().into(),
+    ]
+}
+
+const TRANSLATED_INFO: &str = include_str!("../../tests/programs/translated.p4info.txtpb");
+
+fn translated() -> Pipeline {
+    load(
+        include_bytes!("../../tests/programs/translated.json"),
+        TRANSLATED_INFO,
+    )
+}
+
+/// Entries with strings in their keys and actions.
+fn translated_entities() -> Vec<Entity> {
+    let names = Names::new(text::parse(TRANSLATED_INFO).expect("P4Info")).expect("sound");
+    let entry = |table: &str, key: &[u8], action: &str, value: &[u8]| {
+        let exact = field_match::Exact {
+            value: key.to_vec(),
+        };
+        let action = Action {
+            action_id: names.actions.get(action).expect("action").id,
+            params: vec![Param {
+                param_id: 1,
+                value: value.to_vec(),
+            }],
+        };
+        TableEntry {
+            r#match: vec![FieldMatch {
+                field_id: 1,
+                field_match_type: Some(field_match::FieldMatchType::Exact(exact)),
+            }],
+            action: Some(TableAction {
+                r#type: Some(table_action::Type::Action(action)),
+            }),
+            ..names.table(table).expect("table").all_entries()
+        }
+    };
+    vec![
+        entry("zone_of", &[1], "enter", b"in").into(),
+        entry("zone_of", &[2], "enter", b"out").into(),
+        entry("of_zone", b"in", "answer", &[1]).into(),
+        entry("of_zone", b"side", "answer", &[1]).into(),
+    ]
 }
 
 fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
@@ -182,7 +308,7 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
     let mut group = multicast_group(1, replica).expect("a group");
     let mut session = clone_session(1, replica).expect("a session");
     (group.multicast_group_id, session.session_id) = (0, 0);
-    let requests: [Entity; 6] = [
+    let requests: [Entity; 9] = [
         TableEntry {
             counter_data: Some(CounterData::default()),
             ..TableEntry::default()
@@ -191,6 +317,9 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
         CounterEntry::default().into(),
         MeterEntry::default().into(),
         RegisterEntry::default().into(),
+        ActionProfileMember::default().into(),
+        ActionProfileGroup::default().into(),
+        ValueSetEntry::default().into(),
         group.into(),
         session.into(),
     ];

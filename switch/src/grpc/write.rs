@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 use super::direct::{self, Direct};
 use super::error::{EntityError, batch_status};
 use super::table_entry::{entry, key};
-use super::{Service, arrays, digests, no_pipeline, profile, replication, value_set};
+use super::{Service, arrays, digests, no_pipeline, profile, replication, strings, value_set};
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
 
@@ -63,9 +63,10 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
         }
     };
     let entity = update.entity.and_then(|entity| entity.entity);
-    let Some(entity) = entity else {
+    let Some(mut entity) = entity else {
         return Err(EntityError::invalid("the entity is empty"));
     };
+    strings::write(pipeline, kind, &mut entity)?;
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, &entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod control;
 mod copies;
+mod hashes;
 mod lookups;
 mod mutants;
 mod parsing;

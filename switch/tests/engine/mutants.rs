@@ -141,6 +141,10 @@ fn faulty_programs_are_refused_or_run() {
             include_str!("../programs/profiles.p4info.txtpb"),
         ),
         (
+            include_str!("../programs/translated.json"),
+            include_str!("../programs/translated.p4info.txtpb"),
+        ),
+        (
             include_str!("../programs/value_sets.json"),
             include_str!("../programs/value_sets.p4info.txtpb"),
         ),

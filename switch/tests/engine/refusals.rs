@@ -318,3 +318,28 @@ fn value_sets_must_be_those_of_the_p4info() {
         format!("{case}: a mask on a value set is not supported by this switch")
     );
 }
+
+#[test]
+fn strings_are_refused_where_they_are_not_translated() {
+    let altered = |change: fn(&mut Value, &mut P4Info)| {
+        let p4info = include_str!("../programs/translated.p4info.txtpb");
+        altered(
+            include_bytes!("../programs/translated.json"),
+            p4info,
+            change,
+        )
+    };
+    use ultima_p4runtime::config::v1::match_field::{Match, MatchType};
+    assert_eq!(
+        altered(|_, p4info| {
+            let lpm = Match::MatchType(MatchType::Lpm.into());
+            p4info.tables[1].match_fields[0].r#match = Some(lpm);
+        }),
+        "table Translate.of_zone, match field zone: a string matched by lpm is not supported by this \
+         switch"
+    );
+    assert_eq!(
+        altered(|_, p4info| p4info.type_info = None),
+        "action Translate.enter, parameter zone: a translated type is not supported by this switch"
+    );
+}

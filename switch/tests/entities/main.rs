@@ -4,6 +4,7 @@
 mod common;
 mod direct;
 mod profiles;
+mod translated;
 mod value_sets;
 
 use common::{Bed, Controller, group, names, probe};

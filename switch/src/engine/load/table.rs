@@ -224,11 +224,13 @@ impl Loader<'_> {
             };
             let instance = self.names.layout.find(header, at)?;
             let header = (field != "$valid$").then_some(instance);
+            let outer_width = listed.map(|listed| listed.fields[index].width);
             fields.push(KeyField {
                 id,
                 name,
                 kind,
                 slot,
+                outer_width: outer_width.filter(|outer| ![0, slot.width].contains(outer)),
                 header,
                 mask,
             });

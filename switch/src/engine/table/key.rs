@@ -47,6 +47,8 @@ pub(in crate::engine) struct KeyField {
     pub name: String,
     pub kind: MatchKind,
     pub slot: Slot,
+    /// Bits of the control plane's numbers, where they are not those of the slot.
+    pub outer_width: Option<u32>,
     /// The header whose invalidity makes the field zero in lookups; `None` for `$valid$`.
     pub header: Option<usize>,
     /// The program's own mask on the field.
@@ -167,7 +169,11 @@ impl Key {
                 }
                 continue;
             };
-            let (value, mask) = match field.encode(owner, &given.matches, at - words.len())? {
+            let Some(matches) = field.carried_over(owner, &given.matches)? else {
+                written.push(field.canonical(&given.matches));
+                continue;
+            };
+            let (value, mask) = match field.encode(owner, &matches, at - words.len())? {
                 Encoded::Bits {
                     value,
                     mask,
@@ -318,7 +324,7 @@ impl KeyField {
         }
     }
 
-    fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
+    pub(super) fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
         let (owner, what) = (owner.to_string(), format!("{}: {}", self.name, what.into()));
         ControlError::MatchField {
             owner,
@@ -351,6 +357,7 @@ mod tests {
                 name,
                 kind: *kind,
                 slot,
+                outer_width: None,
                 header: None,
                 mask: None,
             }

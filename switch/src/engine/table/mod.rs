@@ -8,6 +8,7 @@ mod key;
 mod matcher;
 mod signature;
 mod ternary;
+mod translate;
 mod trie;
 mod words;
 mod write;
@@ -193,6 +194,21 @@ impl Table {
     /// Its P4Info name.
     pub fn name(&self) -> &str {
         &self.declared.name
+    }
+
+    /// Bits of a match field as the packet has it.
+    pub fn field_bits(&self, field: u32) -> Option<u32> {
+        let mut fields = self.declared.key.fields.iter();
+        let found = fields.find(|known| known.id == field)?;
+        Some(found.slot.width)
+    }
+
+    /// Bits of a parameter of one of its actions as the action has it.
+    pub(super) fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
+        let mut actions = self.declared.actions.iter();
+        let action = actions.find(|known| known.signature.id == action)?;
+        let mut params = action.signature.params.iter();
+        Some(params.find(|known| known.id == param)?.slot.width)
     }
 
     /// Number of entries, without the default entry.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use common::{Bed, DEVICE, accounted, bare, number, packets, probe};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+use ultima_p4runtime::replication::{Replica, clone_session};
+use ultima_p4runtime::v1::CloneSessionEntry;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{
     Change, GetSettingsRequest, PortSettings, SetSettingsRequest, Settings,
@@ -14,6 +16,7 @@ use ultima_switch::proto::{
 use ultima_switch::{EcnThreshold, WireConfig};
 
 const A: u64 = 0x0200_0000_0001;
+const B: u64 = 0x0200_0000_0002;
 
 async fn client(bed: &Bed) -> TrafficManagerClient<Channel> {
     let address = format!("http://{}", bed.switch.grpc_addr());
@@ -143,6 +146,10 @@ async fn what_cannot_be_changes_nothing() {
         assert!(error.message().starts_with(said), "{}", error.message());
         assert_eq!(get(&mut client).await, before);
     }
+    let endless = vec![change(&[], &good, &["delay_ns"]); 3000];
+    let error = set(&mut client, endless).await.expect_err("refused");
+    assert!(error.message().starts_with("more than 4096 changes"));
+    assert_eq!(get(&mut client).await, before);
     let elsewhere = SetSettingsRequest {
         device_id: DEVICE + 1,
         changes: vec![port_1],
@@ -220,4 +227,53 @@ async fn marks_are_counted() {
     let port = bed.settled(2, 6).await;
     assert_eq!((packets(&port.marked), packets(&port.left)), (2, 6));
     assert_eq!(port.marked.expect("marked").bytes, 200);
+}
+
+#[tokio::test]
+async fn a_clone_of_a_higher_class_overtakes_in_the_queue() {
+    let crawl = WireConfig {
+        rate: Some(1),
+        ..WireConfig::default()
+    };
+    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), crawl]).await;
+    let mut controller = bed.controller().await;
+    controller.insert(vec![bed.unicast(A, 2).into()]).await;
+    bed.peers[&1].send(&probe(A, 0, 0, 100));
+    bed.occupied(2).await;
+    // From here on each frame is cloned to the same port, in class 5 and for another destination.
+    let replica = Replica {
+        port: 2,
+        instance: 7,
+    };
+    let session = CloneSessionEntry {
+        class_of_service: 5,
+        ..clone_session(3, [replica]).expect("a session")
+    };
+    let acl = bed.names.table("IngressPipe.acl").expect("table").entry();
+    let mirror = acl
+        .range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16)
+        .expect("key")
+        .priority(1)
+        .action("IngressPipe.mirror", &[("session", 3u32.into())])
+        .expect("action");
+    let readdress = bed.replica(7, "EgressPipe.readdress", &[("dst", B.into())]);
+    let mirror = mirror.build().expect("entry").into();
+    controller
+        .insert(vec![session.into(), mirror, readdress.into()])
+        .await;
+    for n in 1..4 {
+        bed.peers[&1].send(&probe(A, 0, n, 100));
+    }
+    bed.entered(1, 4).await;
+    let queues = bed.port(2).await.queues;
+    let queues = queues.iter().map(|queue| (queue.priority, queue.packets));
+    assert_eq!(queues.collect::<Vec<_>>(), [(5, 3), (0, 3)]);
+    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    set(&mut client(&bed).await, changes).await.expect("set");
+    let order: Vec<(u8, u32)> = (0..7)
+        .map(|_| bed.peers[&2].receive())
+        .map(|frame| (frame[5], number(&frame)))
+        .collect();
+    let expected = [(1, 0), (2, 1), (2, 2), (2, 3), (1, 1), (1, 2), (1, 3)];
+    assert_eq!(order, expected);
 }

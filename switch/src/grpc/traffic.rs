@@ -65,12 +65,24 @@ fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortS
         .collect()
 }
 
+/// Settings of ports that one request may change: packets wait meanwhile.
+const MAX_CHANGES: usize = 4096;
+
 /// Works out all new configurations, then makes them true.
 fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSettings>, Status> {
     let present: BTreeMap<u16, &WireConfig> = datapath
         .wires()
         .map(|(number, _, wire)| (number, wire))
         .collect();
+    let named = |change: &Change| match change.ports.len() {
+        0 => present.len(),
+        named => named,
+    };
+    if changes.iter().map(named).sum::<usize>() > MAX_CHANGES {
+        return Err(Status::invalid_argument(format!(
+            "more than {MAX_CHANGES} changes of ports in one request; send several requests"
+        )));
+    }
     let mut new: BTreeMap<u16, WireConfig> = BTreeMap::new();
     for change in changes {
         let numbers = match change.ports[..] {

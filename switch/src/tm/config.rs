@@ -12,6 +12,10 @@ use crate::units::{show_bit_rate, show_duration};
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Bytes that a wire may hold for its rate and delay.
 pub(super) const MAX_LINE: u64 = 1 << 30;
+/// Bytes that a queue may be configured to hold.
+const MAX_QUEUE: u64 = 1 << 30;
+/// Models of loss that a wire may have: each costs time for each frame.
+const MAX_LOSSES: usize = 16;
 
 /// An egress port's queues and the wire behind them, in the direction out of the switch.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,9 +30,9 @@ pub struct WireConfig {
     /// arrives right behind them, which makes it later than it drew where frames follow each other
     /// faster than the jitter.
     pub reorder: bool,
-    /// A frame is lost when any of these says so.
+    /// A frame is lost when any of these says so; at most 16.
     pub loss: Vec<Loss>,
-    /// Bytes that the queue of each priority holds.
+    /// Bytes that the queue of each priority holds, at most 1 GiB.
     pub queue_bytes: u64,
     /// Packets that the queue of each priority holds; `None`: as many as the bytes allow.
     pub queue_packets: Option<u32>,
@@ -75,8 +79,8 @@ pub enum WireError {
         /// Their product.
         bytes: u64,
     },
-    /// A queue that holds no frame.
-    #[error("queue of {0} bytes: expected room for at least one frame, {MIN_CHARGE} bytes")]
+    /// A queue that holds no frame, or too much of memory.
+    #[error("queue of {0} bytes: expected {MIN_CHARGE} (room for one frame) to {MAX_QUEUE}")]
     Queue(u64),
     /// A queue that holds no packet.
     #[error("queue of 0 packets: expected at least 1, or none to limit its bytes alone")]
@@ -87,6 +91,9 @@ pub enum WireError {
     /// A loss model that is none.
     #[error(transparent)]
     Loss(#[from] LossError),
+    /// So many loss models that every frame waits for them.
+    #[error("{0} loss models: expected at most {MAX_LOSSES}")]
+    Losses(usize),
 }
 
 impl WireConfig {
@@ -108,7 +115,7 @@ impl WireConfig {
                 });
             }
         }
-        if self.queue_bytes < MIN_CHARGE {
+        if !(MIN_CHARGE..=MAX_QUEUE).contains(&self.queue_bytes) {
             return Err(WireError::Queue(self.queue_bytes));
         }
         if self.queue_packets == Some(0) {
@@ -116,6 +123,9 @@ impl WireConfig {
         }
         if let Some(jitter) = &self.jitter {
             jitter.validate()?;
+        }
+        if self.loss.len() > MAX_LOSSES {
+            return Err(WireError::Losses(self.loss.len()));
         }
         self.loss
             .iter()
@@ -166,6 +176,20 @@ mod tests {
                     ..perfect()
                 },
                 "queue of 59 bytes",
+            ),
+            (
+                WireConfig {
+                    queue_bytes: (1 << 30) + 1,
+                    ..perfect()
+                },
+                "queue of 1073741825 bytes: expected 60",
+            ),
+            (
+                WireConfig {
+                    loss: vec![Loss::Independent { probability: 0.1 }; 17],
+                    ..perfect()
+                },
+                "17 loss models: expected at most 16",
             ),
             (
                 WireConfig {

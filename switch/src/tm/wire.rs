@@ -177,7 +177,7 @@ impl Wire {
         let last = self.line.back().map_or(0, |flight| flight.due);
         if flight.due < last && self.reorder {
             let due = flight.due;
-            // From the back no further than the frames go that it overtakes.
+            // Moves no more frames than it overtakes.
             let index = self.line.partition_point(|other| other.due <= due);
             self.line.insert(index, flight);
             return due;

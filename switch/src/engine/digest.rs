@@ -53,6 +53,10 @@ enum Shape {
         as_enum: bool,
     },
     Bool,
+    /// An enumeration without a representation, by its members' names.
+    Enum(Vec<String>),
+    /// An error, by name and number.
+    Error(Vec<(String, u32)>),
     Struct(Vec<Shape>),
     Tuple(Vec<Shape>),
 }
@@ -130,6 +134,15 @@ impl Shape {
                 let slot = fields.next().expect("as many fields as leaves");
                 match leaf {
                     Shape::Bool => Data::Bool(slot.load(values) != 0),
+                    Shape::Enum(names) => {
+                        let name = names.get(slot.load(values) as usize);
+                        Data::Enum(name.cloned().unwrap_or_default())
+                    }
+                    Shape::Error(errors) => {
+                        let number = slot.load(values);
+                        let known = errors.iter().find(|(_, of)| u128::from(*of) == number);
+                        Data::Error(known.map_or_else(String::new, |(name, _)| name.clone()))
+                    }
                     Shape::Bits { as_enum: true } => Data::EnumValue(slot.canonical(values)),
                     // §8.3: of a signed number the two's complement, as short as it can be.
                     _ if slot.signed => Data::Bitstring(slot.load_big(values).to_signed_bytes_be()),
@@ -145,11 +158,11 @@ impl Shape {
             Shape::Struct(members) | Shape::Tuple(members) => {
                 members.iter().map(Shape::leaves).sum()
             }
-            Shape::Bits { .. } | Shape::Bool => 1,
+            Shape::Bits { .. } | Shape::Bool | Shape::Enum(_) | Shape::Error(_) => 1,
         }
     }
 
-    fn new(spec: Option<&P4DataTypeSpec>, types: &P4TypeInfo, depth: usize) -> Option<Shape> {
+    fn new(spec: Option<&P4DataTypeSpec>, types: &Types, depth: usize) -> Option<Shape> {
         let spec = spec?.type_spec.as_ref().filter(|_| depth < MAX_DEPTH)?;
         let bits = Some(Shape::Bits { as_enum: false });
         match spec {
@@ -159,7 +172,7 @@ impl Shape {
             },
             TypeSpec::Bool(_) => Some(Shape::Bool),
             TypeSpec::Struct(named) => {
-                let members = &types.structs.get(&named.name)?.members;
+                let members = &types.info.structs.get(&named.name)?.members;
                 let shapes = members
                     .iter()
                     .map(|m| Shape::new(m.type_spec.as_ref(), types, depth + 1));
@@ -173,8 +186,22 @@ impl Shape {
                 Some(Shape::Tuple(shapes.collect::<Option<_>>()?))
             }
             TypeSpec::SerializableEnum(_) => Some(Shape::Bits { as_enum: true }),
+            // p4c numbers the members in their order.
+            TypeSpec::Enum(named) => {
+                let members = &types.info.enums.get(&named.name)?.members;
+                Some(Shape::Enum(
+                    members.iter().map(|m| m.name.clone()).collect(),
+                ))
+            }
+            TypeSpec::Error(_) => Some(Shape::Error(types.errors.to_vec())),
             TypeSpec::NewType(named) => {
-                match types.new_types.get(&named.name)?.representation.as_ref()? {
+                match types
+                    .info
+                    .new_types
+                    .get(&named.name)?
+                    .representation
+                    .as_ref()?
+                {
                     Representation::OriginalType(original) => {
                         Shape::new(Some(original), types, depth + 1)
                     }
@@ -189,6 +216,12 @@ impl Shape {
     }
 }
 
+/// The types that a digest's fields may be of.
+struct Types<'a> {
+    info: &'a P4TypeInfo,
+    errors: &'a [(String, u32)],
+}
+
 /// The digests of a program, and its calls by the ids that primitives give.
 pub(super) type Digests = (Vec<Digest>, Vec<LearnList>, HashMap<u32, usize>);
 
@@ -199,7 +232,10 @@ pub(super) fn load(
     layout: &Layout,
 ) -> Result<Digests, LoadError> {
     let none = P4TypeInfo::default();
-    let types = p4info.type_info.as_ref().unwrap_or(&none);
+    let types = Types {
+        info: p4info.type_info.as_ref().unwrap_or(&none),
+        errors: &file.errors,
+    };
     let (mut digests, mut lists, mut by_id) = (Vec::<Digest>::new(), Vec::new(), HashMap::new());
     for list in &file.learn_lists {
         let at = format!("learn list {}", list.name);
@@ -230,7 +266,7 @@ pub(super) fn load(
         let digest = match described {
             None => 0,
             Some((id, described)) => {
-                let shape = Shape::new(described.type_spec.as_ref(), types, 0);
+                let shape = Shape::new(described.type_spec.as_ref(), &types, 0);
                 let shape = shape.filter(|shape| shape.leaves() == to.len());
                 let shape = shape.ok_or_else(|| {
                     LoadError::unsupported(
@@ -267,4 +303,51 @@ pub(super) fn load(
         });
     }
     Ok((digests, lists, by_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ultima_p4runtime::config::v1::{
+        P4EnumTypeSpec, P4ErrorType, P4NamedType, p4_enum_type_spec::Member,
+    };
+
+    #[test]
+    fn enumerations_and_errors_are_sent_by_name() {
+        let member = |name: &str| Member {
+            name: name.into(),
+            ..Member::default()
+        };
+        let members = vec![member("Request"), member("Reply")];
+        let mut info = P4TypeInfo::default();
+        let described = P4EnumTypeSpec {
+            members,
+            ..P4EnumTypeSpec::default()
+        };
+        info.enums.insert("Kind".into(), described);
+        let types = Types {
+            info: &info,
+            errors: &[("NoError".into(), 0), ("TooMany".into(), 7)],
+        };
+        let data = |spec, value: u8| {
+            let spec = P4DataTypeSpec {
+                type_spec: Some(spec),
+            };
+            let shape = Shape::new(Some(&spec), &types, 0).expect("a type that can be sent");
+            let mut values = vec![value];
+            values.resize(1 + SLACK, 0);
+            let slot = Slot::new(0, 8, false);
+            shape.data(&mut [slot].iter(), &values).data.expect("data")
+        };
+        let kind = || {
+            TypeSpec::Enum(P4NamedType {
+                name: "Kind".into(),
+            })
+        };
+        assert_eq!(data(kind(), 1), Data::Enum("Reply".into()));
+        assert_eq!(data(kind(), 2), Data::Enum(String::new()));
+        let error = || TypeSpec::Error(P4ErrorType {});
+        assert_eq!(data(error(), 7), Data::Error("TooMany".into()));
+        assert_eq!(data(error(), 1), Data::Error(String::new()));
+    }
 }

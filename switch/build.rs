@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
+    "ultima/switch/v1/port_control.proto",
     "ultima/switch/v1/ports.proto",
     "ultima/switch/v1/trace.proto",
     "ultima/switch/v1/traffic_manager.proto",

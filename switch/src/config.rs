@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::engine::Limits;
 use crate::stats::StatsKey;
@@ -26,7 +27,40 @@ pub enum Attach {
     Inherited(RawFd),
     /// The same, within one process.
     Socket(OwnedFd),
+    /// Pcap files: frames of one enter, those that leave go to another.
+    Pcap(PcapFiles),
 }
+
+/// The files of a port that replays what was captured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PcapFiles {
+    /// Frames of this file enter the switch, once; none: nothing enters.
+    pub input: Option<PathBuf>,
+    /// What leaves the port goes to this file; none: it has no peer.
+    pub output: Option<PathBuf>,
+    /// Frames enter at the times that the file says, counted from the first, and not as fast as the
+    /// switch takes them.
+    pub timed: bool,
+    /// A file that is there is replaced by what leaves; otherwise it is an error.
+    pub overwrite: bool,
+}
+
+impl fmt::Display for PcapFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.timed { PCAP_TIMED } else { PCAP })?;
+        if let Some(input) = &self.input {
+            write!(f, "{}", input.display())?;
+        }
+        match &self.output {
+            Some(output) => write!(f, ",{}", output.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What precedes the files of a [`PcapFiles`] on a command line.
+const PCAP: &str = "pcap:";
+const PCAP_TIMED: &str = "pcap-timed:";
 
 impl fmt::Display for Attach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,12 +70,13 @@ impl fmt::Display for Attach {
             Attach::Unix(path) => write!(f, "unix:{}", path.display()),
             Attach::Inherited(fd) => write!(f, "fd:{fd}"),
             Attach::Socket(socket) => write!(f, "fd:{}", socket.as_raw_fd()),
+            Attach::Pcap(files) => files.fmt(f),
         }
     }
 }
 
 /// A port and its attachment as they are written on a command line: `3@veth0`,
-/// `3@unix:/run/p3.sock`, `3@fd:7`.
+/// `3@unix:/run/p3.sock`, `3@fd:7`, `3@pcap:in.pcap,out.pcap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// Port number, at most [`MAX_PORT`].
@@ -50,7 +85,8 @@ pub struct PortSpec {
     pub attach: AttachSpec,
 }
 
-/// An attachment as it is written on a command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
+/// An attachment as it is written on a command line: `veth0`, `unix:/run/p3.sock`, `fd:7`,
+/// `pcap:in.pcap,out.pcap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachSpec(NamedAttach);
 
@@ -59,6 +95,7 @@ enum NamedAttach {
     Interface(String),
     Unix(PathBuf),
     Inherited(RawFd),
+    Pcap(PcapFiles),
 }
 
 impl From<AttachSpec> for Attach {
@@ -67,6 +104,7 @@ impl From<AttachSpec> for Attach {
             NamedAttach::Interface(name) => Attach::Interface(name),
             NamedAttach::Unix(path) => Attach::Unix(path),
             NamedAttach::Inherited(fd) => Attach::Inherited(fd),
+            NamedAttach::Pcap(files) => Attach::Pcap(files),
         }
     }
 }
@@ -83,6 +121,15 @@ pub enum AttachError {
     /// A descriptor that cannot be inherited.
     #[error("`{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
     Descriptor(String),
+    /// A descriptor of a process that does not ask.
+    #[error(
+        "`fd:{0}`: descriptors are for the process that starts the switch, expected an interface, \
+         unix:PATH or pcap:IN,OUT"
+    )]
+    Remote(RawFd),
+    /// No file at all.
+    #[error("`{0}`: expected a pcap file to replay, `,` and one to write, or one of the two")]
+    Pcap(String),
 }
 
 impl FromStr for AttachSpec {
@@ -98,6 +145,8 @@ impl FromStr for AttachSpec {
         } else if let Some(fd) = spec.strip_prefix("fd:") {
             let fd = fd.parse().ok().filter(|fd| *fd > 2);
             NamedAttach::Inherited(fd.ok_or_else(|| AttachError::Descriptor(spec.to_owned()))?)
+        } else if let Some(files) = pcap_files(spec) {
+            NamedAttach::Pcap(files.ok_or_else(|| AttachError::Pcap(spec.to_owned()))?)
         } else {
             // dev_valid_name() of Linux.
             let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
@@ -121,11 +170,31 @@ impl PortSpec {
     }
 }
 
+impl AttachSpec {
+    /// The attachment, as somebody asks for it who is not at this machine.
+    ///
+    /// # Errors
+    /// An inherited descriptor, of which they cannot know.
+    pub(crate) fn asked_remotely(self) -> Result<Attach, AttachError> {
+        match self.0 {
+            NamedAttach::Inherited(fd) => Err(AttachError::Remote(fd)),
+            // Whoever may add ports may not overwrite all that this process could.
+            NamedAttach::Pcap(files) => Ok(Attach::Pcap(PcapFiles {
+                overwrite: false,
+                ..files
+            })),
+            NamedAttach::Interface(_) | NamedAttach::Unix(_) => Ok(self.into()),
+        }
+    }
+}
+
 /// Why a [`PortSpec`] is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortSpecError {
     /// No `@`.
-    #[error("port `{0}`: expected PORT@INTERFACE, PORT@unix:PATH or PORT@fd:NUMBER")]
+    #[error(
+        "port `{0}`: expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT"
+    )]
     Syntax(String),
     /// The part before `@` is no port number.
     #[error("port `{spec}`: `{number}` is not a port number, expected 0 to {MAX_PORT}")]
@@ -165,6 +234,24 @@ impl FromStr for PortSpec {
         })?;
         Ok(PortSpec { number, attach })
     }
+}
+
+/// The files of `pcap:IN,OUT`, either of which may be left out; none for another attachment, and
+/// `Some(None)` when both are.
+fn pcap_files(target: &str) -> Option<Option<PcapFiles>> {
+    let (timed, names) = match target.strip_prefix(PCAP_TIMED) {
+        Some(names) => (true, names),
+        None => (false, target.strip_prefix(PCAP)?),
+    };
+    let (input, output) = names.split_once(',').unwrap_or((names, ""));
+    let file = |name: &str| (!name.is_empty()).then(|| PathBuf::from(name));
+    let files = PcapFiles {
+        input: file(input),
+        output: file(output),
+        timed,
+        overwrite: true,
+    };
+    Some((files.input.is_some() || files.output.is_some()).then_some(files))
 }
 
 /// A port.
@@ -207,6 +294,11 @@ pub struct SwitchConfig {
     pub seed: u64,
     /// Break the port statistics down by a byte of the frame.
     pub stats_key: Option<StatsKey>,
+    /// Ports that replay a file begin so long after the start: time to write entries.
+    pub replay_after: Duration,
+    /// End when every file is replayed and nothing is on its way any more. Without a file to replay
+    /// the switch does not end by itself.
+    pub exit_when_done: bool,
     /// Write `PORT_in.pcap` and `PORT_out.pcap` for each port into this folder.
     pub pcap_dir: Option<PathBuf>,
     /// What a program may ask of the switch.
@@ -224,6 +316,8 @@ impl Default for SwitchConfig {
             cpu_port: None,
             seed: 1,
             stats_key: None,
+            replay_after: Duration::ZERO,
+            exit_when_done: false,
             pcap_dir: None,
             limits: Limits::default(),
         }

@@ -3,9 +3,10 @@
 //! Owned by the forwarding thread alone; time comes in as an argument.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::epoll::Epoll;
+use nix::sys::epoll::{Epoll, EpollFlags};
 use ultima_p4runtime::v1::PacketOut;
 
 use crate::clock::Clock;
@@ -14,9 +15,9 @@ use crate::engine::{self, EgressOutcome, IngressOutcome, MetadataError, QueueInf
 use crate::notify::Notifier;
 use crate::pcap::{Capture, Direction};
 use crate::pipeline::Pipeline;
-use crate::port::PortIo;
-use crate::port::mmsg::{Frame, MAX_FRAME};
-use crate::stats::{Count, Key, Place, PortStats, StatsKey};
+use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
+use crate::port::{PortIo, Received, Replay};
+use crate::stats::{Key, Place, PortStats, StatsKey};
 use crate::tm::{
     Departure, EgressPort, EgressProgram, Held, Medium, Nanos, Pool, Queued, Verdict, Wait,
     WireConfig,
@@ -24,6 +25,12 @@ use crate::tm::{
 use crate::trace::Fate;
 use crate::trace::tracer::{Tracer, WatchId};
 
+mod ports;
+
+pub(crate) use ports::{AddPortError, RemovePortError};
+
+/// Batches read from one port before the others have their turn.
+const RECEIVE_TURN: usize = 2;
 /// Rounds over the ports before frames are received again.
 const SERVE_TURN: usize = 8;
 /// Longest time that a capture stays in memory.
@@ -64,7 +71,6 @@ pub(crate) enum PacketOutError {
 struct Port {
     number: u16,
     attachment: String,
-    io: Box<dyn PortIo>,
     egress: EgressPort<Item>,
     stats: PortStats,
     capture: Option<Capture>,
@@ -122,7 +128,10 @@ pub(crate) struct Snapshot {
 /// Ports, queues and programs.
 pub(crate) struct Datapath {
     clock: Clock,
+    poller: Arc<Epoll>,
     ports: Vec<Port>,
+    /// What the ports are attached to, in the same order.
+    attachments: Vec<Box<dyn PortIo>>,
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
     nowhere: Nowhere,
@@ -145,18 +154,20 @@ pub(crate) struct Datapath {
 }
 
 impl Datapath {
-    /// Registers the ports with `poller`, each under its index.
+    /// Registers the ports with `poller`, each under its number.
     pub(crate) fn new(
         ports: Vec<NewPort>,
         controllers: ControllerLink,
         stats_key: Option<StatsKey>,
         active: Option<Pipeline>,
-        poller: &Epoll,
+        poller: Arc<Epoll>,
     ) -> io::Result<Self> {
         let keyed = stats_key.is_some();
         let mut datapath = Datapath {
             clock: Clock::start(),
+            poller,
             ports: Vec::with_capacity(ports.len()),
+            attachments: Vec::with_capacity(ports.len()),
             by_number: vec![None; usize::from(MAX_PORT) + 1],
             nowhere: Nowhere {
                 egress: EgressPort::new(WireConfig::default(), 0),
@@ -176,20 +187,8 @@ impl Datapath {
             segment: Vec::new(),
             used: Vec::new(),
         };
-        for (index, new) in ports.into_iter().enumerate() {
-            let mut port = Port {
-                number: new.number,
-                attachment: new.attachment,
-                io: new.io,
-                egress: EgressPort::new(new.wire, new.seed),
-                stats: PortStats::new(keyed),
-                capture: new.capture,
-                ready: false,
-                due: None,
-            };
-            port.io.register(poller, index as u64)?;
-            datapath.by_number[usize::from(new.number)] = Some(index);
-            datapath.ports.push(port);
+        for new in ports {
+            datapath.add_port(new).map_err(io::Error::other)?;
         }
         if let Some(pipeline) = active {
             datapath.commit(pipeline);
@@ -208,14 +207,50 @@ impl Datapath {
         self.clock
     }
 
-    /// The attachment of the port with this index.
-    pub(crate) fn io(&mut self, index: usize) -> &mut dyn PortIo {
-        self.ports[index].io.as_mut()
+    /// The poller reports these events for the port with this number, which may be gone by now.
+    pub(crate) fn port_event(&mut self, number: u64, events: EpollFlags, batch: &mut RxBatch) {
+        let found = usize::try_from(number).ok();
+        let Some(index) = found.and_then(|number| *self.by_number.get(number)?) else {
+            return;
+        };
+        // Room to send, or a peer that came or went: either changes what the port can do.
+        self.ports[index].ready = true;
+        if events.contains(EpollFlags::EPOLLERR) {
+            self.attachments[index].failed();
+        }
+        if !events.intersects(!EpollFlags::EPOLLOUT) {
+            return;
+        }
+        let replays = self.attachments[index].replay() == Replay::Running;
+        if replays && self.queues_are_long() && self.attachments[index].hold_back() {
+            return;
+        }
+        for _ in 0..RECEIVE_TURN {
+            let now = self.clock.now();
+            let received = self.receive(index, batch, &mut |datapath, frame| {
+                datapath.enter(index, frame, now);
+            });
+            if received == Received::Empty {
+                break;
+            }
+        }
     }
 
-    /// Something changed at the port with this index that may let it do more.
-    pub(crate) fn mark_ready(&mut self, index: usize) {
-        self.ports[index].ready = true;
+    /// Hands a batch of frames of a port to `each`.
+    fn receive(
+        &mut self,
+        index: usize,
+        batch: &mut RxBatch,
+        each: &mut dyn FnMut(&mut Datapath, Frame<'_>),
+    ) -> Received {
+        let token = self.ports[index].number.into();
+        let poller = self.poller.clone();
+        // Frames lie in memory that the attachment lends, while all else works on them.
+        let mut attachments = std::mem::take(&mut self.attachments);
+        let received =
+            attachments[index].receive(&poller, token, batch, &mut |frame| each(self, frame));
+        self.attachments = attachments;
+        received
     }
 
     /// The program that reads and writes of the control plane refer to: the saved one, if there is
@@ -300,20 +335,8 @@ impl Datapath {
 
     /// The ports' counts and what they hold, all at one moment.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
-        let ports = self.ports.iter_mut().map(|port| {
-            let overrun = Count {
-                packets: port.io.take_overruns(),
-                bytes: 0,
-            };
-            port.stats.add(Place::Overrun, Key::NONE, overrun);
-            PortSnapshot {
-                number: port.number,
-                attachment: port.attachment.clone(),
-                connected: port.io.connected(),
-                stats: port.stats.clone(),
-                held: port.egress.held(),
-            }
-        });
+        let ports = self.ports.iter_mut().zip(&mut self.attachments);
+        let ports = ports.map(|(port, io)| port.snapshot(io.as_mut()));
         Snapshot {
             now: self.clock.now(),
             ports: ports.collect(),
@@ -323,7 +346,7 @@ impl Datapath {
     }
 
     /// A message that came in at the port with this index goes through ingress.
-    pub(crate) fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
+    fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
         match frame {
             Frame::Whole(frame) => self.ingress(index, frame, None, now),
             Frame::Segments(frame, gso) => {
@@ -456,14 +479,14 @@ impl Datapath {
     }
 
     /// Lets every port do what it can. True when more could be done right away.
-    pub(crate) fn serve_ports(&mut self, poller: &Epoll) -> bool {
+    pub(crate) fn serve_ports(&mut self) -> bool {
         for _ in 0..SERVE_TURN {
             let mut more = false;
             let now = self.clock.now();
             for index in 0..self.ports.len() {
                 let port = &self.ports[index];
                 if port.ready || port.due.is_some_and(|due| due <= now) {
-                    more |= self.serve(index, now, poller);
+                    more |= self.serve(index, now);
                     // Clones made in egress.
                     more |= !self.ordered.is_empty();
                     self.order(now);
@@ -498,8 +521,9 @@ impl Datapath {
     }
 
     /// True when it was merely another port's turn.
-    fn serve(&mut self, index: usize, now: Nanos, poller: &Epoll) -> bool {
+    fn serve(&mut self, index: usize, now: Nanos) -> bool {
         let port = &mut self.ports[index];
+        let io = self.attachments[index].as_mut();
         port.ready = false;
         let mut program = Program {
             pipeline: self.active.as_mut(),
@@ -511,7 +535,7 @@ impl Datapath {
             used: &mut self.used,
         };
         let mut medium = Tap {
-            io: port.io.as_mut(),
+            io: &mut *io,
             capture: port.capture.as_mut(),
             time: self.clock.time_of_day(now),
         };
@@ -525,7 +549,7 @@ impl Datapath {
         for buffer in self.used.drain(..) {
             self.pool.give(buffer);
         }
-        if port.capture.is_some() {
+        if port.capture.is_some() || io.buffers() {
             self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
         }
         let (due, blocked) = match wait {
@@ -534,11 +558,14 @@ impl Datapath {
                 (None, false)
             }
             Wait::Until(at) => (Some(at), false),
-            Wait::Medium(at) => (at, true),
+            Wait::Medium(at) => match io.retry_after() {
+                Some(pause) => (Some(at.unwrap_or(Nanos::MAX).min(now + pause)), false),
+                None => (at, true),
+            },
             Wait::Copy => (None, false),
         };
         port.due = due;
-        if let Err(error) = port.io.want_writable(poller, index as u64, blocked) {
+        if let Err(error) = io.want_writable(&self.poller, port.number.into(), blocked) {
             tracing::error!("port {}: cannot wait to send: {error}", port.number);
         }
         port.ready
@@ -570,12 +597,11 @@ impl Datapath {
     /// Writes captures out when it is time for that; with `all`, in any case.
     pub(crate) fn flush_captures(&mut self, all: bool) {
         if all || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
-            for capture in self
-                .ports
-                .iter_mut()
-                .filter_map(|port| port.capture.as_mut())
-            {
-                capture.flush();
+            for (port, io) in self.ports.iter_mut().zip(&mut self.attachments) {
+                if let Some(capture) = &mut port.capture {
+                    capture.flush();
+                }
+                io.flush();
             }
             self.flush_at = None;
         }

@@ -16,16 +16,13 @@ use tokio::sync::oneshot;
 use crate::clock::Alarm;
 use crate::datapath::{ControllerLink, Datapath, NewPort};
 use crate::pipeline::Pipeline;
-use crate::port::Received;
 use crate::port::mmsg::RxBatch;
 use crate::stats::StatsKey;
 
-/// Batches read from one port before the others have their turn.
-const RECEIVE_TURN: usize = 2;
 /// Commands run before the ports have their turn.
 const COMMAND_TURN: usize = 64;
 
-/// Tokens of what is polled; smaller ones are indices of ports.
+/// Tokens of what is polled; smaller ones are numbers of ports.
 const WAKE: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
 
@@ -95,11 +92,12 @@ impl Handle {
 /// The thread's state.
 pub(crate) struct Forwarder {
     datapath: Datapath,
-    poller: Epoll,
+    poller: Arc<Epoll>,
     alarm: Alarm,
     waker: Arc<EventFd>,
     commands: Receiver<Command>,
     running: bool,
+    ends_with_replay: bool,
     batch: RxBatch,
 }
 
@@ -111,7 +109,7 @@ impl Forwarder {
         stats_key: Option<StatsKey>,
         pipeline: Option<Pipeline>,
     ) -> io::Result<(Forwarder, Handle)> {
-        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let poller = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let waker = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
         )?);
@@ -125,12 +123,13 @@ impl Forwarder {
             waker: waker.clone(),
         };
         let forwarder = Forwarder {
-            datapath: Datapath::new(ports, controllers, stats_key, pipeline, &poller)?,
+            datapath: Datapath::new(ports, controllers, stats_key, pipeline, poller.clone())?,
             poller,
             alarm,
             waker,
             commands,
             running: true,
+            ends_with_replay: false,
             batch: RxBatch::new(),
         };
         Ok((forwarder, handle))
@@ -139,6 +138,12 @@ impl Forwarder {
     /// What it forwards with, before it does.
     pub(crate) fn datapath(&mut self) -> &mut Datapath {
         &mut self.datapath
+    }
+
+    /// Lets [`Forwarder::run`] end when all files are replayed, or when one cannot be read to its
+    /// end, which is then the error.
+    pub(crate) fn end_with_replay(&mut self) {
+        self.ends_with_replay = true;
     }
 
     /// Forwards until told to stop.
@@ -165,12 +170,18 @@ impl Forwarder {
                 match event.data() {
                     WAKE => busy |= self.run_commands(),
                     ALARM => self.alarm.rang(clock.now()),
-                    index => self.handle_port(index as usize, event.events()),
+                    port => self
+                        .datapath
+                        .port_event(port, event.events(), &mut self.batch),
                 }
             }
-            busy |= self.datapath.serve_ports(&self.poller);
+            busy |= self.datapath.serve_ports();
             self.datapath.notify_due();
             self.datapath.flush_captures(false);
+            if self.ends_with_replay && !busy {
+                let done = self.datapath.replay_is_done().map_err(io::Error::other)?;
+                self.running &= !done;
+            }
         }
         self.datapath.flush_captures(true);
         Ok(())
@@ -192,23 +203,5 @@ impl Forwarder {
         }
         let _ = self.waker.write(1);
         true
-    }
-
-    fn handle_port(&mut self, index: usize, events: EpollFlags) {
-        // Room to send, or a peer that came or went: either changes what the port can do.
-        self.datapath.mark_ready(index);
-        if !events.intersects(!EpollFlags::EPOLLOUT) {
-            return;
-        }
-        for _ in 0..RECEIVE_TURN {
-            let io = self.datapath.io(index);
-            if io.receive(&self.poller, index as u64, &mut self.batch) == Received::Empty {
-                break;
-            }
-            let now = self.datapath.clock().now();
-            for frame in self.batch.frames() {
-                self.datapath.enter(index, frame, now);
-            }
-        }
     }
 }

@@ -24,6 +24,7 @@ mod forward;
 mod grpc;
 pub mod link;
 mod notify;
+mod opener;
 mod pcap;
 mod pipeline;
 mod port;
@@ -34,7 +35,7 @@ pub mod tm;
 pub mod trace;
 pub mod units;
 
-pub use config::{Attach, AttachSpec, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
 pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::{Attach, PortConfig};
 use crate::datapath::{ControllerLink, Datapath};
@@ -11,9 +12,10 @@ use crate::engine::Limits;
 use crate::forward::{Forwarder, Handle};
 use crate::grpc::{self, Service};
 use crate::notify::{self, Tallies};
+use crate::opener::PortOpener;
 use crate::proto::GetResponse;
 use crate::running::{self, Running};
-use crate::switch::{SwitchError, check_ports, create_folder, open};
+use crate::switch::{SwitchError, check_ports};
 use crate::tm::WireConfig;
 
 /// The number of the end A in port statistics and settings.
@@ -76,10 +78,10 @@ impl Link {
             Some(address) => Some(running::listen(address).await?),
             None => None,
         };
-        create_folder(config.pcap_dir.as_ref())?;
+        let opener = PortOpener::new(config.seed, config.pcap_dir, Duration::ZERO)?;
         let ports = ports
             .into_iter()
-            .map(|port| open(port, config.seed, config.pcap_dir.as_ref()))
+            .map(|port| opener.open(port))
             .collect::<Result<_, _>>()?;
         let tallies = Arc::<Tallies>::default();
         // Without a program nothing is ever told to controllers.
@@ -94,7 +96,7 @@ impl Link {
         let mut running = Running::start(forwarder, handle.clone())?;
         let mut grpc = None;
         if let Some((listener, address)) = listening {
-            let service = Service::new(DEVICE, Limits::default(), handle.clone(), tallies);
+            let service = Service::new(DEVICE, Limits::default(), handle.clone(), tallies, opener);
             let router = running::server()
                 .add_service(grpc::ports_server(service.clone()))
                 .add_service(grpc::traffic_server(service.clone()));

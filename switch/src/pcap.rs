@@ -1,4 +1,5 @@
-//! What a port saw, as two pcap files: `PORT_in.pcap` and `PORT_out.pcap`.
+//! Pcap files as they are written: what a port saw is two of them, `PORT_in.pcap` and
+//! `PORT_out.pcap`.
 //!
 //! The classic format, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
 
@@ -28,8 +29,9 @@ pub(crate) struct Capture {
     output: Option<Trace>,
 }
 
+/// A pcap file that is being written.
 #[derive(Debug)]
-struct Trace {
+pub(crate) struct Trace {
     path: PathBuf,
     file: BufWriter<File>,
 }
@@ -37,41 +39,41 @@ struct Trace {
 impl Capture {
     /// Creates both files in `dir`, which must exist.
     pub(crate) fn create(dir: &Path, port: u16) -> io::Result<Self> {
+        let create = |name: String| Trace::create(dir.join(name), true).map(Some);
         Ok(Capture {
-            input: Some(Trace::create(dir.join(format!("{port}_in.pcap")))?),
-            output: Some(Trace::create(dir.join(format!("{port}_out.pcap")))?),
+            input: create(format!("{port}_in.pcap"))?,
+            output: create(format!("{port}_out.pcap"))?,
         })
     }
 
-    /// Adds a frame seen at `time`, since the epoch. A file that cannot be written to any more is
-    /// said so once and left as it is; the packets go on.
+    /// Adds a frame seen at `time`, since the epoch.
     pub(crate) fn record(&mut self, direction: Direction, time: Duration, frame: &[u8]) {
         let trace = match direction {
             Direction::In => &mut self.input,
             Direction::Out => &mut self.output,
         };
-        end_on_error(trace, |open| open.record(time, frame));
+        Trace::end_on_error(trace, |open| open.record(time, frame));
     }
 
     /// Writes out what is buffered.
     pub(crate) fn flush(&mut self) {
         for trace in [&mut self.input, &mut self.output] {
-            end_on_error(trace, |open| open.file.flush());
+            Trace::end_on_error(trace, Trace::flush);
         }
     }
 }
 
-fn end_on_error(trace: &mut Option<Trace>, action: impl FnOnce(&mut Trace) -> io::Result<()>) {
-    let Some(open) = trace else { return };
-    if let Err(error) = action(open) {
-        tracing::warn!("{}: capture ends: {error}", open.path.display());
-        *trace = None;
-    }
-}
-
 impl Trace {
-    fn create(path: PathBuf) -> io::Result<Self> {
-        let mut file = BufWriter::new(File::create(&path)?);
+    /// Creates the file; one that is there is replaced, or else an error.
+    pub(crate) fn create(path: PathBuf, overwrite: bool) -> io::Result<Self> {
+        let mut options = File::options();
+        options.write(true);
+        if overwrite {
+            options.create(true).truncate(true);
+        } else {
+            options.create_new(true);
+        }
+        let mut file = BufWriter::new(options.open(&path)?);
         file.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
         // Version 2.4, then two fields that are always zero.
         file.write_all(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
@@ -80,7 +82,26 @@ impl Trace {
         Ok(Trace { path, file })
     }
 
-    fn record(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
+    /// Does something with a file that is still good. One that cannot be written to any more is said
+    /// so once and left as it is; the packets go on.
+    pub(crate) fn end_on_error(
+        trace: &mut Option<Trace>,
+        action: impl FnOnce(&mut Trace) -> io::Result<()>,
+    ) {
+        let Some(open) = trace else { return };
+        if let Err(error) = action(open) {
+            tracing::warn!("{}: capture ends: {error}", open.path.display());
+            *trace = None;
+        }
+    }
+
+    /// Writes out what is buffered.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    /// Adds a frame.
+    pub(crate) fn record(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
         // The format has 32 bits for seconds: until 2106. A frame is at most 65,535 bytes.
         let words = [
             time.as_secs() as u32,

@@ -99,7 +99,6 @@ impl Running {
             result = &mut ended => Some(result),
         };
         self.forwarder.stop();
-        let early = by_itself.is_some();
         let result = match by_itself {
             Some(result) => result,
             None => ended.await,
@@ -115,10 +114,11 @@ impl Running {
             }
         }
         match result {
-            Ok(Ok(())) if !early => Ok(()),
+            // By itself if there was nothing left to replay.
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
             // The thread is gone without a result: it panicked, and said so on standard error.
-            Ok(Ok(())) | Err(_) => Err(SwitchError::Forwarding(io::Error::other(
+            Err(_) => Err(SwitchError::Forwarding(io::Error::other(
                 "the thread ended unexpectedly",
             ))),
         }

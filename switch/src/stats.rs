@@ -5,7 +5,7 @@
 //! ```text
 //! entered = forwarded + ingress_program + no_program + too_long
 //! ordered = left + queue + egress_program + recirculated + wire + no_peer + oversize
-//!           + reconfigured + still queued + in flight
+//!           + reconfigured + removed + still queued + in flight
 //! ```
 //!
 //! in packets, for each port and for each statistics key. (In bytes the second line does not hold:
@@ -50,6 +50,8 @@ pub enum Place {
     Oversize,
     /// Copies queued when another program was committed.
     Reconfigured,
+    /// Copies in the queue or on the wire when the port was removed.
+    Removed,
     /// Frames marked with ECN's Congestion Experienced; in no sum, they are counted where they went.
     Marked,
 }

@@ -10,17 +10,15 @@ use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
-use crate::datapath::{ControllerLink, NewPort};
+use crate::datapath::ControllerLink;
 use crate::engine::Limits;
 use crate::forward::Forwarder;
 use crate::grpc::{self, Service};
-use crate::notify::{self, Notifier, Tallies};
-use crate::pcap::Capture;
+use crate::notify::{self, Tallies};
+use crate::opener::PortOpener;
 use crate::pipeline::{ConfigError, Pipeline};
-use crate::port;
-use crate::port::controller::{self, ControllerPort};
 use crate::running::{self, Running};
-use crate::tm::{WireConfig, WireError};
+use crate::tm::WireError;
 
 /// Why a switch does not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +100,8 @@ impl Switch {
             cpu_port,
             seed,
             stats_key,
+            replay_after,
+            exit_when_done,
             pcap_dir,
             limits,
         } = config;
@@ -113,26 +113,30 @@ impl Switch {
             .map(|files| load(files, limits.clone()))
             .transpose()?;
         let (listener, address) = running::listen(grpc).await?;
-        create_folder(pcap_dir.as_ref())?;
+        let opener = PortOpener::new(seed, pcap_dir, replay_after)?;
         let mut ports = ports
             .into_iter()
-            .map(|port| open(port, seed, pcap_dir.as_ref()))
+            .map(|port| opener.open(port))
             .collect::<Result<Vec<_>, _>>()?;
         let tallies = Arc::<Tallies>::default();
         let (notifier, notifications) = notify::queues(tallies.clone());
         if let Some(number) = cpu_port {
-            ports.push(open_cpu_port(number, notifier.clone(), pcap_dir.as_ref())?);
+            ports.push(opener.open_cpu_port(number, notifier.clone())?);
         }
         let controllers = ControllerLink { cpu_port, notifier };
-        let (forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
+        let (mut forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
             .map_err(SwitchError::Forwarding)?;
+        if exit_when_done {
+            forwarder.end_with_replay();
+        }
         let mut running = Running::start(forwarder, handle.clone())?;
-        let service = Service::new(device_id, limits, handle, tallies);
+        let service = Service::new(device_id, limits, handle, tallies, opener);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         let router = running::server()
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()))
             .add_service(grpc::trace_server(service.clone()))
+            .add_service(grpc::port_control_server(service.clone()))
             .add_service(grpc::traffic_server(service.clone()));
         running.serve(listener, router, service);
         tracing::info!("device {device_id} serves P4Runtime at {address}");
@@ -147,7 +151,7 @@ impl Switch {
         self.grpc
     }
 
-    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
+    /// Runs until `end` is ready, or all is replayed in a switch that is to end then, and stops: no frame is taken any more, captures are written out,
     /// socket files are gone.
     ///
     /// # Errors
@@ -197,70 +201,4 @@ fn load(files: ProgramFiles, limits: Limits) -> Result<Pipeline, SwitchError> {
         cookie: None,
     };
     Ok(Pipeline::load(config, limits)?)
-}
-
-/// Makes the folder for captures, if there are to be any.
-pub(crate) fn create_folder(dir: Option<&PathBuf>) -> Result<(), SwitchError> {
-    let Some(dir) = dir else { return Ok(()) };
-    std::fs::create_dir_all(dir).map_err(|source| SwitchError::Capture {
-        dir: dir.clone(),
-        source,
-    })
-}
-
-/// Opens a port's attachment and captures. The seed is the switch's.
-pub(crate) fn open(
-    config: PortConfig,
-    seed: u64,
-    pcap_dir: Option<&PathBuf>,
-) -> Result<NewPort, SwitchError> {
-    let PortConfig {
-        number,
-        attach,
-        wire,
-    } = config;
-    let attachment = attach.to_string();
-    let io = port::open(attach).map_err(|source| SwitchError::Attach {
-        port: number,
-        attachment: attachment.clone(),
-        source,
-    })?;
-    let capture = capture(number, pcap_dir)?;
-    // Ports differ, and so do switches whose seeds are neighbours.
-    let seed = seed
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(u64::from(number));
-    Ok(NewPort {
-        number,
-        attachment,
-        io,
-        wire,
-        seed,
-        capture,
-    })
-}
-
-fn open_cpu_port(
-    number: u16,
-    notifier: Notifier,
-    pcap_dir: Option<&PathBuf>,
-) -> Result<NewPort, SwitchError> {
-    Ok(NewPort {
-        number,
-        attachment: controller::ATTACHMENT.to_owned(),
-        io: Box::new(ControllerPort(notifier)),
-        wire: WireConfig::default(),
-        seed: 0,
-        capture: capture(number, pcap_dir)?,
-    })
-}
-
-fn capture(number: u16, pcap_dir: Option<&PathBuf>) -> Result<Option<Capture>, SwitchError> {
-    let create = |dir: &PathBuf| {
-        Capture::create(dir, number).map_err(|source| SwitchError::Capture {
-            dir: dir.clone(),
-            source,
-        })
-    };
-    pcap_dir.map(create).transpose()
 }

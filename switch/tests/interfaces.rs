@@ -331,7 +331,7 @@ fn udp_checksums_are_whole_in_both_directions() {
 fn vlan_tags_come_through() {
     in_namespace(async {
         // Ports 1 and 2 are the two ends of one cable; 3 and 4 are virtual.
-        ip("link add v1 type veth peer name v2");
+        ip("link add v1 mtu 9000 type veth peer name v2 mtu 9000");
         ip("link set v1 up");
         ip("link set v2 up");
         until_up("v1");
@@ -374,12 +374,25 @@ fn vlan_tags_come_through() {
             .await;
         // The kernel takes a tag off every frame that it receives, and tells of it beside the
         // frame.
-        for tag in [[0x81, 0x00, 0x60, 0x07], [0x88, 0xa8, 0x0f, 0xff]] {
-            let mut frame = probe(there, 0, 9, 64);
+        let tags = [[0x81, 0x00, 0x60, 0x07], [0x88, 0xa8, 0x0f, 0xff]];
+        // The longest do not fit the slots of the ring that they are received through.
+        let lengths = [64, 1514, 1900, 2000, 2048, 9010];
+        for (tag, len) in tags.iter().flat_map(|tag| lengths.map(|len| (*tag, len))) {
+            let mut frame = probe(there, 0, 9, len);
+            let last = frame.len() - 1;
+            frame[last] = 0x77;
             frame.splice(12..12, tag);
             sender.send(&frame);
             frame[..6].copy_from_slice(&back.to_be_bytes()[2..]);
-            assert_eq!(receiver.receive(), frame);
+            assert!(receiver.receive() == frame, "{len} bytes");
+        }
+        // Short and long ones stay in their order.
+        let lengths = |n: u32| if n.is_multiple_of(3) { 8000 } else { 64 };
+        let mut frames: Vec<_> = (0..90).map(|n| probe(there, 0, n, lengths(n))).collect();
+        frames.iter().for_each(|frame| sender.send(frame));
+        for frame in &mut frames {
+            frame[..6].copy_from_slice(&back.to_be_bytes()[2..]);
+            assert!(receiver.receive() == *frame);
         }
         bed.switch.stop().await.expect("stops");
     });

@@ -8,6 +8,7 @@ mod digests;
 mod direct;
 mod error;
 mod pipeline_config;
+mod port_control;
 mod ports;
 mod profile;
 mod read;
@@ -38,6 +39,8 @@ use crate::datapath::Datapath;
 use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
 use crate::notify::Tallies;
+use crate::opener::PortOpener;
+use crate::proto::port_control_server::PortControlServer;
 use crate::proto::port_statistics_server::PortStatisticsServer;
 use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
@@ -57,6 +60,7 @@ pub(crate) struct Service {
     limits: Limits,
     forwarder: Handle,
     tallies: Arc<Tallies>,
+    opener: PortOpener,
     controllers: Mutex<Controllers>,
 }
 
@@ -66,6 +70,7 @@ impl Service {
         limits: Limits,
         forwarder: Handle,
         tallies: Arc<Tallies>,
+        opener: PortOpener,
     ) -> Arc<Self> {
         let controllers = Mutex::new(Controllers::new(device_id));
         Arc::new(Service {
@@ -73,6 +78,7 @@ impl Service {
             limits,
             forwarder,
             tallies,
+            opener,
             controllers,
         })
     }
@@ -102,6 +108,14 @@ impl Service {
         let controllers = self.controllers();
         controllers.check_primary(device_id, role, election_id)?;
         Ok(self.forwarder.send(action))
+    }
+
+    /// Beside P4Runtime, 0 stands for the only device.
+    fn check_device_or_only(&self, device_id: u64) -> Result<(), Status> {
+        match device_id {
+            0 => Ok(()),
+            device_id => self.check_device(device_id),
+        }
     }
 
     fn check_device(&self, device_id: u64) -> Result<(), Status> {
@@ -148,6 +162,13 @@ pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traf
 /// The traces' server.
 pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCalls> {
     TraceServer::new(trace::TraceCalls(service))
+}
+
+/// The port control's server.
+pub(crate) fn port_control_server(
+    service: Arc<Service>,
+) -> PortControlServer<port_control::PortControlCalls> {
+    PortControlServer::new(port_control::PortControlCalls(service))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -20,10 +20,8 @@ pub(crate) struct PortCalls(pub(super) Arc<Service>);
 #[tonic::async_trait]
 impl PortStatistics for PortCalls {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let asked = request.into_inner().device_id;
-        if asked != 0 {
-            self.0.check_device(asked)?;
-        }
+        self.0
+            .check_device_or_only(request.into_inner().device_id)?;
         let snapshot = self
             .0
             .forwarder
@@ -62,7 +60,8 @@ fn notifications(tallies: &Tallies) -> Notifications {
     }
 }
 
-fn port(port: PortSnapshot) -> Port {
+/// A port's counts as they go over gRPC.
+pub(super) fn port(port: PortSnapshot) -> Port {
     let at = |place| Some(count(&port.stats, place));
     let held = |packets, bytes| {
         Some(Count {
@@ -90,6 +89,7 @@ fn port(port: PortSnapshot) -> Port {
             no_peer: at(Place::NoPeer),
             oversize: at(Place::Oversize),
             reconfigured: at(Place::Reconfigured),
+            removed: at(Place::Removed),
         }),
         queued: held(port.held.queued_packets(), port.held.queued_bytes()),
         in_flight: held(port.held.in_flight_packets, port.held.in_flight_bytes),

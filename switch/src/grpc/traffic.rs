@@ -23,7 +23,8 @@ impl TrafficManager for TrafficCalls {
         &self,
         request: Request<GetSettingsRequest>,
     ) -> Result<Response<GetSettingsResponse>, Status> {
-        self.check_device(request.into_inner().device_id)?;
+        self.0
+            .check_device_or_only(request.into_inner().device_id)?;
         let read = |datapath: &mut Datapath| port_settings(datapath, |_| true);
         let ports = self.0.forwarder.call(read).await?;
         let device_id = self.0.device_id;
@@ -35,22 +36,13 @@ impl TrafficManager for TrafficCalls {
         request: Request<SetSettingsRequest>,
     ) -> Result<Response<SetSettingsResponse>, Status> {
         let SetSettingsRequest { device_id, changes } = request.into_inner();
-        self.check_device(device_id)?;
+        self.0.check_device_or_only(device_id)?;
         let ports = self
             .0
             .forwarder
             .call(move |datapath| change(datapath, &changes))
             .await??;
         Ok(Response::new(SetSettingsResponse { ports }))
-    }
-}
-
-impl TrafficCalls {
-    fn check_device(&self, asked: u64) -> Result<(), Status> {
-        match asked {
-            0 => Ok(()),
-            asked => self.0.check_device(asked),
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use nix::sys::epoll::Epoll;
 
-use super::mmsg::RxBatch;
+use super::mmsg::{Frame, RxBatch};
 use super::{PortIo, Received};
 use crate::notify::Notifier;
 use crate::tm::{Departure, Medium};
@@ -36,7 +36,13 @@ impl PortIo for ControllerPort {
         Ok(())
     }
 
-    fn receive(&mut self, _: &Epoll, _: u64, _: &mut RxBatch) -> Received {
+    fn receive(
+        &mut self,
+        _: &Epoll,
+        _: u64,
+        _: &mut RxBatch,
+        _: &mut dyn FnMut(Frame<'_>),
+    ) -> Received {
         Received::Empty
     }
 

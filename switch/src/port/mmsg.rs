@@ -18,7 +18,7 @@ const SLOT: usize = 65_536 + 64;
 /// Words of ancillary data per slot: one `tpacket_auxdata` with its header needs 40 bytes.
 const CONTROL_WORDS: usize = 8;
 
-/// Where the frames of one call of [`recv`] lie.
+/// Where the messages of one call of [`recv`] lie.
 pub(crate) struct RxBatch {
     slab: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]; BATCH]>,
@@ -28,15 +28,12 @@ pub(crate) struct RxBatch {
 
 /// One received message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Slot {
-    /// The frame begins here, in the slot's bytes.
-    pub(super) start: usize,
-    /// One past its end.
-    pub(super) end: usize,
-    /// The message was longer than the slot, or its frame is refused for another reason.
-    pub(super) refused: bool,
-    /// The frame stands for several segments.
-    pub(super) gso: Option<Gso>,
+struct Slot {
+    /// Its bytes.
+    len: usize,
+    /// It was longer than the slot.
+    truncated: bool,
+    /// Bytes of ancillary data.
     control_len: usize,
 }
 
@@ -62,20 +59,26 @@ impl RxBatch {
         }
     }
 
-    /// The received frames, in order.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+    /// The received messages as frames, in order.
+    pub(super) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
         self.slots[..self.count]
             .iter()
             .zip(self.slab.chunks_exact(SLOT))
-            .map(|(slot, bytes)| {
-                let frame = &bytes[slot.start..slot.end];
-                match slot.gso {
-                    _ if slot.refused => Frame::Refused(frame),
-                    Some(gso) => Frame::Segments(frame, gso),
-                    None if frame.len() > MAX_FRAME => Frame::Refused(frame),
-                    None => Frame::Whole(frame),
-                }
-            })
+            .map(|(slot, bytes)| Frame::whole(&bytes[..slot.len]))
+    }
+
+    /// The first message, with its ancillary data, as the frame that `read` makes of it.
+    pub(super) fn first<'a>(
+        &'a mut self,
+        read: impl FnOnce(&'a mut [u8], &[u64]) -> Frame<'a>,
+    ) -> Frame<'a> {
+        let slot = self.slots[0];
+        let bytes = &mut self.slab[..slot.len];
+        if slot.truncated {
+            return Frame::Refused(bytes);
+        }
+        let words = (slot.control_len / 8).min(CONTROL_WORDS);
+        read(bytes, &self.control[0][..words])
     }
 
     /// Number of messages received.
@@ -83,33 +86,45 @@ impl RxBatch {
         self.count
     }
 
+    /// Bytes of a message.
+    pub(super) fn len_of(&self, index: usize) -> usize {
+        self.slots[index].len
+    }
+
     /// Forgets all but the first `count` messages.
     pub(super) fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count);
     }
+}
 
-    /// A message for rework in place: its extent, its slot's bytes and its ancillary data.
-    pub(super) fn message(&mut self, index: usize) -> (&mut Slot, &mut [u8], &[u64]) {
-        let slot = &mut self.slots[index];
-        let words = (slot.control_len / 8).min(CONTROL_WORDS);
-        (
-            slot,
-            &mut self.slab[index * SLOT..][..SLOT],
-            &self.control[index][..words],
-        )
+impl<'a> Frame<'a> {
+    /// A frame with nothing left to do, unless it is too long.
+    pub(super) fn whole(bytes: &'a [u8]) -> Self {
+        // What was cut off at a slot's end was longer than the limit, too.
+        if bytes.len() > MAX_FRAME {
+            Frame::Refused(bytes)
+        } else {
+            Frame::Whole(bytes)
+        }
     }
 }
 
 /// Receives as many messages as are there, up to a batch, without waiting. An empty batch does not
 /// occur: nothing there is `WouldBlock`.
 pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
+    recv_up_to(fd, batch, BATCH)
+}
+
+/// The same for at most `count` messages.
+pub(super) fn recv_up_to(fd: BorrowedFd<'_>, batch: &mut RxBatch, count: usize) -> io::Result<()> {
     batch.count = 0;
+    let count = count.min(BATCH);
     // SAFETY: both are plain C structures for which all zeros (null pointers, zero lengths) are
     // valid.
     let mut iov: [libc::iovec; BATCH] = unsafe { zeroed() };
     // SAFETY: as above.
     let mut headers: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
-    for (i, bytes) in batch.slab.chunks_exact_mut(SLOT).enumerate() {
+    for (i, bytes) in batch.slab.chunks_exact_mut(SLOT).take(count).enumerate() {
         iov[i] = libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: SLOT,
@@ -119,13 +134,13 @@ pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
         headers[i].msg_hdr.msg_control = batch.control[i].as_mut_ptr().cast();
         headers[i].msg_hdr.msg_controllen = (CONTROL_WORDS * 8) as _;
     }
-    // SAFETY: every header points at one iovec and one control buffer of the stated sizes, which
+    // SAFETY: each of the first `count` headers points at one iovec and one control buffer of the stated sizes, which
     // are exclusively borrowed through `batch` and live until the call returns.
     let received = unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
-            BATCH as libc::c_uint,
+            count as libc::c_uint,
             libc::MSG_DONTWAIT as _,
             ptr::null_mut(),
         )
@@ -133,10 +148,8 @@ pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     for (slot, header) in batch.slots.iter_mut().zip(&headers[..received]) {
         *slot = Slot {
-            start: 0,
-            end: (header.msg_len as usize).min(SLOT),
-            refused: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            gso: None,
+            len: (header.msg_len as usize).min(SLOT),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             #[allow(clippy::unnecessary_cast)] // A socklen_t with musl.
             control_len: header.msg_hdr.msg_controllen as usize,
         };
@@ -145,25 +158,22 @@ pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends up to a batch of frames without waiting, each behind the same `prefix`; says how many were
-/// taken. An error concerns the first frame, which was not.
-pub(super) fn send(fd: BorrowedFd<'_>, prefix: &[u8], frames: &[&[u8]]) -> io::Result<usize> {
+/// Sends up to a batch of frames without waiting; says how many were taken. An error concerns the
+/// first frame, which was not.
+pub(super) fn send(fd: BorrowedFd<'_>, frames: &[&[u8]]) -> io::Result<usize> {
     let frames = &frames[..frames.len().min(BATCH)];
-    let mut iov: [[MaybeUninit<libc::iovec>; 2]; BATCH] =
-        [[const { MaybeUninit::uninit() }; 2]; BATCH];
+    let mut iov: [MaybeUninit<libc::iovec>; BATCH] = [const { MaybeUninit::uninit() }; BATCH];
     // SAFETY: a plain C structure for which all zeros are valid.
     let mut headers: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
-    for ((header, parts), frame) in headers.iter_mut().zip(&mut iov).zip(frames) {
-        for (part, bytes) in parts.iter_mut().zip([prefix, frame]) {
-            part.write(libc::iovec {
-                iov_base: bytes.as_ptr().cast_mut().cast(),
-                iov_len: bytes.len(),
-            });
-        }
-        header.msg_hdr.msg_iov = parts.as_mut_ptr().cast();
-        header.msg_hdr.msg_iovlen = 2;
+    for ((header, part), frame) in headers.iter_mut().zip(&mut iov).zip(frames) {
+        part.write(libc::iovec {
+            iov_base: frame.as_ptr().cast_mut().cast(),
+            iov_len: frame.len(),
+        });
+        header.msg_hdr.msg_iov = part.as_mut_ptr();
+        header.msg_hdr.msg_iovlen = 1;
     }
-    // SAFETY: the first `frames.len()` headers each point at two initialised iovecs over borrowed
+    // SAFETY: the first `frames.len()` headers each point at an initialised iovec over borrowed
     // bytes that outlive the call; the kernel only reads through them.
     let sent = unsafe {
         libc::sendmmsg(
@@ -198,14 +208,14 @@ mod tests {
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let frames: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) + 1]).collect();
         let refs: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-        assert_eq!(send(a.as_fd(), &[7], &refs).expect("send"), BATCH);
+        assert_eq!(send(a.as_fd(), &refs).expect("send"), BATCH);
         recv(b.as_fd(), &mut batch).expect("recv");
         assert_eq!(batch.frames().count(), BATCH);
         for (n, frame) in batch.frames().enumerate() {
             let Frame::Whole(bytes) = frame else {
                 panic!("frame {n} is whole")
             };
-            assert_eq!((bytes.len(), bytes[0], bytes[1]), (n + 2, 7, n as u8));
+            assert_eq!((bytes.len(), bytes[0]), (n + 1, n as u8));
         }
     }
 
@@ -220,7 +230,7 @@ mod tests {
         .expect("socketpair");
         let long = vec![1; MAX_FRAME + 1];
         let longer = vec![2; SLOT + 1];
-        assert_eq!(send(a.as_fd(), &[], &[&long[1..], &long]).expect("send"), 2);
+        assert_eq!(send(a.as_fd(), &[&long[1..], &long]).expect("send"), 2);
         let mut batch = RxBatch::new();
         recv(b.as_fd(), &mut batch).expect("recv");
         let kinds: Vec<bool> = batch
@@ -228,7 +238,7 @@ mod tests {
             .map(|frame| matches!(frame, Frame::Whole(_)))
             .collect();
         assert_eq!(kinds, [true, false]);
-        assert_eq!(send(a.as_fd(), &[], &[&longer]).expect("send"), 1);
+        assert_eq!(send(a.as_fd(), &[&longer]).expect("send"), 1);
         recv(b.as_fd(), &mut batch).expect("recv");
         assert!(matches!(batch.frames().next(), Some(Frame::Refused(_))));
     }

@@ -2,26 +2,32 @@
 //!
 //! | attachment | module |
 //! | --- | --- |
-//! | Linux network interface, veth or physical | [`raw`] |
+//! | Linux network interface, veth or physical | [`raw`], received through a [`ring`] |
 //! | Unix socket, listening or inherited | [`seqpacket`] |
+//! | pcap files | [`replay`] |
 //! | P4Runtime controllers | [`controller`] |
 
 mod checksum;
 pub(crate) mod controller;
 pub(crate) mod mmsg;
 mod offload;
+mod packet_socket;
 pub(crate) mod raw;
+mod replay;
+mod ring;
 pub(crate) mod seqpacket;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use crate::config::Attach;
-use crate::tm::Medium;
-use mmsg::RxBatch;
+use crate::tm::{Medium, Nanos};
+use mmsg::{Frame, RxBatch};
 use raw::RawPort;
+use replay::ReplayPort;
 use seqpacket::SeqpacketPort;
 
 /// What a call of [`PortIo::receive`] brought.
@@ -29,8 +35,21 @@ use seqpacket::SeqpacketPort;
 pub(crate) enum Received {
     /// Frames, and perhaps more to come.
     Frames,
-    /// Nothing to read.
+    /// All there was to read, perhaps nothing.
     Empty,
+}
+
+/// How far the replay of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replay<'a> {
+    /// There is none.
+    None,
+    /// There are frames left.
+    Running,
+    /// All frames have entered.
+    Ended,
+    /// The rest of the file cannot be read, for this reason.
+    Failed(&'a str),
 }
 
 /// An attachment as the forwarding thread uses it.
@@ -41,12 +60,46 @@ pub(crate) trait PortIo: Medium + Send {
     /// Also report when frames can be sent again, or stop doing so.
     fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()>;
 
-    /// Reads up to a batch of frames. A change of state (a peer came or went) is registered by
-    /// itself.
-    fn receive(&mut self, poller: &Epoll, token: u64, batch: &mut RxBatch) -> Received;
+    /// Hands up to a batch of frames to `each`, in order. A change of state (a peer came or went) is
+    /// registered by itself.
+    fn receive(
+        &mut self,
+        poller: &Epoll,
+        token: u64,
+        batch: &mut RxBatch,
+        each: &mut dyn FnMut(Frame<'_>),
+    ) -> Received;
+
+    /// The poller reports an error, which reading does not tell.
+    fn failed(&mut self) {}
+
+    /// How long to wait before the next try when the last [`Medium::send`] stopped short, if the
+    /// poller will not report that there is room again.
+    fn retry_after(&self) -> Option<Nanos> {
+        None
+    }
 
     /// Whether a frame sent now would reach somebody.
     fn connected(&self) -> bool;
+
+    /// The queues are long: what comes in here can wait a little without being lost. False: it
+    /// cannot.
+    fn hold_back(&mut self) -> bool {
+        false
+    }
+
+    /// How far the replay of a file is, if this is one.
+    fn replay(&self) -> Replay<'_> {
+        Replay::None
+    }
+
+    /// Whether what is sent stays in memory until it is flushed.
+    fn buffers(&self) -> bool {
+        false
+    }
+
+    /// Writes out what is buffered.
+    fn flush(&mut self) {}
 
     /// Frames that the kernel dropped since the last call because they were not read in time.
     fn take_overruns(&mut self) -> u64 {
@@ -54,28 +107,50 @@ pub(crate) trait PortIo: Medium + Send {
     }
 }
 
-/// Opens an attachment.
-pub(crate) fn open(attach: Attach) -> io::Result<Box<dyn PortIo>> {
+/// Opens an attachment. The replay of a file begins after `replay_after`.
+pub(crate) fn open(attach: Attach, replay_after: Duration) -> io::Result<Box<dyn PortIo>> {
     Ok(match attach {
         Attach::Interface(name) => Box::new(RawPort::open(&name)?),
         Attach::Unix(path) => Box::new(SeqpacketPort::listen(path)?),
         Attach::Inherited(fd) => Box::new(SeqpacketPort::inherit(fd)?),
         Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket)?),
+        Attach::Pcap(files) => Box::new(ReplayPort::open(files, replay_after)?),
     })
 }
 
 /// One descriptor's registration with a poller.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Interest {
+    always: EpollFlags,
     registered: bool,
     writable: bool,
 }
 
 impl Interest {
+    /// In what comes in, and in the peer's going.
+    fn in_frames() -> Self {
+        Self::of(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)
+    }
+
+    /// In room to send.
+    fn in_room() -> Self {
+        Self::of(EpollFlags::EPOLLOUT)
+    }
+
+    fn of(always: EpollFlags) -> Self {
+        Interest {
+            always,
+            registered: false,
+            writable: false,
+        }
+    }
+
     fn flags(&self) -> EpollFlags {
-        let mut flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
-        flags.set(EpollFlags::EPOLLOUT, self.writable);
-        flags
+        if self.writable {
+            self.always | EpollFlags::EPOLLOUT
+        } else {
+            self.always
+        }
     }
 
     fn add(&mut self, poller: &Epoll, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
@@ -93,19 +168,19 @@ impl Interest {
         token: u64,
         want: bool,
     ) -> io::Result<()> {
-        if self.registered && self.writable != want {
-            self.writable = want;
+        let changed = self.writable != want;
+        self.writable = want;
+        if self.registered && changed {
             poller.modify(fd, &mut EpollEvent::new(self.flags(), token))?;
         }
-        self.writable = want;
         Ok(())
     }
 
     fn remove(&mut self, poller: &Epoll, fd: BorrowedFd<'_>) -> io::Result<()> {
-        if self.registered {
+        self.writable = false;
+        if std::mem::take(&mut self.registered) {
             poller.delete(fd)?;
         }
-        *self = Interest::default();
         Ok(())
     }
 }

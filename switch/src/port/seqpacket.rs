@@ -19,7 +19,7 @@ use nix::sys::socket::{
     listen, setsockopt, socket, sockopt,
 };
 
-use super::mmsg::{self, RxBatch};
+use super::mmsg::{self, Frame, RxBatch};
 use super::{Interest, PortIo, Received};
 use crate::tm::{Departure, Medium};
 
@@ -71,8 +71,8 @@ impl SeqpacketPort {
         Ok(SeqpacketPort {
             listener: Some(listener),
             peer: None,
-            listener_interest: Interest::default(),
-            peer_interest: Interest::default(),
+            listener_interest: Interest::in_frames(),
+            peer_interest: Interest::in_frames(),
         })
     }
 
@@ -103,8 +103,8 @@ impl SeqpacketPort {
         Ok(SeqpacketPort {
             listener: None,
             peer: Some(socket),
-            listener_interest: Interest::default(),
-            peer_interest: Interest::default(),
+            listener_interest: Interest::in_frames(),
+            peer_interest: Interest::in_frames(),
         })
     }
 
@@ -193,7 +193,13 @@ impl PortIo for SeqpacketPort {
         }
     }
 
-    fn receive(&mut self, poller: &Epoll, token: u64, batch: &mut RxBatch) -> Received {
+    fn receive(
+        &mut self,
+        poller: &Epoll,
+        token: u64,
+        batch: &mut RxBatch,
+        each: &mut dyn FnMut(Frame<'_>),
+    ) -> Received {
         if self.peer.is_none()
             && let Err(error) = self.accept(poller, token)
         {
@@ -209,13 +215,14 @@ impl PortIo for SeqpacketPort {
             Ok(()) => {
                 // At the end of the connection recvmmsg fills what is left of the batch with empty
                 // messages; the batch after that has nothing else.
-                let frames = (0..batch.len()).rev().find(|&i| batch.message(i).0.end > 0);
+                let frames = (0..batch.len()).rev().find(|&i| batch.len_of(i) > 0);
                 if frames.is_none_or(|last| last + 1 < batch.len()) && self.peer_left() {
                     batch.truncate(frames.map_or(0, |last| last + 1));
                     if frames.is_none() {
                         self.hang_up(poller, token);
                     }
                 }
+                batch.frames().for_each(each);
                 Received::Frames
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Empty,
@@ -244,7 +251,7 @@ impl Medium for SeqpacketPort {
                 reports.extend(rest.iter().map(|_| Departure::NoPeer));
                 return;
             };
-            match mmsg::send(peer.as_fd(), &[], rest) {
+            match mmsg::send(peer.as_fd(), rest) {
                 Ok(taken) => reports.extend((0..taken).map(|_| Departure::Left)),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EAGAIN) => return,

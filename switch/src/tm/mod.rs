@@ -241,6 +241,16 @@ impl<C> EgressPort<C> {
         }
     }
 
+    /// Empties queues and wire of a port that goes, and counts what was there.
+    pub(crate) fn discard_all(&mut self, stats: &mut PortStats) {
+        while let Some((item, _)) = self.queues.pop(Nanos::MAX) {
+            stats.count(Place::Removed, item.key, u64::from(item.len));
+        }
+        while let Some(flight) = self.wire.take() {
+            stats.count(Place::Removed, flight.key, flight.frame.len() as u64);
+        }
+    }
+
     /// What the port holds now.
     pub(crate) fn held(&self) -> Held {
         let (in_flight_packets, in_flight_bytes) = self.wire.under_way();

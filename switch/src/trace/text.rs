@@ -384,6 +384,7 @@ fn end(fate: Fate) -> &'static str {
         Fate::Oversize => "dropped: longer than the port's medium carries",
         Fate::NoPort => "dropped: there is no such port",
         Fate::Reconfigured => "dropped: another program was committed while it was queued",
+        Fate::PortRemoved => "lost: the port was removed before it had left",
         Fate::UnderWay => "still under way when the trace ended",
     }
 }

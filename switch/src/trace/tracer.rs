@@ -263,6 +263,7 @@ fn fate_at(place: Place) -> Option<Fate> {
         Place::NoPeer => Fate::NoPeer,
         Place::Oversize => Fate::Oversize,
         Place::Reconfigured => Fate::Reconfigured,
+        Place::Removed => Fate::PortRemoved,
         Place::Entered
         | Place::Forwarded
         | Place::IngressProgram

@@ -294,6 +294,7 @@ pub fn accounted(port: &Port) -> (u64, u64) {
         &drops.no_peer,
         &drops.oversize,
         &drops.reconfigured,
+        &drops.removed,
     ]
     .map(packets);
     assert_eq!(egress.iter().sum::<u64>(), ordered, "{port:?}");

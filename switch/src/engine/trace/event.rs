@@ -465,6 +465,8 @@ pub enum Fate {
     NoPort,
     /// Another program was committed while it was queued.
     Reconfigured,
+    /// Still queued or on the wire when its port was removed.
+    PortRemoved,
     /// It was still under way when the trace ended.
     UnderWay,
 }

@@ -1,0 +1,161 @@
+//! Ports that come and go while the others forward.
+
+use std::io;
+
+use super::{Datapath, NewPort, Port, PortSnapshot};
+use crate::port::mmsg::RxBatch;
+use crate::port::{PortIo, Received, Replay};
+use crate::stats::{Count, Key, Place, PortStats};
+use crate::tm::EgressPort;
+
+/// Copies queued at a port from which on the files that are replayed wait.
+const LONG_QUEUE: u64 = 256;
+/// Batches that a port's last reading takes at most: a peer that goes on sending must not keep the
+/// port for ever.
+const LAST_READING: usize = 512;
+
+/// Why a port cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AddPortError {
+    #[error("port {0} is there already; remove it first")]
+    Taken(u16),
+    #[error("port {number}: {source}")]
+    Register { number: u16, source: io::Error },
+}
+
+/// Why a port cannot be removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RemovePortError {
+    #[error("port {port} is not there; there are: {there}")]
+    Unknown { port: u16, there: String },
+    #[error("port {0} is the CPU port, which stays")]
+    Cpu(u16),
+}
+
+impl Datapath {
+    /// Takes a port into service.
+    pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), AddPortError> {
+        let number = new.number;
+        let slot = &mut self.by_number[usize::from(number)];
+        if slot.is_some() {
+            return Err(AddPortError::Taken(number));
+        }
+        let mut io = new.io;
+        io.register(&self.poller, number.into())
+            .map_err(|source| AddPortError::Register { number, source })?;
+        *slot = Some(self.ports.len());
+        self.attachments.push(io);
+        self.ports.push(Port {
+            number,
+            attachment: new.attachment,
+            egress: EgressPort::new(new.wire, new.seed),
+            stats: PortStats::new(self.stats_key.is_some()),
+            capture: new.capture,
+            ready: false,
+            due: None,
+        });
+        Ok(())
+    }
+
+    /// Takes a port out of service, and tells its counts. What is queued there or on its wire is
+    /// lost and counted; what had arrived and was not read counts as an overrun.
+    pub(crate) fn remove_port(&mut self, number: u16) -> Result<PortSnapshot, RemovePortError> {
+        if self.controllers.cpu_port == Some(number) {
+            return Err(RemovePortError::Cpu(number));
+        }
+        let found = self.by_number.get(usize::from(number)).copied().flatten();
+        let Some(index) = found else {
+            let there = self.ports.iter().map(|port| port.number.to_string());
+            return Err(RemovePortError::Unknown {
+                port: number,
+                there: there.collect::<Vec<_>>().join(", "),
+            });
+        };
+        let unread = self.read_last(index);
+        let mut port = self.ports.remove(index);
+        let mut io = self.attachments.remove(index);
+        for slot in &mut self.by_number {
+            *slot = match *slot {
+                Some(at) if at == index => None,
+                Some(at) if at > index => Some(at - 1),
+                other => other,
+            };
+        }
+        let overrun = Count {
+            packets: unread,
+            bytes: 0,
+        };
+        port.stats.add(Place::Overrun, Key::NONE, overrun);
+        port.egress.discard_all(&mut port.stats);
+        let now = self.clock.now() / 1000;
+        for (mark, place) in port.stats.take_noted() {
+            self.tracer.counted(mark, place, None, now);
+        }
+        // Its descriptors are closed with it, which removes them from the poller.
+        Ok(port.snapshot(io.as_mut()))
+    }
+
+    /// Messages that are still there to be read.
+    fn read_last(&mut self, index: usize) -> u64 {
+        // A file that is replayed would only enter the faster.
+        if self.attachments[index].replay() != Replay::None {
+            return 0;
+        }
+        let mut batch = RxBatch::new();
+        let mut unread = 0;
+        for _ in 0..LAST_READING {
+            let received = self.receive(index, &mut batch, &mut |_, _| unread += 1);
+            if received == Received::Empty {
+                break;
+            }
+        }
+        unread
+    }
+
+    /// Whether a port has more to send than what comes of a few batches.
+    pub(super) fn queues_are_long(&self) -> bool {
+        self.ports
+            .iter()
+            .any(|port| port.egress.held().queued_packets() > LONG_QUEUE)
+    }
+
+    /// Whether all that was to be replayed has been, and nothing of it is on its way any more. False
+    /// if there is no replay.
+    ///
+    /// # Errors
+    /// What ended a replay early.
+    pub(crate) fn replay_is_done(&self) -> Result<bool, String> {
+        let mut any = false;
+        for io in &self.attachments {
+            match io.replay() {
+                Replay::None => {}
+                Replay::Running => return Ok(false),
+                Replay::Ended => any = true,
+                Replay::Failed(problem) => return Err(problem.to_owned()),
+            }
+        }
+        let idle = self.ports.iter().all(|port| {
+            let held = port.egress.held();
+            held.queued_packets() + held.in_flight_packets == 0
+        });
+        Ok(any && idle && !self.nowhere.ready)
+    }
+}
+
+impl Port {
+    /// The port's counts, with what its attachment has to add, and what it holds.
+    pub(super) fn snapshot(&mut self, io: &mut dyn PortIo) -> PortSnapshot {
+        let overrun = Count {
+            packets: io.take_overruns(),
+            bytes: 0,
+        };
+        self.stats.add(Place::Overrun, Key::NONE, overrun);
+        PortSnapshot {
+            number: self.number,
+            attachment: self.attachment.clone(),
+            connected: io.connected(),
+            stats: self.stats.clone(),
+            held: self.egress.held(),
+        }
+    }
+}

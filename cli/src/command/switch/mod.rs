@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+mod port;
 mod run;
 mod tm;
 mod trace;
@@ -18,7 +19,8 @@ mod trace;
 #[command(after_help = "Examples:\n  \
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
     ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01\n  \
-    ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us")]
+    ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us\n  \
+    ultima switch --program my.json --p4info my.p4info.txtpb -i 1@pcap:in.pcap -i 2@pcap:,out.pcap --exit-when-done")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -29,6 +31,7 @@ pub struct Arguments {
 /// What can be asked of a switch that runs; without any of these, one is run.
 #[derive(clap::Subcommand)]
 enum Command {
+    Port(port::Arguments),
     Tm(tm::Arguments),
     Trace(trace::Options),
 }
@@ -37,6 +40,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         None => run::run(arguments.run)?,
+        Some(Command::Port(arguments)) => port::run(arguments)?,
         Some(Command::Tm(arguments)) => tm::run(arguments)?,
         Some(Command::Trace(options)) => return trace::run(&options),
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ultima_switch::config::MAX_PORT;
@@ -28,7 +29,9 @@ pub struct Options {
     /// Its P4Info, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
-    /// A port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET) or PORT@fd:NUMBER
+    /// A port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET), PORT@fd:NUMBER, or PORT@pcap:IN,OUT for
+    /// files whose frames enter as fast as the switch takes them (pcap-timed: at the times in the file)
+    /// and that what leaves is written to; either may be left out
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
     ports: Vec<PortSpec>,
     /// The port to the controllers: what leaves through it becomes a packet-in, packet-outs enter there
@@ -53,6 +56,13 @@ pub struct Options {
     /// Keep what each port saw, as pcap files in this folder
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
+
+    /// Replay pcap files so long after the start: time to write entries
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
+    replay_after: Duration,
+    /// End when every pcap file is replayed and nothing of it is queued or on a wire any more
+    #[arg(long)]
+    exit_when_done: bool,
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
@@ -85,6 +95,8 @@ pub fn run(options: Options) -> Result<()> {
         seed: options.seed,
         stats_key: options.stats_key,
         pcap_dir: options.pcap,
+        replay_after: options.replay_after,
+        exit_when_done: options.exit_when_done,
         ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()

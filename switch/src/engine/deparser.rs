@@ -1,5 +1,7 @@
 //! The deparser: checksums to update, then the valid headers in order.
 
+use std::ops::Range;
+
 use super::DropCause;
 use super::action::{Instruction, Machine};
 use super::checksum::Checksum;
@@ -9,17 +11,21 @@ use super::primitive::Names;
 
 #[derive(Debug)]
 pub(super) struct Deparser {
-    order: Vec<usize>,
+    /// The headers, and where they stand in the header vector; `None` where that varies.
+    order: Vec<(usize, Option<Range<usize>>)>,
     code: Vec<Instruction>,
 }
 
 impl Deparser {
     pub fn new(deparser: &json::Deparser, names: &Names) -> Result<Deparser, LoadError> {
         let at = format!("deparser {}", deparser.name);
-        let order = deparser
-            .order
-            .iter()
-            .map(|header| names.layout.find_on_wire(header, &at));
+        let layout = names.layout;
+        let order = deparser.order.iter().map(|header| {
+            let header = layout.find_on_wire(header, &at)?;
+            let (base, shape) = (layout.instances[header].base, layout.shape(header));
+            let place = shape.varbit.is_none().then(|| base..base + shape.bytes);
+            Ok((header, place))
+        });
         let order = order.collect::<Result<_, _>>()?;
         Ok(Deparser {
             order,
@@ -56,20 +62,39 @@ impl Deparser {
         }
         machine.state.scratch = scratch;
         machine.execute(&self.code, &[])?;
-        for header in &self.order {
-            if machine.phv.is_valid(*header) {
-                machine.phv.emit(machine.layout, *header, out);
-            }
-        }
+        self.emit(machine, out);
         out.extend_from_slice(machine.payload);
         let whole = out.len();
         out.truncate(shortest);
         if let Some(recorder) = &mut machine.state.trace {
             let valid = |header: &usize| machine.phv.is_valid(*header);
-            let headers = self.order.iter().copied().filter(valid);
+            let headers = self.order.iter().map(|(header, _)| *header).filter(valid);
             let (payload, cut) = (machine.payload.len(), whole - out.len());
             recorder.deparsed(machine.layout, headers, payload, cut, out);
         }
         Ok(())
+    }
+
+    /// Appends the valid headers. Those that follow each other in the vector too, as most do, are
+    /// copied at once.
+    fn emit(&self, machine: &Machine, out: &mut Vec<u8>) {
+        let bytes = &machine.phv.bytes;
+        let mut run = 0..0;
+        for (header, place) in &self.order {
+            if !machine.phv.is_valid(*header) {
+                continue;
+            }
+            match place {
+                Some(place) if place.start == run.end => run.end = place.end,
+                place => {
+                    out.extend_from_slice(&bytes[std::mem::take(&mut run)]);
+                    match place {
+                        Some(place) => run = place.clone(),
+                        None => machine.phv.emit(machine.layout, *header, out),
+                    }
+                }
+            }
+        }
+        out.extend_from_slice(&bytes[run]);
     }
 }

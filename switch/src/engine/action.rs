@@ -144,7 +144,7 @@ pub(super) struct State {
 }
 
 /// What an action can ask for that happens after its pipeline, and the packet's measures.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Verdict {
     /// Session and field list of a clone.
     pub clone: Option<(u32, usize)>,
@@ -230,15 +230,6 @@ impl Machine<'_> {
                         return Err(DropCause::Assertion);
                     }
                 }
-                // The most frequent ones, without the rest's preparations.
-                Instruction::AssignWord(slot, word) => {
-                    let value = word.bits(self.env(args));
-                    slot.store_word(&mut self.phv.bytes, value);
-                }
-                Instruction::Count { counter, index } => {
-                    let index = index.eval(self.env(args));
-                    self.state.counters[*counter].count(index, self.verdict.ingress_length);
-                }
                 other => self.step(other, args),
             }
             if TRACED {
@@ -248,7 +239,12 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn jump(&mut self, to: usize) -> Result<usize, DropCause> {
+    #[inline]
+    pub fn count(&mut self, counter: usize, index: i128) {
+        self.state.counters[counter].count(index, self.verdict.ingress_length);
+    }
+
+    pub fn jump(&mut self, to: usize) -> Result<usize, DropCause> {
         self.verdict.jumps += 1;
         if self.verdict.jumps > self.max_jumps {
             return Err(DropCause::JumpLimit);
@@ -265,13 +261,18 @@ impl Machine<'_> {
         }
     }
 
-    fn step(&mut self, instruction: &Instruction, args: &[u8]) {
+    /// Executes a primitive that is not control flow.
+    pub fn step(&mut self, instruction: &Instruction, args: &[u8]) {
         let layout = self.layout;
         let number = |num: &Num, machine: &Self| num.eval(machine.env(args));
         match instruction {
             Instruction::Assign(slot, num) => {
                 let value = number(num, self);
                 slot.store(&mut self.phv.bytes, value as u128);
+            }
+            Instruction::AssignWord(slot, word) => {
+                let value = word.bits(self.env(args));
+                slot.store_word(&mut self.phv.bytes, value);
             }
             Instruction::AssignPlace(place, value) => self.assign(place, value, args),
             Instruction::AssignHeader { to, from } => {
@@ -325,6 +326,10 @@ impl Machine<'_> {
                 if let Some(mcast_grp) = mcast_grp {
                     mcast_grp.store(&mut self.phv.bytes, 0);
                 }
+            }
+            Instruction::Count { counter, index } => {
+                let index = number(index, self);
+                self.count(*counter, index);
             }
             Instruction::Meter {
                 meter,
@@ -410,12 +415,10 @@ impl Machine<'_> {
                 let text = log_text(format, values.iter().map(|value| value.eval_big(env)));
                 tracing::info!(target: "ultima_switch::log_msg", "{text}");
             }
-            Instruction::AssignWord(..)
-            | Instruction::Count { .. }
-            | Instruction::Jump(_)
+            Instruction::Jump(_)
             | Instruction::JumpUnless(..)
             | Instruction::Exit
-            | Instruction::Assert(_) => unreachable!("it is executed by the caller"),
+            | Instruction::Assert(_) => unreachable!("control flow is not a step"),
         }
     }
 

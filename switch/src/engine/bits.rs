@@ -19,6 +19,8 @@ pub(super) struct Slot {
     short: bool,
     /// Bits of 64 that the field does not have, if it is short.
     spare: u8,
+    /// Whether nothing else stands in the eight bytes that a short field starts with.
+    alone: bool,
     /// Whether the value is a two's complement integer.
     pub signed: bool,
     /// Width in bits.
@@ -40,8 +42,18 @@ impl Slot {
             skip,
             short,
             spare: if short { 64 - width as u8 } else { 0 },
+            alone: false,
             signed,
             width,
+        }
+    }
+
+    /// The same field, known to have the eight bytes that it starts with to itself.
+    pub fn alone(self) -> Slot {
+        debug_assert!(self.short && self.skip == 0);
+        Slot {
+            alone: true,
+            ..self
         }
     }
 
@@ -56,6 +68,12 @@ impl Slot {
             byte: self.byte + bytes as u32,
             ..self
         }
+    }
+
+    /// Whether the two have a bit in common, in one buffer.
+    pub fn overlaps(self, other: Slot) -> bool {
+        let ends_before = |a: Slot, b: Slot| a.bit() + a.width as usize <= b.bit();
+        !ends_before(self, other) && !ends_before(other, self)
     }
 
     /// Bits `low..low + width` of this field, bit 0 being the least significant.
@@ -89,7 +107,7 @@ impl Slot {
 
     /// The field and what is behind it, as the upper bits of a word. The field must be short.
     #[inline(always)]
-    fn load_top(self, buffer: &[u8]) -> u64 {
+    fn load_top(&self, buffer: &[u8]) -> u64 {
         let at = self.byte as usize;
         let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
         u64::from_be_bytes(bytes) << self.skip
@@ -97,7 +115,7 @@ impl Slot {
 
     /// The field's bits, zero-extended. The field must be narrow.
     #[inline]
-    pub fn load(self, buffer: &[u8]) -> u128 {
+    pub fn load(&self, buffer: &[u8]) -> u128 {
         if self.short {
             u128::from(self.load_top(buffer) >> self.spare)
         } else {
@@ -139,7 +157,7 @@ impl Slot {
     /// The field's value, sign-extended to 64 bits if it is signed. The field must be at most 64
     /// bits wide.
     #[inline(always)]
-    pub fn load_word(self, buffer: &[u8]) -> u64 {
+    pub fn load_word(&self, buffer: &[u8]) -> u64 {
         if !self.short {
             return self.load_wide_word(buffer);
         }
@@ -151,6 +169,18 @@ impl Slot {
         }
     }
 
+    /// Whether the field is unsigned and one access holds it, which [`Slot::load_short`] and
+    /// [`Slot::store_short`] ask for.
+    pub fn is_short(self) -> bool {
+        self.short && !self.signed
+    }
+
+    /// As [`Slot::load_word`], of a short field.
+    #[inline(always)]
+    pub fn load_short(&self, buffer: &[u8]) -> u64 {
+        self.load_top(buffer) >> self.spare
+    }
+
     #[cold]
     fn load_wide_word(self, buffer: &[u8]) -> u64 {
         self.load_int(buffer) as u64
@@ -158,7 +188,7 @@ impl Slot {
 
     /// Writes the low bits of `value`. The field must be narrow.
     #[inline]
-    pub fn store(self, buffer: &mut [u8], value: u128) {
+    pub fn store(&self, buffer: &mut [u8], value: u128) {
         if self.short {
             self.store_short(buffer, value as u64);
         } else {
@@ -166,10 +196,15 @@ impl Slot {
         }
     }
 
+    /// As [`Slot::store_word`], of a short field.
     #[inline(always)]
-    fn store_short(self, buffer: &mut [u8], value: u64) {
+    pub fn store_short(&self, buffer: &mut [u8], value: u64) {
         let at = self.byte as usize;
         let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
+        if self.alone {
+            *bytes = (value << self.spare).to_be_bytes();
+            return;
+        }
         let shift = self.spare - self.skip;
         let field = (u64::MAX >> self.spare) << shift;
         let word = u64::from_be_bytes(*bytes) & !field | (value << shift) & field;
@@ -235,7 +270,7 @@ impl Slot {
 
     /// Writes the low bits of `value`.
     #[inline(always)]
-    pub fn store_word(self, buffer: &mut [u8], value: u64) {
+    pub fn store_word(&self, buffer: &mut [u8], value: u64) {
         if self.short {
             self.store_short(buffer, value);
         } else {

@@ -107,14 +107,15 @@ pub(super) enum Big {
     FromBits(Box<Num>),
 }
 
+/// A comparison, as the set of orders for which it holds: 1 less, 2 equal, 4 greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
+    Less = 1,
+    Equal = 2,
+    LessOrEqual = 3,
+    Greater = 4,
+    NotEqual = 5,
+    GreaterOrEqual = 6,
 }
 
 /// A condition.
@@ -371,7 +372,7 @@ fn value_bits_limit() -> u32 {
 
 impl Comparison {
     /// What holds where this does not.
-    fn negated(self) -> Comparison {
+    pub fn negated(self) -> Comparison {
         match self {
             Comparison::Equal => Comparison::NotEqual,
             Comparison::NotEqual => Comparison::Equal,
@@ -393,16 +394,16 @@ impl Comparison {
         }
     }
 
+    /// Without branches, which a packet's fields would make unpredictable.
     #[inline(always)]
+    pub fn holds_for(self, left: u64, right: u64) -> bool {
+        let order =
+            u8::from(left < right) | u8::from(left == right) << 1 | u8::from(left > right) << 2;
+        self as u8 & order != 0
+    }
+
     fn holds<T: Ord>(self, left: &T, right: &T) -> bool {
-        match self {
-            Comparison::Equal => left == right,
-            Comparison::NotEqual => left != right,
-            Comparison::Less => left < right,
-            Comparison::LessOrEqual => left <= right,
-            Comparison::Greater => left > right,
-            Comparison::GreaterOrEqual => left >= right,
-        }
+        self as u8 & (1 << (left.cmp(right) as i8 + 1)) != 0
     }
 }
 
@@ -461,34 +462,18 @@ impl Test {
         }
     }
 
-    #[inline(always)]
     pub fn eval(&self, env: Env) -> bool {
-        match self {
-            Test::All(tests) => tests.iter().all(|test| test.eval_simple(env)),
-            Test::Any(tests) => tests.iter().any(|test| test.eval_simple(env)),
-            test => test.eval_simple(env),
-        }
-    }
-
-    #[inline(always)]
-    fn eval_simple(&self, env: Env) -> bool {
-        match self {
-            Test::Field(how, slot, value) => how.holds(&slot.load_word(&env.phv.bytes), value),
-            Test::Fields(how, left, right) => how.holds(
-                &left.load_word(&env.phv.bytes),
-                &right.load_word(&env.phv.bytes),
-            ),
-            test => test.eval_tree(env),
-        }
-    }
-
-    #[inline(never)]
-    fn eval_tree(&self, env: Env) -> bool {
         let valid = |header: Option<usize>| header.is_some_and(|h| env.phv.is_valid(h));
         match self {
             Test::Const(value) => *value,
             Test::Compare(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
-            Test::Field(..) | Test::Fields(..) | Test::All(_) | Test::Any(_) => self.eval(env),
+            Test::Field(how, slot, value) => how.holds_for(slot.load_word(&env.phv.bytes), *value),
+            Test::Fields(how, left, right) => how.holds_for(
+                left.load_word(&env.phv.bytes),
+                right.load_word(&env.phv.bytes),
+            ),
+            Test::All(tests) => tests.iter().all(|test| test.eval(env)),
+            Test::Any(tests) => tests.iter().any(|test| test.eval(env)),
             Test::CompareBig(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
             Test::NotZero(value) => value.eval(env) != 0,
             Test::NotZeroBig(value) => value.eval(env) != BigInt::ZERO,

@@ -10,7 +10,7 @@ pub(super) fn word_count(width: u32) -> usize {
 }
 
 /// Appends a field's words to a key.
-#[inline]
+#[inline(always)]
 pub(super) fn push_words(slot: Slot, buffer: &[u8], key: &mut Vec<u64>) {
     if slot.width <= 64 {
         if slot.width > 0 {

@@ -314,7 +314,10 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
             if !on_wire {
                 bit = bit.next_multiple_of(64);
             }
-            let slot = Slot::new(bit, width, field.signed);
+            let slot = match Slot::new(bit, width, field.signed) {
+                slot if !on_wire && (1..=64).contains(&width) => slot.alone(),
+                slot => slot,
+            };
             fields.push(FieldShape {
                 name: field.name.clone(),
                 slot,

@@ -8,6 +8,7 @@
 mod action;
 mod bits;
 mod checksum;
+mod code;
 mod compile;
 mod controller_header;
 mod counter;
@@ -63,6 +64,7 @@ use serde::{Deserialize, Serialize};
 use action::{Action, State, Verdict};
 use bits::Slot;
 use checksum::{Calculation, Checksum};
+use code::{Code, REGISTERS, Registers};
 use deparser::Deparser;
 use digest::LearnList;
 use layout::Layout;
@@ -204,6 +206,7 @@ struct Program {
     parser: Parser,
     deparser: Deparser,
     flow: Flow,
+    code: Code,
     actions: Vec<Action>,
     errors: Vec<(String, u32)>,
     symbols: Arc<Symbols>,
@@ -219,6 +222,7 @@ pub struct Engine {
     pre: Pre,
     limits: Limits,
     pool: Vec<Phv>,
+    registers: Box<Registers>,
     packets: Vec<Arc<Packet>>,
     clones_refused: u64,
     /// Positions by P4Info id.
@@ -253,6 +257,7 @@ impl Engine {
             pre,
             limits,
             pool: Vec::new(),
+            registers: Box::new([0; REGISTERS]),
             packets: Vec::new(),
             clones_refused: 0,
         }

@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
-use super::action::{Machine, Verdict};
+use super::action::{Machine, State, Verdict};
+use super::code::Shared;
 use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::{CloneSession, Replica};
 use super::standard::{DROP_PORT, InstanceType};
 use super::trace::{Arrival, Event, Origin, Recorder};
-use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Packet, QueueInfo};
+use super::{
+    Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Limits, Packet, Program, QueueInfo,
+};
 
 /// What a packet starts ingress with.
 struct Start<'a> {
@@ -247,20 +250,24 @@ impl Engine {
         payload: &[u8],
         now_us: u64,
     ) -> Result<(), DropCause> {
-        let mut tables = std::mem::take(&mut self.tables);
-        let profiles = std::mem::take(&mut self.profiles);
-        let (program, mut machine) = self.machine(phv, verdict, payload, now_us);
-        let flow = &program.flow;
-        let ran = flow.run(
-            start,
-            &mut tables,
-            &profiles,
-            &program.actions,
-            &mut machine,
-        );
-        self.tables = tables;
-        self.profiles = profiles;
-        ran
+        let Engine {
+            program,
+            tables,
+            profiles,
+            registers,
+            state,
+            limits,
+            ..
+        } = self;
+        let mut machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
+        let actions = program.actions.as_slice();
+        if machine.state.trace.is_some() {
+            let flow = &program.flow;
+            return flow.run(start, tables, profiles, actions, &mut machine);
+        }
+        let code = &program.code;
+        let shared = Shared { profiles, actions };
+        code.run(start, tables, shared, registers, &mut machine)
     }
 
     fn machine<'a>(
@@ -269,19 +276,10 @@ impl Engine {
         verdict: &'a mut Verdict,
         payload: &'a [u8],
         now_us: u64,
-    ) -> (&'a super::Program, Machine<'a>) {
-        let program = &self.program;
-        let machine = Machine {
-            layout: &program.layout,
-            calculations: &program.calculations,
-            learn_lists: &program.learn_lists,
-            phv,
-            state: &mut self.state,
-            verdict,
-            payload,
-            now_us,
-            max_jumps: self.limits.action_jumps,
-        };
+    ) -> (&'a Program, Machine<'a>) {
+        let (program, state) = (&self.program, &mut self.state);
+        let limits = &self.limits;
+        let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
         (program, machine)
     }
 
@@ -390,7 +388,7 @@ impl Engine {
             });
         }
         let packet = &*copy.packet;
-        let mut verdict = packet.verdict.clone();
+        let mut verdict = packet.verdict;
         let mut phv = self.duplicate(&packet.phv);
         let standard = &self.program.standard;
         standard.egress_global_timestamp.set(&mut phv, now_us);
@@ -536,6 +534,30 @@ impl Engine {
             && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
         {
             self.packets.push(packet);
+        }
+    }
+}
+
+impl<'a> Machine<'a> {
+    fn new(
+        program: &'a Program,
+        limits: &Limits,
+        state: &'a mut State,
+        phv: &'a mut Phv,
+        verdict: &'a mut Verdict,
+        payload: &'a [u8],
+        now_us: u64,
+    ) -> Machine<'a> {
+        Machine {
+            layout: &program.layout,
+            calculations: &program.calculations,
+            learn_lists: &program.learn_lists,
+            phv,
+            state,
+            verdict,
+            payload,
+            now_us,
+            max_jumps: limits.action_jumps,
         }
     }
 }

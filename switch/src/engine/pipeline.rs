@@ -141,24 +141,8 @@ impl Flow {
         }
     }
 
-    /// Takes a packet from `start` to the end of its pipeline, or to an `exit`.
+    /// Takes a packet that is traced from `start` to the end of its pipeline, or to an `exit`.
     pub fn run(
-        &self,
-        start: Next,
-        tables: &mut [Table],
-        profiles: &[Profile],
-        actions: &[Action],
-        machine: &mut Machine,
-    ) -> Result<(), DropCause> {
-        if machine.state.trace.is_some() {
-            self.run_as::<true>(start, tables, profiles, actions, machine)
-        } else {
-            self.run_as::<false>(start, tables, profiles, actions, machine)
-        }
-    }
-
-    /// Also records what happens if it is `TRACED`.
-    fn run_as<const TRACED: bool>(
         &self,
         start: Next,
         tables: &mut [Table],
@@ -174,24 +158,18 @@ impl Flow {
             next = match &self.nodes[node] {
                 Node::Table(table) => {
                     let table = &mut tables[*table];
-                    if TRACED {
-                        machine.looked_up(node, table, profiles, actions);
-                    }
-                    apply::<TRACED>(table, profiles, actions, machine)?
+                    machine.looked_up(node, table, profiles, actions);
+                    apply(table, profiles, actions, machine)?
                 }
                 Node::Condition { test, yes, no } => {
                     let holds = test.eval(machine.env(&[]));
-                    if TRACED {
-                        machine.tested(node, holds);
-                    }
+                    machine.tested(node, holds);
                     if holds { *yes } else { *no }
                 }
                 Node::Action { action, args, next } => {
                     let called = &actions[*action];
-                    if TRACED {
-                        machine.called(node, *action, &called.name);
-                    }
-                    machine.execute_as::<TRACED>(&called.code, args)?;
+                    machine.called(node, *action, &called.name);
+                    machine.execute_as::<true>(&called.code, args)?;
                     *next
                 }
             };
@@ -207,7 +185,7 @@ enum Visit {
     Done,
 }
 
-fn apply<const TRACED: bool>(
+fn apply(
     table: &mut Table,
     profiles: &[Profile],
     actions: &[Action],
@@ -216,12 +194,10 @@ fn apply<const TRACED: bool>(
     let found = table.apply(profiles, machine.lookup());
     if let Some((slot, color)) = found.color {
         slot.store(&mut machine.phv.bytes, color as u128);
-        if TRACED {
-            machine.metered(color);
-        }
+        machine.metered(color);
     }
     if let Some(action) = found.action {
-        machine.execute_as::<TRACED>(&actions[action.action].code, found.args)?;
+        machine.execute_as::<true>(&actions[action.action].code, found.args)?;
     }
     Ok(found.next)
 }

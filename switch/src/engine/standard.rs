@@ -25,9 +25,10 @@ pub(super) enum InstanceType {
 pub(super) struct Optional(Option<Slot>);
 
 impl Optional {
+    #[inline]
     pub fn set(self, phv: &mut Phv, value: u64) {
         if let Some(slot) = self.0 {
-            slot.store(&mut phv.bytes, u128::from(value));
+            slot.store_word(&mut phv.bytes, value);
         }
     }
 

@@ -9,7 +9,7 @@ use ultima_switch::engine::{
     CloneSession, EgressOutcome, IngressOutcome, MeterConfig, QueueInfo, Replica,
 };
 
-use crate::control::{Testbed, exact};
+use crate::control::{Testbed, exact, lpm};
 use crate::program;
 
 /// A copies program in which every order does something.
@@ -42,9 +42,45 @@ fn copies() -> Testbed {
     testbed
 }
 
+/// Our own program with a job whose rank 0, behind any port, is what [`packets`] are of.
 fn ultima() -> Testbed {
     let program = ultima_p4::v1model();
-    Testbed::new(program.device_config, program.p4info)
+    let mut testbed = Testbed::new(program.device_config, program.p4info);
+    let (admit, forward) = (
+        "UltimaIngress.admission.admit",
+        "UltimaIngress.routing.forward",
+    );
+    let job = ("UltimaIngress.jobs.job", "UltimaIngress.jobs.set_job");
+    testbed.insert(job.0, &[exact(0)], job.1, &[1, 1]);
+    for port in 0..30 {
+        let source = [
+            exact(port),
+            exact(0),
+            exact(0),
+            exact(0),
+            exact(0x0a00_0001),
+        ];
+        testbed.insert("UltimaIngress.admission.source", &source, admit, &[]);
+    }
+    let route = [lpm(0x0a00_0000, 8)];
+    testbed.insert(
+        "UltimaIngress.routing.route",
+        &route,
+        forward,
+        &[2, 0x0200_0000_0002],
+    );
+    for rank in 1..3 {
+        let (table, action) = (
+            "UltimaEgress.delivery.replica",
+            "UltimaEgress.delivery.readdress",
+        );
+        let args = [0x0200_0000_0000 | rank, 0x0a00_0000 | rank, 0x554c + rank];
+        testbed.insert(table, &[exact(0), exact(rank)], action, &args);
+    }
+    let replicas = (0..4).map(|rid| Replica { port: rid, rid }).collect();
+    let pre = testbed.engine.pre_mut();
+    pre.insert_group(1, replicas).expect("the group is right");
+    testbed
 }
 
 /// Sends frames and follows every copy, within a bound: egress clones of clones multiply.
@@ -125,7 +161,7 @@ fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
 fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let mut good = vec![0x02; 12];
     good.extend([
-        0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 239, 85, 0, 7,
+        0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0x41, 0x2c, 10, 0, 0, 1, 239, 85, 0, 7,
     ]);
     good.extend([0x55, 0x4c, 0x55, 0x4c, 0, 80, 0, 0, 0x55, 0x4c, 0x11, 0]);
     good.extend([0; 68]);

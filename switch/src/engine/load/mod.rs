@@ -14,6 +14,7 @@ use self::arrays::{indirect_counters, indirect_meters};
 use self::table::Loader;
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
+use super::code::Code;
 use super::controller_header::ControllerHeaders;
 use super::deparser::Deparser;
 use super::digest;
@@ -94,6 +95,7 @@ impl Engine {
             digests: digests.into(),
             parser,
             deparser,
+            code: Code::new(&flow, &tables, &actions),
             flow,
             actions,
             errors: file.errors.clone(),

@@ -6,7 +6,7 @@ mod trace;
 use super::DropCause;
 use super::action::{self, Instruction, Machine};
 use super::bits::{SLACK, Slot, mask};
-use super::expression::{FieldRef, Num, Test};
+use super::expression::{FieldRef, HeaderRef, Num, Test};
 use super::key::push_words;
 
 #[derive(Debug)]
@@ -261,6 +261,7 @@ impl Parser {
         Ok(Slot::new(offset as usize % 8, width, false))
     }
 
+    #[inline(always)]
     fn perform(
         &self,
         op: &Op,
@@ -315,6 +316,14 @@ impl Parser {
                     return Err(Stop::Error(self.errors.packet_too_short));
                 }
                 *at += bytes as usize;
+                Ok(())
+            }
+            // p4c has every header that a parser gives back removed first, before there is any.
+            Op::Primitive(code)
+                if machine.state.trace.is_none()
+                    && matches!(code[..], [Instruction::RemoveHeader(HeaderRef::Fixed(header))]
+                        if !machine.phv.is_valid(header)) =>
+            {
                 Ok(())
             }
             Op::Primitive(code) => Ok(machine.execute(code, &[])?),

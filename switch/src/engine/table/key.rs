@@ -114,7 +114,7 @@ impl Key {
     }
 
     /// The key of a packet.
-    #[inline]
+    #[inline(always)]
     pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
         key.clear();
         key.extend(self.parts.iter().map(|part| {

@@ -227,7 +227,7 @@ impl Table {
     }
 
     /// Looks a packet up, counts and meters it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn apply<'a>(
         &'a mut self,
         profiles: &'a [Profile],

@@ -6,7 +6,8 @@
 //!   a network namespace of its own ([`netns`]), sends frames in and collects what comes out.
 //! - [`generator`] makes frames, [`scenario`] says what must come of them, [`fuzz`] mutates them,
 //!   [`counters`] reads what was counted.
-//! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches.
+//! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches, [`scripted`] runs
+//!   more of them, each at a switch of its own.
 //! - [`needs`] says what is missing on this machine.
 
 pub mod bmv2;
@@ -22,6 +23,7 @@ pub mod needs;
 pub mod netns;
 pub mod operator;
 pub mod scenario;
+pub mod scripted;
 pub mod stage;
 pub mod testbed;
 pub mod third_party;

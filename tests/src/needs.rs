@@ -41,8 +41,14 @@ pub fn bmv2() -> Option<PathBuf> {
 }
 
 /// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.
-pub(crate) fn python() -> String {
+pub fn python() -> String {
     env::var("ULTIMA_PYTHON").unwrap_or_else(|_| "python3".into())
+}
+
+/// The Python that runs finsy, whose protobuf is newer than others will have beside them:
+/// `ULTIMA_FINSY_PYTHON`, or the same.
+pub fn finsy_python() -> String {
+    env::var("ULTIMA_FINSY_PYTHON").unwrap_or_else(|_| python())
 }
 
 /// Says that Python or a package is missing.
@@ -56,7 +62,8 @@ pub(crate) fn python_missing(missing: &str) {
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
     skipped(&format!(
-        "{missing}; pip install p4runtime grpcio, or set ULTIMA_PYTHON"
+        "{missing}; pip install p4runtime-shell in one virtual environment and finsy in another, and set \
+         ULTIMA_PYTHON and ULTIMA_FINSY_PYTHON"
     ));
 }
 

@@ -9,7 +9,7 @@ use crate::fabric::device_id;
 use crate::needs;
 
 /// The script's status where a package is missing.
-const NOT_INSTALLED: i32 = 3;
+pub(crate) const NOT_INSTALLED: i32 = 3;
 
 /// A running client that reads one cell of one counter array. It ends when this is dropped.
 pub struct CounterClient {

@@ -1,4 +1,5 @@
-//! A P4Runtime client of others' making reads a counter by name while traffic flows, and reads what was sent.
+//! P4Runtime clients of others' making: one reads a counter by name while traffic flows, and reads what was
+//! sent; PyPI's p4runtime-shell and finsy do all that a controller does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -6,6 +7,7 @@ use std::thread;
 use ultima_p4::names::counter;
 use ultima_tests::counters::{Cell, Count};
 use ultima_tests::needs;
+use ultima_tests::scripted::{self, Pushed};
 use ultima_tests::stage::Target;
 use ultima_tests::third_party::CounterClient;
 
@@ -77,6 +79,27 @@ impl Drop for Raise<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A program with controller headers and digests.
+const CONTROLLER: Pushed = Pushed {
+    p4info: include_str!("../../switch/tests/programs/controller.p4info.txtpb"),
+    json: include_bytes!("../../switch/tests/programs/controller.json"),
+};
+
+#[test]
+fn p4runtime_shell() {
+    scripted::run("shell.py", "p4runtime-shell", &needs::python(), &CONTROLLER);
+}
+
+#[test]
+fn finsy() {
+    scripted::run(
+        "finsy_client.py",
+        "finsy",
+        &needs::finsy_python(),
+        &CONTROLLER,
+    );
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Arbitration {
             && state.live.iter().any(taken)
         {
             return Err(Status::invalid_argument(format!(
-                "election id {id} is another live controller's; each needs its own"
+                "election id {id} is used by another live controller; each needs its own"
             )));
         }
         if current.is_none() && state.live.len() >= MAX_CONTROLLERS {

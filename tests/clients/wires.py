@@ -1,0 +1,34 @@
+"""The far ends of a switch's ports, for a client that is run by a test.
+
+The test holds the ends: what is asked of it goes out through standard output, one line each, and it answers
+through standard input.
+"""
+
+import os
+import sys
+
+# What libraries print must not reach the test.
+_orders = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def _order(text):
+    print(text, file=_orders, flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer != "ok":
+        raise AssertionError(f"{text.split()[0]}: {answer or 'the test has ended'}")
+
+
+def send(port, frame):
+    """Sends a frame into a port."""
+    _order(f"send {port} {frame.hex()}")
+
+
+def expect(port, frame):
+    """Waits for the next frame out of a port, which must be this one."""
+    _order(f"expect {port} {frame.hex()}")
+
+
+def frame(destination, source, ethertype=0x88B5):
+    """An Ethernet frame of 60 bytes."""
+    return bytes.fromhex(destination + source) + ethertype.to_bytes(2, "big") + bytes(46)

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::Limits;
 use crate::stats::StatsKey;
+use crate::tls::TlsFiles;
 use crate::tm::WireConfig;
 
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
@@ -281,6 +282,8 @@ pub struct SwitchConfig {
     pub device_id: u64,
     /// Where P4Runtime and the port statistics are served; port 0: any free one.
     pub grpc: SocketAddr,
+    /// Serve them over TLS.
+    pub tls: Option<TlsFiles>,
     /// The program to run until a controller sets another; without one, frames are counted and
     /// dropped.
     pub program: Option<ProgramFiles>,
@@ -311,6 +314,7 @@ impl Default for SwitchConfig {
         SwitchConfig {
             device_id: 1,
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 9559)),
+            tls: None,
             program: None,
             ports: Vec::new(),
             cpu_port: None,

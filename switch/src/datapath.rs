@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollFlags};
-use ultima_p4runtime::v1::PacketOut;
+use ultima_p4runtime::v1::{IdleTimeoutNotification, PacketOut};
 
 use crate::clock::Clock;
 use crate::config::MAX_PORT;
@@ -256,7 +256,9 @@ impl Datapath {
     /// The program that reads and writes of the control plane refer to: the saved one, if there is
     /// one.
     pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
-        self.saved.as_mut().or(self.active.as_mut())
+        let target = self.saved.as_mut().or(self.active.as_mut())?;
+        target.engine.set_now(self.clock.now() / 1000);
+        Some(target)
     }
 
     /// The program that packets run through.
@@ -286,7 +288,7 @@ impl Datapath {
 
     /// Makes this program the one that packets run through. Copies still queued are the old
     /// program's and go with it, counted.
-    pub(crate) fn commit(&mut self, pipeline: Pipeline) {
+    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) {
         for port in &mut self.ports {
             port.egress.discard_queue(&mut port.stats);
         }
@@ -294,6 +296,7 @@ impl Datapath {
         self.saved = None;
         let headers = pipeline.engine.controller_headers().clone();
         self.controllers.notifier.set_headers(headers);
+        pipeline.engine.start(self.clock.now() / 1000);
         self.active = Some(pipeline);
         self.note_fates(self.clock.now());
     }
@@ -591,6 +594,14 @@ impl Datapath {
         while let Some(list) = pipeline.digests.due(now) {
             let digests = pipeline.digests.all().clone();
             notifier.digests(list, self.clock.time_of_day(now), digests);
+        }
+        let table_entry = pipeline.take_idle(now);
+        if !table_entry.is_empty() {
+            let timestamp = self.clock.time_of_day(now).as_nanos();
+            notifier.idle(IdleTimeoutNotification {
+                table_entry,
+                timestamp: i64::try_from(timestamp).unwrap_or(i64::MAX),
+            });
         }
     }
 

@@ -57,9 +57,9 @@ pub(crate) struct Digests {
     next_list: u64,
 }
 
-/// An enabled digest.
-#[derive(Debug)]
-struct Enabled {
+/// An enabled digest with all that it holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Enabled {
     config: DigestConfig,
     /// Messages of a list, whatever the configuration.
     room: usize,
@@ -73,7 +73,7 @@ struct Enabled {
     known: FxHashSet<Arc<[u8]>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sent {
     id: u64,
     at: Nanos,
@@ -191,6 +191,21 @@ impl Digests {
                 enabled.forget(&sent);
             }
         }
+    }
+}
+
+impl Digests {
+    /// Keeps what a digest is: `None` if it is not enabled.
+    pub(crate) fn save(&self, id: u32) -> Option<Enabled> {
+        self.enabled.get(&id).cloned()
+    }
+
+    /// Makes a digest what it was.
+    pub(crate) fn restore(&mut self, id: u32, saved: Option<Enabled>) {
+        match saved {
+            Some(enabled) => self.enabled.insert(id, enabled),
+            None => self.enabled.remove(&id),
+        };
     }
 }
 

@@ -31,6 +31,7 @@ mod port;
 mod running;
 pub mod stats;
 mod switch;
+pub mod tls;
 pub mod tm;
 pub mod trace;
 pub mod units;

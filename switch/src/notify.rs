@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use ultima_p4runtime::v1::IdleTimeoutNotification;
 
 use crate::digests::DigestList;
 use crate::engine::{ControllerHeaders, Digest};
@@ -39,6 +40,8 @@ pub(crate) enum Event {
         /// The digests of the program that sent it.
         digests: Arc<[Digest]>,
     },
+    /// Entries that no packet has hit for their idle timeout.
+    Idle(IdleTimeoutNotification),
 }
 
 /// Messages of one kind: those that a controller's stream took, and those dropped on the way.
@@ -67,6 +70,7 @@ impl Tally {
 pub(crate) struct Tallies {
     pub(crate) packet_ins: Tally,
     pub(crate) digest_lists: Tally,
+    pub(crate) idle_timeouts: Tally,
 }
 
 /// The forwarding thread's end of the queues.
@@ -132,6 +136,13 @@ impl Notifier {
         };
         if self.events.try_send(event).is_err() {
             self.tallies.digest_lists.count(false);
+        }
+    }
+
+    /// Entries have become idle.
+    pub(crate) fn idle(&self, notification: IdleTimeoutNotification) {
+        if self.events.try_send(Event::Idle(notification)).is_err() {
+            self.tallies.idle_timeouts.count(false);
         }
     }
 }

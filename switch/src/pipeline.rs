@@ -2,12 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ultima_p4runtime::v1::{CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry};
+use ultima_p4runtime::v1::{
+    CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
+};
 
 use crate::digests::Digests;
 use crate::engine::{Engine, Limits, LoadError};
-use crate::grpc::strings::{self, Strings};
+use crate::grpc::{
+    self,
+    strings::{self, Strings},
+};
 use crate::tm::Nanos;
+
+/// Time between two looks for idle entries, as long as there are any.
+const SCAN_INTERVAL: Nanos = 10_000_000;
+/// Idle entries that are told at once.
+const MAX_IDLE: usize = 256;
 
 /// A loaded program.
 pub(crate) struct Pipeline {
@@ -27,6 +37,8 @@ pub(crate) struct Pipeline {
     pub(crate) digests: Digests,
     /// Strings of translated types.
     pub(crate) strings: Strings,
+    /// Before that, nobody looks for idle entries.
+    next_scan: Nanos,
 }
 
 /// Why a forwarding pipeline config is refused.
@@ -46,7 +58,27 @@ pub enum ConfigError {
 impl Pipeline {
     /// When time alone makes something happen next.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
-        self.digests.next_due()
+        let idle = self.engine.next_idle_us();
+        let idle = idle.map(|us| us.saturating_mul(1000).max(self.next_scan));
+        self.digests.next_due().into_iter().chain(idle).min()
+    }
+
+    /// Entries that have become idle, if it is time to look: now and then, so that many of them
+    /// make one message, and not too many at once.
+    pub(crate) fn take_idle(&mut self, now: Nanos) -> Vec<TableEntry> {
+        let mut found = Vec::new();
+        if now < self.next_scan {
+            return found;
+        }
+        while found.len() < MAX_IDLE
+            && let Some((table, view)) = self.engine.pop_idle(now / 1000)
+        {
+            found.push(grpc::idle_entry(table, &view));
+        }
+        if !found.is_empty() {
+            self.next_scan = now + SCAN_INTERVAL;
+        }
+        grpc::with_strings(&self.strings, found)
     }
 
     /// Loads what `config` describes.
@@ -62,6 +94,7 @@ impl Pipeline {
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
             strings: Strings::new(p4info, &engine),
+            next_scan: 0,
             engine,
             config,
             groups: BTreeMap::new(),

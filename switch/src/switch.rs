@@ -18,6 +18,7 @@ use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::{ConfigError, Pipeline};
 use crate::running::{self, Running};
+use crate::tls::{self, TlsError};
 use crate::tm::WireError;
 
 /// Why a switch does not start, or ended.
@@ -67,6 +68,9 @@ pub enum SwitchError {
         /// Why not.
         source: io::Error,
     },
+    /// TLS cannot be served.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The address for gRPC cannot be listened at.
     #[error("cannot serve gRPC at {address}: {source}")]
     Listen {
@@ -95,6 +99,7 @@ impl Switch {
         let SwitchConfig {
             device_id,
             grpc,
+            tls,
             program,
             ports,
             cpu_port,
@@ -112,6 +117,10 @@ impl Switch {
         let pipeline = program
             .map(|files| load(files, limits.clone()))
             .transpose()?;
+        let mut server = match &tls {
+            Some(files) => tls::secure(running::server(), files)?,
+            None => running::server(),
+        };
         let (listener, address) = running::listen(grpc).await?;
         let opener = PortOpener::new(seed, pcap_dir, replay_after)?;
         let mut ports = ports
@@ -132,7 +141,7 @@ impl Switch {
         let mut running = Running::start(forwarder, handle.clone())?;
         let service = Service::new(device_id, limits, handle, tallies, opener);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
-        let router = running::server()
+        let router = server
             .add_service(grpc::p4runtime_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()))
             .add_service(grpc::trace_server(service.clone()))

@@ -187,6 +187,12 @@ pub enum ControlError {
         /// Its size in entries.
         size: usize,
     },
+    /// The entry has an idle timeout, and its table supports none.
+    #[error("table {table} does not support idle timeouts: expected idle_timeout_ns 0")]
+    NoIdleTimeouts {
+        /// The table's name.
+        table: String,
+    },
     /// The entry refers to an action profile, and its table has none.
     #[error("table {table} has no action profile: expected an action, not a member, group or set")]
     NoProfile {
@@ -354,7 +360,7 @@ impl ControlError {
             NoDirect { .. } | Index { .. } | Meter { .. } | Replication { .. } => {
                 ErrorKind::InvalidArgument
             }
-            NoProfile { .. } | Profile { .. } => ErrorKind::InvalidArgument,
+            NoProfile { .. } | Profile { .. } | NoIdleTimeouts { .. } => ErrorKind::InvalidArgument,
             UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
             NoSuchShared { .. } => ErrorKind::NotFound,
             EntryExists { .. } | ReplicationExists { .. } => ErrorKind::AlreadyExists,

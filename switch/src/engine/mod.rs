@@ -35,6 +35,7 @@ mod schema;
 mod standard;
 mod table;
 pub mod trace;
+mod undo;
 mod value;
 mod value_set;
 mod word;
@@ -52,6 +53,7 @@ pub use table::{
     ActionCall, EntryAction, EntryRef, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table,
     TableEntry, TableMut, WeightedCall,
 };
+pub use undo::{Before, Touched};
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;
@@ -232,6 +234,8 @@ pub struct Engine {
     meter_ids: BTreeMap<u32, usize>,
     register_ids: BTreeMap<u32, usize>,
     value_set_ids: BTreeMap<u32, usize>,
+    /// Positions of tables with idle timeouts.
+    aging: Vec<usize>,
 }
 
 impl Engine {
@@ -251,6 +255,9 @@ impl Engine {
             meter_ids: ids(state.meters.iter().map(Meter::id)),
             register_ids: ids(state.registers.iter().map(Register::id)),
             value_set_ids: ids(state.value_sets.iter().map(ValueSet::id)),
+            aging: (0..tables.len())
+                .filter(|at| tables[*at].has_idle_timeouts())
+                .collect(),
             tables,
             profiles,
             state,
@@ -277,6 +284,39 @@ impl Engine {
     /// digest that P4Info does not have are not among them.
     pub fn take_learned(&mut self) -> impl Iterator<Item = DigestMessage> {
         self.state.learned.drain(..)
+    }
+
+    /// What is written from now on is written at this time, microseconds since the switch started;
+    /// what is read is as old as it is then.
+    pub fn set_now(&mut self, now_us: u64) {
+        for at in &self.aging {
+            self.tables[*at].set_now(now_us);
+        }
+    }
+
+    /// Packets begin to run through the program: all entries count as hit now.
+    pub fn start(&mut self, now_us: u64) {
+        for at in &self.aging {
+            self.tables[*at].start(now_us);
+        }
+    }
+
+    /// When an entry may next become idle, microseconds since the switch started.
+    pub fn next_idle_us(&self) -> Option<u64> {
+        let aging = self.aging.iter().map(|at| &self.tables[*at]);
+        aging.filter_map(Table::next_idle_us).min()
+    }
+
+    /// The next entry that has become idle by `now_us`, with its table. Its timeout starts anew.
+    pub fn pop_idle(&mut self, now_us: u64) -> Option<(&Table, EntryView)> {
+        let mut found = None;
+        for at in &self.aging {
+            if let Some(view) = self.tables[*at].pop_idle(now_us) {
+                found = Some((*at, view));
+                break;
+            }
+        }
+        found.map(|(at, view)| (&self.tables[at], view))
     }
 
     /// Makes `random` repeat: engines with one seed and the same packets draw the same numbers.

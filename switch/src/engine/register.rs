@@ -67,6 +67,19 @@ impl Register {
         Ok(())
     }
 
+    /// The bytes of some cells; none for cells outside the array.
+    pub(super) fn save(&self, cells: std::ops::Range<usize>) -> Vec<u8> {
+        let bytes = self.first.bytes();
+        let found = self.bytes.get(cells.start * bytes..cells.end * bytes);
+        found.unwrap_or_default().to_vec()
+    }
+
+    /// Puts the bytes of cells back, from the first of them on.
+    pub(super) fn restore(&mut self, from: usize, cells: &[u8]) {
+        let at = from * self.first.bytes();
+        self.bytes[at..at + cells.len()].copy_from_slice(cells);
+    }
+
     fn cell(&self, index: i128) -> Option<Slot> {
         let index = usize::try_from(index).ok().filter(|i| *i < self.size)?;
         Some(self.first.at(index * self.first.bytes()))

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
 use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
+use ultima_p4runtime::config::v1::table::IdleTimeoutBehavior;
 use ultima_p4runtime::config::v1::{
     ActionProfile, ActionRef, MatchField, P4Info, P4NamedType, Preamble, action_ref, match_field,
 };
@@ -36,6 +37,7 @@ pub(super) struct TableSchema {
     pub size: u64,
     pub is_const: bool,
     pub default_is_const: bool,
+    pub idle_timeouts: bool,
     /// The id of its action profile.
     pub profile: Option<u32>,
 }
@@ -114,6 +116,7 @@ impl Schema {
                 size: u64::try_from(table.size).unwrap_or(0),
                 is_const: table.is_const_table,
                 default_is_const: table.const_default_action_id != 0,
+                idle_timeouts: table.idle_timeout_behavior() == IdleTimeoutBehavior::NotifyControl,
                 profile: Some(table.implementation_id).filter(|id| *id != 0),
             };
             schema.tables.insert(name, described);

@@ -26,6 +26,9 @@ pub(crate) async fn deliver(service: Arc<Service>, queues: Notifications) {
                     Event::Digests { list, made, digests } => {
                         (digest_list(list, made, &digests), &tallies.digest_lists)
                     }
+                    Event::Idle(idle) => {
+                        (Some(Response::IdleTimeoutNotification(idle)), &tallies.idle_timeouts)
+                    }
                 };
                 tally.count(message.is_some_and(|message| service.notify(message)));
             }

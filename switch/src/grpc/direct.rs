@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::error::EntityError;
-use super::read::{for_tables, select};
+use super::read::{Scan, for_tables, select};
 use super::table_entry::{
     counter_cell, counter_data, key, key_message, meter_config, meter_message,
 };
@@ -143,10 +143,11 @@ impl Target {
 pub(super) fn read_counters(
     pipeline: &Pipeline,
     request: &DirectCounterEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let of = request.table_entry.clone().unwrap_or_default();
-    read(pipeline, &of, "counter", |table, view| {
+    read(pipeline, &of, scan, "counter", |table, view| {
         view.counter.map(|cell| {
             found.push(Entity::DirectCounterEntry(DirectCounterEntry {
                 table_entry: Some(key_message(table, view, of.is_default_action)),
@@ -159,10 +160,11 @@ pub(super) fn read_counters(
 pub(super) fn read_meters(
     pipeline: &Pipeline,
     request: &DirectMeterEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let of = request.table_entry.clone().unwrap_or_default();
-    read(pipeline, &of, "meter", |table, view| {
+    read(pipeline, &of, scan, "meter", |table, view| {
         view.meter.map(|meter| {
             let counts = request.counter_data.is_some();
             found.push(Entity::DirectMeterEntry(DirectMeterEntry {
@@ -179,6 +181,7 @@ pub(super) fn read_meters(
 fn read(
     pipeline: &Pipeline,
     of: &TableEntry,
+    scan: &mut Scan,
     kind: &str,
     mut push: impl FnMut(&Table, &EntryView) -> Option<()>,
 ) -> Result<(), EntityError> {
@@ -187,9 +190,9 @@ fn read(
             "match fields without a table id: expected a table id",
         ));
     }
-    for_tables(pipeline, of.table_id, |table| {
+    for_tables(pipeline, of.table_id, scan, |table, scan| {
         let (mut entries, mut without) = (0, 0);
-        select(table, of, |view| {
+        select(table, of, scan, |view| {
             entries += 1;
             without += u32::from(push(table, &view).is_none());
         })?;

@@ -19,6 +19,7 @@ pub(crate) mod strings;
 mod table_entry;
 mod trace;
 mod traffic;
+mod undo;
 mod value_set;
 mod write;
 
@@ -47,6 +48,8 @@ use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
 pub(crate) use ports::statistics;
 use stream::Controllers;
+pub(crate) use strings::with_strings;
+pub(crate) use table_entry::idle_entry;
 pub(crate) use write::apply;
 
 /// The version of the P4Runtime specification that this server follows.
@@ -62,6 +65,9 @@ pub(crate) struct Service {
     tallies: Arc<Tallies>,
     opener: PortOpener,
     controllers: Mutex<Controllers>,
+    /// Held shared by what writes, and alone by reads that take several turns on the forwarding
+    /// thread.
+    between_writes: tokio::sync::RwLock<()>,
 }
 
 impl Service {
@@ -80,6 +86,7 @@ impl Service {
             tallies,
             opener,
             controllers,
+            between_writes: tokio::sync::RwLock::default(),
         })
     }
 

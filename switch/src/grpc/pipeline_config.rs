@@ -28,6 +28,7 @@ impl Service {
         } = request;
         self.controllers()
             .check_primary(device_id, &role, election_id)?;
+        let turn;
         let answer = match Action::try_from(request.action) {
             Ok(Action::Commit) => {
                 if config.is_some() {
@@ -35,6 +36,7 @@ impl Service {
                         "COMMIT takes no config: it commits the saved one",
                     ));
                 }
+                turn = self.between_writes.read().await;
                 self.send_as_primary(device_id, &role, election_id, commit_saved)?
             }
             Ok(Action::Unspecified) | Err(_) => {
@@ -46,6 +48,7 @@ impl Service {
             }
             Ok(action) => {
                 let pipeline = self.load(config).await?;
+                turn = self.between_writes.read().await;
                 // The primary may have changed while the program was being loaded: checked again.
                 self.send_as_primary(device_id, &role, election_id, move |datapath| {
                     install(datapath, action, pipeline)
@@ -53,6 +56,7 @@ impl Service {
             }
         };
         answer.wait().await??;
+        drop(turn);
         Ok(SetForwardingPipelineConfigResponse {})
     }
 

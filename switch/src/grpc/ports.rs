@@ -57,6 +57,7 @@ fn notifications(tallies: &Tallies) -> Notifications {
     Notifications {
         packet_ins: messages(&tallies.packet_ins),
         digest_lists: messages(&tallies.digest_lists),
+        idle_timeouts: messages(&tallies.idle_timeouts),
     }
 }
 

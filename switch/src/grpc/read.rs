@@ -1,8 +1,11 @@
 //! Read: table entries, arrays and the replication engine, one by one or by wildcard (P4Runtime
 //! §13).
 
+use std::sync::Arc;
+
 use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::table_entry::IdleTimeout;
 use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_action};
 
 use super::error::{EntityError, batch_status};
@@ -16,6 +19,8 @@ use crate::pipeline::Pipeline;
 
 /// Entities in one response: far below the 4 MiB that clients accept by default.
 const ENTITIES_PER_RESPONSE: usize = 500;
+/// Table entries looked at before packets have their turn.
+const ENTRIES_PER_STEP: usize = 256;
 /// Entities found beyond which a request's further parts are refused: one part cannot be more than the
 /// program's largest object, but a request may repeat it.
 const ENTITIES_PER_REQUEST: usize = 1 << 23;
@@ -27,23 +32,19 @@ impl Service {
     ) -> Result<ResponseStream<ReadResponse>, Status> {
         self.check_device(request.device_id)?;
         let requests = request.entities;
-        let answer = self.forwarder.call(move |datapath| {
-            // One closure for the batch: no write comes between its parts (§13.3).
-            let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            let mut found = Vec::new();
-            let results: Vec<_> = requests
-                .iter()
-                .map(|one| match found.len() {
-                    0..ENTITIES_PER_REQUEST => read(pipeline, one, &mut found),
-                    _ => Err(EntityError::new(
-                        Code::ResourceExhausted,
-                        format!("more than {ENTITIES_PER_REQUEST} entities; read less at once"),
-                    )),
-                })
-                .collect();
-            Ok::<_, Status>((found, results))
-        });
-        let (found, results) = answer.await??;
+        // §13.4: no write comes between the parts of a batch, packets do.
+        let _no_writes = self.between_writes.write().await;
+        let mut found = Vec::new();
+        let mut results = Vec::with_capacity(requests.len());
+        for request in requests {
+            results.push(match found.len() {
+                0..ENTITIES_PER_REQUEST => self.read_one(request, &mut found).await?,
+                _ => Err(EntityError::new(
+                    Code::ResourceExhausted,
+                    format!("more than {ENTITIES_PER_REQUEST} entities; read less at once"),
+                )),
+            });
+        }
         let mut found = found.into_iter().map(|entity| v1::Entity {
             entity: Some(entity),
         });
@@ -54,12 +55,90 @@ impl Service {
         let end = batch_status(&results).err().map(Err);
         Ok(Box::pin(tokio_stream::iter(responses.chain(end))))
     }
+
+    /// Reads what one request asks for, a little at a time: packets have their turn in between.
+    async fn read_one(
+        &self,
+        request: v1::Entity,
+        found: &mut Vec<Entity>,
+    ) -> Result<Result<(), EntityError>, Status> {
+        let request = Arc::new(request);
+        let before = found.len();
+        let mut scan = Scan::default();
+        loop {
+            let request = request.clone();
+            let answer = self.forwarder.call(move |datapath| {
+                let pipeline = datapath.target().ok_or_else(no_pipeline)?;
+                let mut found = Vec::new();
+                scan.begin(ENTRIES_PER_STEP);
+                let result = read_some(pipeline, &request, &mut scan, &mut found);
+                Ok::<_, Status>((result, scan, found))
+            });
+            let (result, next, some) = answer.await??;
+            found.extend(some);
+            if result.is_err() {
+                found.truncate(before);
+                return Ok(result);
+            }
+            if !next.more {
+                return Ok(Ok(()));
+            }
+            scan = next;
+        }
+    }
 }
 
-/// Appends what one request asks for. On an error nothing of it is appended.
+/// How far a walk through the entries of tables has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scan {
+    /// The next table's id.
+    table: u32,
+    /// The next place in it.
+    place: usize,
+    /// Entries to look at before the next pause.
+    room: usize,
+    /// It paused before the end.
+    more: bool,
+}
+
+impl Scan {
+    fn begin(&mut self, room: usize) {
+        (self.room, self.more) = (room, false);
+    }
+
+    /// Hands over the entries of a table from where the walk has come to.
+    fn walk(&mut self, table: &Table, mut each: impl FnMut(EntryView)) {
+        if self.table != table.id() {
+            (self.table, self.place) = (table.id(), 0);
+        }
+        for (place, view) in table.entries_from(self.place) {
+            if self.room == 0 {
+                (self.place, self.more) = (place, true);
+                return;
+            }
+            self.room -= 1;
+            each(view);
+        }
+        // Not again, should the walk pause before the next table's first entry.
+        self.place = usize::MAX;
+    }
+}
+
+/// Appends all that one request asks for. On an error nothing of it is appended.
 pub(super) fn read(
     pipeline: &Pipeline,
     request: &v1::Entity,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
+    let mut scan = Scan::default();
+    scan.begin(usize::MAX);
+    read_some(pipeline, request, &mut scan, found)
+}
+
+fn read_some(
+    pipeline: &Pipeline,
+    request: &v1::Entity,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let Some(mut request) = request.entity.clone() else {
@@ -69,7 +148,7 @@ pub(super) fn read(
     };
     strings::request(&pipeline.strings, &mut request)?;
     let before = found.len();
-    let result = read_raw(pipeline, &request, found);
+    let result = read_step(pipeline, &request, scan, found);
     let result = result.and_then(|()| strings::answer(&pipeline.strings, &mut found[before..]));
     if result.is_err() {
         found.truncate(before);
@@ -83,11 +162,24 @@ pub(super) fn read_raw(
     request: &Entity,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
+    let mut scan = Scan::default();
+    scan.begin(usize::MAX);
+    read_step(pipeline, request, &mut scan, found)
+}
+
+fn read_step(
+    pipeline: &Pipeline,
+    request: &Entity,
+    scan: &mut Scan,
+    found: &mut Vec<Entity>,
+) -> Result<(), EntityError> {
     let engine = &pipeline.engine;
     match request {
-        Entity::TableEntry(request) => read_entries(pipeline, request, found),
-        Entity::DirectCounterEntry(request) => direct::read_counters(pipeline, request, found),
-        Entity::DirectMeterEntry(request) => direct::read_meters(pipeline, request, found),
+        Entity::TableEntry(request) => read_entries(pipeline, request, scan, found),
+        Entity::DirectCounterEntry(request) => {
+            direct::read_counters(pipeline, request, scan, found)
+        }
+        Entity::DirectMeterEntry(request) => direct::read_meters(pipeline, request, scan, found),
         Entity::CounterEntry(request) => arrays::read_counters(engine, request, found),
         Entity::MeterEntry(request) => arrays::read_meters(engine, request, found),
         Entity::RegisterEntry(request) => arrays::read_registers(engine, request, found),
@@ -113,26 +205,30 @@ fn none_of(kind: &str, id: u32) -> Result<(), EntityError> {
     }
 }
 
-/// The tables that an id stands for.
+/// The tables that an id stands for, in order of their ids, from where the walk has come to.
 pub(super) fn for_tables(
     pipeline: &Pipeline,
     id: u32,
-    mut each: impl FnMut(&Table) -> Result<(), EntityError>,
+    scan: &mut Scan,
+    mut each: impl FnMut(&Table, &mut Scan) -> Result<(), EntityError>,
 ) -> Result<(), EntityError> {
-    match id {
-        // Tables of id 0 are the compiler's own: P4Info does not have them.
-        0 => pipeline
-            .engine
-            .tables()
-            .filter(|table| table.id() != 0)
-            .try_for_each(each),
-        id => each(pipeline.engine.table(id)?),
+    if id != 0 {
+        return each(pipeline.engine.table(id)?, scan);
     }
+    let begin = scan.table;
+    for table in pipeline.engine.tables().filter(|table| table.id() >= begin) {
+        each(table, scan)?;
+        if scan.more {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn read_entries(
     pipeline: &Pipeline,
     request: &TableEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     if request.table_id == 0 && !request.r#match.is_empty() {
@@ -140,13 +236,15 @@ fn read_entries(
             "match fields without a table id: expected a table id",
         ));
     }
-    if request.time_since_last_hit.is_some() {
-        return Err(EntityError::unimplemented(
-            "time_since_last_hit: this switch does not report idle entries, leave it unset",
-        ));
-    }
-    for_tables(pipeline, request.table_id, |table| {
-        select(table, request, |view| {
+    let wants_age = request.time_since_last_hit.is_some();
+    for_tables(pipeline, request.table_id, scan, |table, scan| {
+        if wants_age && request.table_id != 0 && !table.has_idle_timeouts() {
+            let name = table.name();
+            return Err(EntityError::invalid(format!(
+                "table {name} does not support idle timeouts: leave time_since_last_hit unset"
+            )));
+        }
+        select(table, request, scan, |view| {
             let mut entry = message(table, &view, request.is_default_action);
             if request.counter_data.is_some() {
                 entry.counter_data = view.counter.map(counter_data);
@@ -159,6 +257,10 @@ fn read_entries(
                 let meter = view.meter;
                 entry.meter_counter_data = meter.map(|meter| direct::counts_message(meter.counts));
             }
+            let age = view.idle_us.filter(|_| wants_age);
+            entry.time_since_last_hit = age.map(|us| IdleTimeout {
+                elapsed_ns: i64::try_from(us.saturating_mul(1000)).unwrap_or(i64::MAX),
+            });
             found.push(Entity::TableEntry(entry));
         })
     })
@@ -170,6 +272,7 @@ fn read_entries(
 pub(super) fn select(
     table: &Table,
     request: &TableEntry,
+    scan: &mut Scan,
     mut each: impl FnMut(EntryView),
 ) -> Result<(), EntityError> {
     let action = match request
@@ -210,7 +313,11 @@ pub(super) fn select(
         return Ok(());
     }
     if request.r#match.is_empty() {
-        table.entries().filter(passes).for_each(each);
+        scan.walk(table, |view| {
+            if passes(&view) {
+                each(view);
+            }
+        });
         return Ok(());
     }
     let key = key(request)?;

@@ -29,7 +29,7 @@ const MAX_LENGTH: usize = 256;
 const MAX_STRINGS: u64 = 1 << 16;
 
 /// The strings of a program's translated types.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Strings {
     types: Vec<Type>,
     /// Positions of types by table and match field.
@@ -39,7 +39,7 @@ pub(crate) struct Strings {
 }
 
 /// All types of one URI.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Type {
     uri: String,
     /// Greatest number that fits all fields and parameters of these types.
@@ -170,6 +170,19 @@ pub(super) fn answer(strings: &Strings, found: &mut [Entity]) -> Result<(), Enti
     }
     let mut side = Side::Controller(strings);
     found.iter_mut().try_for_each(|entity| side.entity(entity))
+}
+
+/// Entries as the controller sees them. One that cannot be translated is left out.
+pub(crate) fn with_strings(strings: &Strings, entries: Vec<TableEntry>) -> Vec<TableEntry> {
+    let entries = entries.into_iter().filter_map(|entry| {
+        let mut entity = [Entity::TableEntry(entry)];
+        answer(strings, &mut entity).ok()?;
+        match entity {
+            [Entity::TableEntry(entry)] => Some(entry),
+            _ => None,
+        }
+    });
+    entries.collect()
 }
 
 /// Gives the numbers of the program's own entries their strings.

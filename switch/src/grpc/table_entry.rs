@@ -104,6 +104,10 @@ pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, EntityError>
         action: message.action.as_ref().map(action).transpose()?,
         controller_metadata: message.controller_metadata,
         metadata: message.metadata.clone(),
+        idle_timeout_ns: u64::try_from(message.idle_timeout_ns).map_err(|_| {
+            let timeout = message.idle_timeout_ns;
+            EntityError::invalid(format!("idle_timeout_ns {timeout} is negative"))
+        })?,
     })
 }
 
@@ -169,6 +173,20 @@ pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> 
     }
 }
 
+/// An entry that has become idle, as a notification names it (§16.4).
+#[expect(
+    deprecated,
+    reason = "clients that wrote controller_metadata want it back"
+)]
+pub(crate) fn idle_entry(table: &Table, view: &EntryView) -> v1::TableEntry {
+    v1::TableEntry {
+        controller_metadata: view.entry.controller_metadata,
+        metadata: view.entry.metadata.clone(),
+        idle_timeout_ns: view.entry.idle_timeout_ns as i64,
+        ..key_message(table, view, false)
+    }
+}
+
 /// An entry that was read, as a message without its direct resources.
 #[expect(
     deprecated,
@@ -190,6 +208,8 @@ pub(super) fn message(table: &Table, view: &EntryView, is_default: bool) -> v1::
         action,
         controller_metadata: view.entry.controller_metadata,
         metadata: view.entry.metadata.clone(),
+        // It was signed when it was written.
+        idle_timeout_ns: view.entry.idle_timeout_ns as i64,
         is_const: view.is_const,
         ..key_message(table, view, is_default)
     }

@@ -1,6 +1,8 @@
-//! Write: updates of tables, arrays and the replication engine (P4Runtime §12).
+//! Write: updates of all that a program has, one by one or all or none (P4Runtime §12).
 
-use tonic::Status;
+use std::cmp::Ordering;
+
+use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
@@ -9,6 +11,7 @@ use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 use super::direct::{self, Direct};
 use super::error::{EntityError, batch_status};
 use super::table_entry::{entry, key};
+use super::undo::UndoLog;
 use super::{Service, arrays, digests, no_pipeline, profile, replication, strings, value_set};
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
@@ -23,13 +26,22 @@ impl Service {
             atomicity,
             ..
         } = request;
+        let _turn = self.between_writes.read().await;
         let answer = self.send_as_primary(device_id, &role, election_id, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            check_atomicity(atomicity)?;
-            Ok(updates
-                .into_iter()
-                .map(|one| apply(pipeline, one))
-                .collect::<Vec<_>>())
+            match Atomicity::try_from(atomicity) {
+                Ok(Atomicity::ContinueOnError) => {
+                    let updates = updates.into_iter();
+                    Ok(updates.map(|one| apply(pipeline, one)).collect::<Vec<_>>())
+                }
+                // No packet comes between a closure's writes, so the one is the other.
+                Ok(Atomicity::RollbackOnError | Atomicity::DataplaneAtomic) => {
+                    Ok(apply_all_or_none(pipeline, updates))
+                }
+                Err(_) => Err(Status::invalid_argument(format!(
+                    "atomicity {atomicity} is unknown"
+                ))),
+            }
         })?;
         let results: Result<_, Status> = answer.wait().await?;
         batch_status(&results?)?;
@@ -37,23 +49,44 @@ impl Service {
     }
 }
 
-fn check_atomicity(atomicity: i32) -> Result<(), Status> {
-    match Atomicity::try_from(atomicity) {
-        Ok(Atomicity::ContinueOnError) => Ok(()),
-        Ok(other) => {
-            let other = other.as_str_name();
-            Err(Status::unimplemented(format!(
-                "atomicity {other}: expected CONTINUE_ON_ERROR"
-            )))
-        }
-        Err(_) => Err(Status::invalid_argument(format!(
-            "atomicity {atomicity} is unknown"
-        ))),
+/// Applies a batch; if one update fails, those before it are taken back and those after it are not
+/// tried.
+fn apply_all_or_none(
+    pipeline: &mut Pipeline,
+    updates: Vec<Update>,
+) -> Vec<Result<(), EntityError>> {
+    let count = updates.len();
+    let mut log = UndoLog::new(pipeline);
+    for (at, update) in updates.into_iter().enumerate() {
+        let Err(error) = apply_logged(pipeline, update, Some(&mut log)) else {
+            continue;
+        };
+        log.undo(pipeline);
+        let aborted = |what| {
+            let message = format!("{what}, because update {at} of the batch failed");
+            EntityError::new(Code::Aborted, message)
+        };
+        let outcome = |index: usize| match index.cmp(&at) {
+            Ordering::Less => aborted("taken back"),
+            Ordering::Equal => error.clone(),
+            Ordering::Greater => aborted("not tried"),
+        };
+        return (0..count).map(|index| Err(outcome(index))).collect();
     }
+    vec![Ok(()); count]
 }
 
 /// Applies one update; one that fails changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), EntityError> {
+    apply_logged(pipeline, update, None)
+}
+
+/// The same; what it is about to change is kept in `log`.
+fn apply_logged(
+    pipeline: &mut Pipeline,
+    update: Update,
+    log: Option<&mut UndoLog>,
+) -> Result<(), EntityError> {
     let kind = match UpdateType::try_from(update.r#type) {
         Ok(kind) if kind != UpdateType::Unspecified => kind,
         _ => {
@@ -67,6 +100,9 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
         return Err(EntityError::invalid("the entity is empty"));
     };
     strings::write(pipeline, kind, &mut entity)?;
+    if let Some(log) = log {
+        log.keep(pipeline, &entity);
+    }
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, &entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
@@ -153,9 +189,9 @@ fn write_table_entry(
 
 /// Refuses what a table entry may carry and this switch does not have.
 fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
-    if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
-        return Err(EntityError::unimplemented(
-            "idle timeouts: this switch does not report idle entries, leave the fields unset",
+    if message.time_since_last_hit.is_some() {
+        return Err(EntityError::invalid(
+            "time_since_last_hit: it can only be read, leave it unset",
         ));
     }
     Ok(())

@@ -376,6 +376,7 @@ fn what_is_written_is_read_in_order() {
             ),
             controller_metadata: 77,
             metadata: vec![value],
+            ..TableEntry::default()
         };
         testbed.engine.table_mut(id).unwrap().insert(entry).unwrap();
     }
@@ -401,6 +402,7 @@ fn what_is_written_is_read_in_order() {
         action: Some(testbed.call(action, &[u128::from(value)]).into()),
         controller_metadata: 77,
         metadata: vec![value],
+        ..TableEntry::default()
     };
     assert_eq!(entries, [canonical(9), canonical(7)]);
     let found = testbed.engine.table(id).unwrap().get(&[key(7)], 7).unwrap();

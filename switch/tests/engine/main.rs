@@ -4,6 +4,7 @@ mod arithmetic;
 mod control;
 mod copies;
 mod hashes;
+mod idle;
 mod lookups;
 mod mutants;
 mod parsing;

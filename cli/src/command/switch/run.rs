@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
+use ultima_switch::tls::TlsFiles;
 use ultima_switch::tm::WireChange;
 use ultima_switch::{PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
@@ -20,6 +21,15 @@ pub struct Options {
     /// Where P4Runtime, the port statistics and the traffic manager's settings are served; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]
     grpc: SocketAddr,
+    /// Serve over TLS only, with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate of these authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
     /// P4Runtime's device id
     #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     device_id: u64,
@@ -86,9 +96,18 @@ pub fn run(options: Options) -> Result<()> {
         options.tm.as_deref(),
         &options.port_wires,
     )?;
+    let tls = match (options.tls_cert, options.tls_key) {
+        (Some(cert), Some(key)) => Some(TlsFiles {
+            cert,
+            key,
+            client_ca: options.tls_ca,
+        }),
+        _ => None,
+    };
     let config = SwitchConfig {
         device_id: options.device_id,
         grpc: options.grpc,
+        tls,
         program,
         ports,
         cpu_port: options.cpu_port,

@@ -115,6 +115,7 @@ impl Loader<'_> {
             is_const: listed.is_none_or(|listed| listed.is_const),
             size: size as usize,
             has_counter: self.has_counter(table, &at)?,
+            idle_timeouts: listed.is_some_and(|listed| listed.idle_timeouts),
             meter: self.direct_meter(table, &at)?,
         };
         let initial = self.initial_entries(table, &declaration, &at)?;

@@ -72,6 +72,17 @@ pub struct Profile {
     down: BTreeSet<u16>,
 }
 
+/// What the control plane has written to a profile.
+#[derive(Debug, Clone)]
+pub(super) struct ProfileState {
+    members: BTreeMap<u32, Member>,
+    group_ids: BTreeMap<u32, u32>,
+    groups: Slots<Group>,
+    copies: Slots<Bound>,
+    one_shots: usize,
+    used: Used,
+}
+
 /// What groups and sets take, all together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Used {
@@ -88,7 +99,7 @@ struct Bound {
     args: Arc<[u8]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Member {
     bound: Bound,
     /// As many as its greatest weight, at least one.
@@ -99,7 +110,7 @@ struct Member {
     weights: BTreeMap<u32, usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Group {
     written: Vec<GroupMember>,
     max_size: u32,
@@ -244,6 +255,28 @@ impl Profile {
                 group.revive(&self.down);
             }
         }
+    }
+
+    /// Keeps what has been written.
+    pub(super) fn save(&self) -> ProfileState {
+        ProfileState {
+            members: self.members.clone(),
+            group_ids: self.group_ids.clone(),
+            groups: self.groups.clone(),
+            copies: self.copies.clone(),
+            one_shots: self.one_shots,
+            used: self.used,
+        }
+    }
+
+    /// Puts back what had been written. No port has come or gone since.
+    pub(super) fn restore(&mut self, state: ProfileState) {
+        self.members = state.members;
+        self.group_ids = state.group_ids;
+        self.groups = state.groups;
+        self.copies = state.copies;
+        self.one_shots = state.one_shots;
+        self.used = state.used;
     }
 
     fn call(&self, bound: &Bound) -> ActionCall {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Values that keep their number while they live.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<T>>,
     free: BinaryHeap<Reverse<u32>>,

@@ -118,6 +118,8 @@ pub struct TableEntry {
     pub controller_metadata: u64,
     /// The controller's own bytes.
     pub metadata: Vec<u8>,
+    /// The time without a hit after which the controller is told, nanoseconds; 0 for never.
+    pub idle_timeout_ns: u64,
 }
 
 /// An entry as it is read.
@@ -125,6 +127,9 @@ pub struct TableEntry {
 pub struct EntryView {
     /// What was written, values canonical, match fields and parameters in order of ids.
     pub entry: TableEntry,
+    /// Microseconds since a packet last hit it, or since it was inserted, if the table supports
+    /// idle timeouts.
+    pub idle_us: Option<u64>,
     /// Whether the program declares it constant.
     pub is_const: bool,
     /// Its direct counter, if the table has one.

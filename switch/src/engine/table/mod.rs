@@ -3,6 +3,7 @@
 mod direct;
 mod entry;
 mod explain;
+mod idle;
 mod interval;
 mod key;
 mod matcher;
@@ -10,6 +11,7 @@ mod signature;
 mod ternary;
 mod translate;
 mod trie;
+mod undo;
 mod words;
 mod write;
 
@@ -20,6 +22,7 @@ pub use entry::{
 };
 pub(super) use key::{Key, KeyField, MatchKind, Owner};
 pub(super) use signature::{Scope, Signature, TableParam};
+pub(super) use undo::SavedEntry;
 pub use write::TableMut;
 
 use super::bits::Slot;
@@ -31,6 +34,7 @@ use super::meter::{Color, MeterCell, MeterUnit};
 use super::phv::Phv;
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
+use idle::{Age, Alarms};
 use matcher::EntryKey;
 pub(super) use matcher::Matcher;
 
@@ -73,6 +77,8 @@ struct Entry {
     controller_metadata: u64,
     metadata: Vec<u8>,
     is_const: bool,
+    /// In tables with idle timeouts only.
+    age: Age,
     /// Entries are read in the order in which they were inserted.
     order: u64,
 }
@@ -88,6 +94,7 @@ impl Entry {
             controller_metadata: 0,
             metadata: Vec::new(),
             is_const: false,
+            age: Age::default(),
             order: 0,
         }
     }
@@ -119,6 +126,8 @@ pub(super) struct Declaration {
     pub size: usize,
     pub has_counter: bool,
     pub meter: Option<DirectMeter>,
+    /// Whether entries may have an idle timeout.
+    pub idle_timeouts: bool,
 }
 
 /// The action profile of a table.
@@ -144,6 +153,7 @@ pub struct Table {
     free: Vec<u32>,
     default: Entry,
     inserted: u64,
+    alarms: Alarms,
 }
 
 /// What a packet brings to a lookup, and working memory.
@@ -183,6 +193,7 @@ impl Table {
             free,
             default,
             inserted: 0,
+            alarms: Alarms::default(),
         })
     }
 
@@ -249,6 +260,9 @@ impl Table {
         if self.declared.has_counter {
             entry.counter.count(lookup.length);
         }
+        if self.declared.idle_timeouts {
+            entry.age.last_hit_us = lookup.now_us;
+        }
         let color = match self.declared.meter {
             Some(meter) if hit.is_some() || entry.meter.config().is_some() => {
                 let meter_cell = &mut entry.meter;
@@ -313,6 +327,13 @@ impl Table {
         live.into_iter().map(|entry| self.view(entry))
     }
 
+    /// All entries but the default from a place on, with their places: to go through many of them
+    /// in several steps. Entries come and go in between as they are written.
+    pub fn entries_from(&self, place: usize) -> impl Iterator<Item = (usize, EntryView)> + '_ {
+        let places = self.entries.iter().enumerate().skip(place);
+        places.filter_map(|(at, entry)| Some((at, self.view(entry.as_ref()?))))
+    }
+
     /// The entry with this key and priority.
     ///
     /// # Errors
@@ -324,6 +345,28 @@ impl Table {
     /// The default entry; its key is empty.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)
+    }
+
+    /// The position of its action profile, if it has one.
+    pub(super) fn profile(&self) -> Option<usize> {
+        let indirect = self.declared.indirect.as_ref()?;
+        Some(indirect.profile)
+    }
+
+    /// A free place for an entry.
+    fn place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() as u32 - 1
+        })
+    }
+
+    fn check_idle_timeout(&self, timeout_ns: u64) -> Result<(), ControlError> {
+        if timeout_ns == 0 || self.declared.idle_timeouts {
+            return Ok(());
+        }
+        let table = self.declared.name.clone();
+        Err(ControlError::NoIdleTimeouts { table })
     }
 
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
@@ -388,7 +431,12 @@ impl Table {
                 action,
                 controller_metadata: entry.controller_metadata,
                 metadata: entry.metadata.clone(),
+                idle_timeout_ns: entry.age.timeout_ns,
             },
+            idle_us: self
+                .declared
+                .idle_timeouts
+                .then(|| self.alarms.now_us.saturating_sub(entry.age.last_hit_us)),
             is_const: entry.is_const,
             counter: self.declared.has_counter.then_some(entry.counter),
             meter: self.declared.meter.map(|_| entry.meter.view()),

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::super::error::ControlError;
 use super::super::profile::Profile;
-use super::{Entry, EntryAction, FieldMatch, Owner, Scope, Table, TableEntry, Target};
+use super::{Age, Entry, EntryAction, FieldMatch, Owner, Scope, Table, TableEntry, Target};
 
 /// A table to write to, with the action profile that its entries refer to.
 #[derive(Debug)]
@@ -77,6 +77,7 @@ impl<'a> TableMut<'a> {
                 what: "an entry needs an action".into(),
             });
         };
+        self.table.check_idle_timeout(entry.idle_timeout_ns)?;
         let target = self.target(action)?;
         let refused = if self.table.matcher.find(&key).is_some() {
             Some(ControlError::EntryExists { table })
@@ -90,10 +91,7 @@ impl<'a> TableMut<'a> {
             return Err(error);
         }
         let table = &mut *self.table;
-        let at = table.free.pop().unwrap_or_else(|| {
-            table.entries.push(None);
-            table.entries.len() as u32 - 1
-        });
+        let at = table.place();
         table.matcher.insert(&key, at);
         table.entries[at as usize] = Some(Entry {
             key: Some(key),
@@ -101,15 +99,17 @@ impl<'a> TableMut<'a> {
             controller_metadata: entry.controller_metadata,
             metadata: entry.metadata,
             is_const,
+            age: Age::new(table.alarms.now_us, entry.idle_timeout_ns),
             order: table.inserted,
             ..Entry::new(target)
         });
         table.inserted += 1;
+        table.arm(at);
         Ok(())
     }
 
-    /// Replaces action, arguments and metadata of the entry with this key and priority; its
-    /// counter and meter stay. Without an action, nothing is replaced.
+    /// Replaces action, arguments, metadata and idle timeout of the entry with this key and
+    /// priority; its counter and meter stay, and an idle timeout starts anew if it is another. Without an action, nothing is replaced.
     ///
     /// # Errors
     /// There is no such entry, it is constant, or the action is not one of the table's.
@@ -121,11 +121,16 @@ impl<'a> TableMut<'a> {
         if self.table.live(at).is_const {
             return Err(self.constant("the action of this entry"));
         }
+        self.table.check_idle_timeout(entry.idle_timeout_ns)?;
         let target = self.target(action)?;
         let live = self.table.live_mut(at);
         let old = std::mem::replace(&mut live.target, target);
         live.controller_metadata = entry.controller_metadata;
         live.metadata = entry.metadata;
+        if live.age.timeout_ns != entry.idle_timeout_ns {
+            live.age.timeout_ns = entry.idle_timeout_ns;
+            self.table.arm(at);
+        }
         self.release(&old);
         Ok(())
     }

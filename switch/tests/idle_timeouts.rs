@@ -1,0 +1,133 @@
+//! Idle entries over P4Runtime (§9.1.8, §16.4).
+
+mod common;
+
+use common::{Bed, Controller, bare, controller_program};
+use tonic::Code;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::stream_message_response::Update as Response;
+use ultima_p4runtime::v1::table_entry::IdleTimeout;
+use ultima_p4runtime::v1::{IdleTimeoutNotification, TableEntry, Update};
+use ultima_switch::WireConfig;
+
+const MILLISECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600_000 * MILLISECOND;
+
+async fn bed() -> (Bed, Controller) {
+    let wires = vec![WireConfig::default(); 2];
+    let bed = Bed::with_program(bare(), controller_program(), wires).await;
+    let controller = bed.controller().await;
+    (bed, controller)
+}
+
+fn entry(bed: &Bed, dst: u64, idle_timeout_ns: i64) -> TableEntry {
+    let table = bed.names.table("IngressPipe.forward").expect("table");
+    let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
+    let entry = entry.action("IngressPipe.send", &[("port", 2u16.into())]);
+    TableEntry {
+        idle_timeout_ns,
+        metadata: vec![dst as u8],
+        ..entry.expect("action").build().expect("entry")
+    }
+}
+
+async fn notification(controller: &mut Controller) -> IdleTimeoutNotification {
+    match controller.message().await {
+        Ok(Some(Response::IdleTimeoutNotification(notification))) => notification,
+        other => panic!("expected an idle timeout notification, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_primary_is_told_of_idle_entries_until_it_removes_them() {
+    let (bed, mut controller) = bed().await;
+    let idle = entry(&bed, 1, 20 * MILLISECOND);
+    let patient = entry(&bed, 2, HOUR);
+    let eternal = entry(&bed, 3, 0);
+    let all = [&idle, &patient, &eternal].map(|entry| entry.clone().into());
+    controller.insert(all.to_vec()).await;
+    let key = TableEntry {
+        action: None,
+        ..idle.clone()
+    };
+    let mut last = 0;
+    for _ in 0..3 {
+        let notification = notification(&mut controller).await;
+        assert_eq!(notification.table_entry, std::slice::from_ref(&key));
+        assert!(notification.timestamp >= last + 20 * MILLISECOND);
+        last = notification.timestamp;
+    }
+    controller
+        .write(vec![Update::delete(idle)])
+        .await
+        .expect("it is there");
+    // The next that is told is another's.
+    let other = entry(&bed, 4, 1);
+    controller.insert(vec![other.into()]).await;
+    loop {
+        let told = notification(&mut controller).await.table_entry;
+        if told != std::slice::from_ref(&key) {
+            assert_eq!(told[0].metadata, [4]);
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ages_are_read_where_they_are_asked_for() {
+    let (bed, mut controller) = bed().await;
+    let patient = entry(&bed, 2, HOUR);
+    controller.insert(vec![patient.clone().into()]).await;
+    let read = controller.read(vec![patient.clone().into()]).await;
+    assert_eq!(read.expect("read"), [Entity::TableEntry(patient.clone())]);
+    let asked = TableEntry {
+        time_since_last_hit: Some(IdleTimeout::default()),
+        ..patient.clone()
+    };
+    let mut age = async || {
+        let found = controller.read(vec![asked.clone().into()]).await;
+        let Some(Entity::TableEntry(found)) = found.expect("read").pop() else {
+            panic!("an entry");
+        };
+        found.time_since_last_hit.expect("an age").elapsed_ns
+    };
+    let first = age().await;
+    let second = age().await;
+    assert!(
+        0 <= first && first <= second && second < HOUR,
+        "{first} {second}"
+    );
+
+    let mut frame = vec![0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
+    frame.resize(60, 0);
+    let before_hit = bed.statistics().await.time_ns;
+    bed.peers[&1].send(&frame);
+    assert_eq!(bed.peers[&2].receive(), frame);
+    let third = age().await;
+    let now = bed.statistics().await.time_ns;
+    // It began anew with the hit.
+    assert!(third <= (now - before_hit) as i64);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let (bed, mut controller) = bed().await;
+    let with_age = TableEntry {
+        time_since_last_hit: Some(IdleTimeout::default()),
+        ..entry(&bed, 1, 0)
+    };
+    let negative = entry(&bed, 1, -1);
+    let default = TableEntry {
+        is_default_action: true,
+        r#match: Vec::new(),
+        ..entry(&bed, 1, HOUR)
+    };
+    for update in [
+        Update::insert(with_age),
+        Update::insert(negative),
+        Update::modify(default),
+    ] {
+        let refused = controller.try_write(update).await;
+        assert_eq!(refused, Err(Code::InvalidArgument));
+    }
+}

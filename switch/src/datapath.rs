@@ -586,7 +586,7 @@ impl Datapath {
 
     /// Tells controllers what time alone makes due.
     pub(crate) fn notify_due(&mut self) {
-        let Some(pipeline) = &mut self.active else {
+        let Some(pipeline) = self.active.as_mut().filter(|one| one.next_due().is_some()) else {
             return;
         };
         let now = self.clock.now();

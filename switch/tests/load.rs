@@ -1,0 +1,97 @@
+//! Writes and reads in great numbers while packets flow, without a lost packet.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::{Bed, Controller, bare, controller_program, packets};
+use ultima_p4runtime::v1::write_request::Atomicity;
+use ultima_p4runtime::v1::{TableEntry, Update};
+use ultima_switch::WireConfig;
+
+/// Entries that come, change and go.
+const ENTRIES: u64 = 10_000;
+/// Updates of one batch.
+const BATCH: usize = 500;
+/// Frames on their way at once: far fewer than the ports hold.
+const WINDOW: u64 = 32;
+/// The entry that the frames hit.
+const FLOW: u64 = 0x0200_0000_0001;
+
+fn entry(bed: &Bed, dst: u64, port: u16) -> TableEntry {
+    let table = bed.names.table("IngressPipe.forward").expect("table");
+    let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
+    let entry = entry.action("IngressPipe.send", &[("port", port.into())]);
+    entry.expect("action").build().expect("entry")
+}
+
+fn frame(number: u64) -> Vec<u8> {
+    let mut frame = FLOW.to_be_bytes()[2..].to_vec();
+    frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
+    frame.extend(number.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+/// Batches of writes and reads of everything: 30,000 writes, half of the batches all or none.
+async fn work(bed: &Bed, controller: &mut Controller) {
+    let keys: Vec<u64> = (1..=ENTRIES).map(|n| n << 8).collect();
+    let updates: [fn(TableEntry) -> Update; 3] = [Update::insert, Update::modify, Update::delete];
+    // Entries that are left after each round.
+    let left = [keys.len(), keys.len(), 0];
+    for ((update, port), left) in updates.into_iter().zip([1, 2, 2]).zip(left) {
+        for (n, keys) in keys.chunks(BATCH).enumerate() {
+            let updates = keys.iter().map(|key| update(entry(bed, *key, port)));
+            let atomicity = match n % 2 {
+                0 => Atomicity::ContinueOnError,
+                _ => Atomicity::DataplaneAtomic,
+            };
+            let done = controller.write_all_or_none(updates.collect(), atomicity);
+            done.await.expect("all succeed");
+        }
+        let all = controller.read(vec![TableEntry::default().into()]).await;
+        assert_eq!(all.expect("read").len(), left + 1, "and the flow's own");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_packet_is_lost_while_tables_are_written_and_read() {
+    let wires = vec![WireConfig::default(); 2];
+    let bed = Bed::with_program(bare(), controller_program(), wires).await;
+    let mut controller = bed.controller().await;
+    controller.insert(vec![entry(&bed, FLOW, 2).into()]).await;
+    let enough = AtomicBool::new(false);
+    let (sender, receiver) = (&bed.peers[&1], &bed.peers[&2]);
+    let sent = thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut sent = 0;
+            while !enough.load(Ordering::Relaxed) {
+                for number in sent..sent + WINDOW {
+                    sender.send(&frame(number));
+                }
+                for number in sent..sent + WINDOW {
+                    assert_eq!(receiver.receive(), frame(number), "in order, none missing");
+                }
+                sent += WINDOW;
+            }
+            sent
+        });
+        let _done = Raise(&enough);
+        let handle = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| handle.block_on(work(&bed, &mut controller)));
+        enough.store(true, Ordering::Relaxed);
+        traffic.join().expect("no packet is lost")
+    });
+    let port = bed.settled(2, sent).await;
+    assert_eq!(packets(&port.left), sent);
+}
+
+/// Raises a flag when it goes, by whatever way.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,56 @@
+//! What the fuzz targets do with their input, one function for each target.
+//!
+//! None of them may panic, whatever the input is; sanitizers and libFuzzer's limits watch memory
+//! and time. The seeds, and what was found before, also run in the ordinary tests of the switch
+//! (`switch/tests/fuzz.rs`), with a stable toolchain.
+
+mod packets;
+mod p4runtime;
+mod programs;
+
+pub use p4runtime::p4runtime;
+pub use packets::packets;
+
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::text;
+use ultima_switch::engine::{Engine, Limits};
+
+use packets::send;
+use programs::PROGRAMS;
+
+/// BMv2 JSON, as anyone may send it in a forwarding pipeline config. The first byte chooses the
+/// P4Info that comes with it. What loads also runs a few frames.
+pub fn bmv2_json(data: &[u8]) {
+    let Some((first, json)) = data.split_first() else {
+        return;
+    };
+    let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
+    if let Ok(mut engine) = Engine::load(json, &program.p4info(), Limits::default()) {
+        for frame in [&[][..], &[0; 60], &[0xff; 200], json.get(..100).unwrap_or(json)] {
+            send(&mut engine, 1, frame, 0);
+        }
+    }
+}
+
+/// P4Info in text format. What is P4Info is looked up by name and loaded with a program that may
+/// not be its own; the first byte chooses that.
+pub fn p4info(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    let Ok(written) = std::str::from_utf8(rest) else {
+        return;
+    };
+    let Ok(p4info) = text::parse::<P4Info>(written) else {
+        return;
+    };
+    let printed = text::print(&p4info);
+    let again = text::parse::<P4Info>(&printed).expect("what is printed can be read");
+    assert!(again == p4info, "what is printed is what was read");
+    let _ = Names::new(p4info.clone());
+    let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
+    if let Ok(mut engine) = Engine::load(program.json, &p4info, Limits::default()) {
+        send(&mut engine, 1, &[0; 60], 0);
+    }
+}

@@ -4,8 +4,8 @@
 //! and time. The seeds, and what was found before, also run in the ordinary tests of the switch
 //! (`switch/tests/fuzz.rs`), with a stable toolchain.
 
-mod packets;
 mod p4runtime;
+mod packets;
 mod programs;
 
 pub use p4runtime::p4runtime;
@@ -27,7 +27,12 @@ pub fn bmv2_json(data: &[u8]) {
     };
     let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
     if let Ok(mut engine) = Engine::load(json, &program.p4info(), Limits::default()) {
-        for frame in [&[][..], &[0; 60], &[0xff; 200], json.get(..100).unwrap_or(json)] {
+        for frame in [
+            &[][..],
+            &[0; 60],
+            &[0xff; 200],
+            json.get(..100).unwrap_or(json),
+        ] {
             send(&mut engine, 1, frame, 0);
         }
     }

@@ -138,7 +138,10 @@ async fn timely<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T,
     let answer = tokio::time::timeout(PATIENCE, answer).await;
     let answer = answer.expect("an answer in time");
     if let Err(status) = &answer {
-        let bad = matches!(status.code(), Code::Internal | Code::Unavailable | Code::DataLoss);
+        let bad = matches!(
+            status.code(),
+            Code::Internal | Code::Unavailable | Code::DataLoss
+        );
         assert!(!bad, "{status:?}");
     }
     answer
@@ -165,7 +168,9 @@ async fn reset(client: &mut P4RuntimeClient<Channel>, program: &Program) {
         election_id: Some(ELECTION),
         ..program.entries()
     };
-    timely(client.write(entries)).await.expect("its entries fit");
+    timely(client.write(entries))
+        .await
+        .expect("its entries fit");
 }
 
 /// Sends one request. True: it was for the stream.
@@ -181,7 +186,9 @@ async fn request(
     let ours = kind & 0x80 == 0;
     match kind % 4 {
         0 => {
-            let Ok(mut request) = WriteRequest::decode(bytes) else { return Ok(false) };
+            let Ok(mut request) = WriteRequest::decode(bytes) else {
+                return Ok(false);
+            };
             if ours {
                 (request.device_id, request.election_id) = (DEVICE, Some(ELECTION));
                 request.role.clear();
@@ -189,7 +196,9 @@ async fn request(
             let _ = timely(client.write(request)).await;
         }
         1 => {
-            let Ok(mut request) = ReadRequest::decode(bytes) else { return Ok(false) };
+            let Ok(mut request) = ReadRequest::decode(bytes) else {
+                return Ok(false);
+            };
             if ours {
                 request.device_id = DEVICE;
                 request.role.clear();
@@ -201,7 +210,9 @@ async fn request(
         }
         2 => {
             let request = SetForwardingPipelineConfigRequest::decode(bytes);
-            let Ok(mut request) = request else { return Ok(false) };
+            let Ok(mut request) = request else {
+                return Ok(false);
+            };
             if ours {
                 (request.device_id, request.election_id) = (DEVICE, Some(ELECTION));
                 request.role.clear();
@@ -209,11 +220,16 @@ async fn request(
             let _ = timely(client.set_forwarding_pipeline_config(request)).await;
         }
         _ => {
-            let Ok(request) = StreamMessageRequest::decode(bytes) else { return Ok(false) };
+            let Ok(request) = StreamMessageRequest::decode(bytes) else {
+                return Ok(false);
+            };
             if let Some(update) = request.update {
                 primary.send(update).await;
                 // Wait until it has been seen: reads come behind it.
-                let read = ReadRequest { device_id: DEVICE, ..ReadRequest::default() };
+                let read = ReadRequest {
+                    device_id: DEVICE,
+                    ..ReadRequest::default()
+                };
                 let _ = timely(client.read(read)).await;
                 return Ok(true);
             }

@@ -1,7 +1,7 @@
 //! Packets through programs, with entries.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use ultima_switch::engine::{Engine, EgressOutcome, Limits, QueueInfo};
+use ultima_switch::engine::{EgressOutcome, Engine, Limits, QueueInfo};
 use ultima_switch::trace::{Bench, Fate};
 
 use super::programs::PROGRAMS;

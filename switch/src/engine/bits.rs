@@ -30,6 +30,9 @@ pub(super) struct Slot {
 /// The widest value that a program can have anywhere: no frame is longer.
 pub(super) const MAX_BITS: u32 = 65_535 * 8;
 
+/// The widest key of a table, parser state or value set, in all. Every entry has room for one.
+pub(super) const MAX_KEY_BITS: u64 = 1 << 14;
+
 /// The widest field that is read and written as a machine integer.
 pub(super) const MAX_NARROW: u32 = 128;
 

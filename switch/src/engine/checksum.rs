@@ -3,7 +3,7 @@
 use num_bigint::BigInt;
 use serde_json::Value as Json;
 
-use super::bits::{MAX_BITS, SLACK, Slot, low_bits};
+use super::bits::{MAX_BITS, MAX_KEY_BITS, SLACK, Slot, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
 use super::expression::{Env, Test};
@@ -65,12 +65,16 @@ impl Calculation {
     ) -> Result<Calculation, LoadError> {
         let algorithm = Algorithm::named(algorithm, &at)?;
         let (mut input, mut payload) = (Vec::<Input>::new(), false);
+        let mut bits = 0;
         for part in parts {
             if payload {
                 return Err(LoadError::unsupported("input behind the payload", at));
             }
             match Input::new(part, layout, &at)? {
                 Some(next) => {
+                    bits += next.bits(layout);
+                    let what = "number of bits before the payload";
+                    LoadError::check(what, bits, MAX_BITS.into(), &at)?;
                     if !input.last_mut().is_some_and(|last| last.join(&next)) {
                         input.push(next);
                     }
@@ -124,6 +128,16 @@ impl Calculation {
 }
 
 impl Input {
+    /// Bits that it has at most.
+    fn bits(&self, layout: &Layout) -> u64 {
+        match self {
+            Input::Field { slot, .. } | Input::Constant { slot, .. } => u64::from(slot.width),
+            Input::Varbit { header } | Input::Header(header) => {
+                layout.shape(*header).bytes as u64 * 8
+            }
+        }
+    }
+
     /// Takes the next piece in if it follows this one in the packet.
     fn join(&mut self, next: &Input) -> bool {
         match (self, next) {
@@ -160,10 +174,10 @@ impl Input {
             Term::Header(header) => Input::Header(layout.find_on_wire(&header, at)?),
             Term::Hex(value) => {
                 let width = json::bitwidth(part)
-                    .filter(|width| *width <= MAX_BITS)
+                    .filter(|width| u64::from(*width) <= MAX_KEY_BITS)
                     .ok_or_else(|| {
                         LoadError::malformed(
-                            "a constant needs a bitwidth, no more than a frame has",
+                            "a constant needs a bitwidth, no more than a key has",
                             at,
                         )
                     })?;

@@ -7,6 +7,7 @@ use super::action::{Instruction, Machine};
 use super::checksum::Checksum;
 use super::error::LoadError;
 use super::json;
+use super::layout::MAX_BYTES;
 use super::primitive::Names;
 
 #[derive(Debug)]
@@ -26,7 +27,11 @@ impl Deparser {
             let place = shape.varbit.is_none().then(|| base..base + shape.bytes);
             Ok((header, place))
         });
-        let order = order.collect::<Result<_, _>>()?;
+        let order = order.collect::<Result<Vec<_>, _>>()?;
+        let bytes = order
+            .iter()
+            .map(|(header, _)| layout.shape(*header).bytes as u64);
+        LoadError::check("size in bytes", bytes.sum(), MAX_BYTES, &at)?;
         Ok(Deparser {
             order,
             code: names.code(&deparser.primitives, &[], &at)?,

@@ -22,6 +22,10 @@ use super::layout::Layout;
 /// Levels of structs within structs, and of types that stand for types; a P4Info that is no
 /// compiler's may have a loop.
 const MAX_DEPTH: usize = 16;
+/// Types that a digest's type is made of, and names of constants, counted wherever they are used.
+const MAX_TYPES: usize = 1 << 12;
+/// Bytes of a message's values.
+const MAX_BYTES: u64 = 1 << 13;
 /// Messages that a packet leaves behind at most; further calls do nothing.
 const MAX_PER_PACKET: usize = 256;
 
@@ -162,8 +166,16 @@ impl Shape {
         }
     }
 
-    fn new(spec: Option<&P4DataTypeSpec>, types: &Types, depth: usize) -> Option<Shape> {
+    /// `left` is how many types within types, and names of constants, may still be looked at: a few
+    /// structs that name each other can stand for any number.
+    fn new(
+        spec: Option<&P4DataTypeSpec>,
+        types: &Types,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<Shape> {
         let spec = spec?.type_spec.as_ref().filter(|_| depth < MAX_DEPTH)?;
+        *left = left.checked_sub(1)?;
         let bits = Some(Shape::Bits { as_enum: false });
         match spec {
             TypeSpec::Bitstring(like) => match like.type_spec.as_ref()? {
@@ -175,25 +187,29 @@ impl Shape {
                 let members = &types.info.structs.get(&named.name)?.members;
                 let shapes = members
                     .iter()
-                    .map(|m| Shape::new(m.type_spec.as_ref(), types, depth + 1));
+                    .map(|m| Shape::new(m.type_spec.as_ref(), types, depth + 1, left));
                 Some(Shape::Struct(shapes.collect::<Option<_>>()?))
             }
             TypeSpec::Tuple(tuple) => {
                 let shapes = tuple
                     .members
                     .iter()
-                    .map(|m| Shape::new(Some(m), types, depth + 1));
+                    .map(|m| Shape::new(Some(m), types, depth + 1, left));
                 Some(Shape::Tuple(shapes.collect::<Option<_>>()?))
             }
             TypeSpec::SerializableEnum(_) => Some(Shape::Bits { as_enum: true }),
             // p4c numbers the members in their order.
             TypeSpec::Enum(named) => {
                 let members = &types.info.enums.get(&named.name)?.members;
+                *left = left.checked_sub(members.len())?;
                 Some(Shape::Enum(
                     members.iter().map(|m| m.name.clone()).collect(),
                 ))
             }
-            TypeSpec::Error(_) => Some(Shape::Error(types.errors.to_vec())),
+            TypeSpec::Error(_) => {
+                *left = left.checked_sub(types.errors.len())?;
+                Some(Shape::Error(types.errors.to_vec()))
+            }
             TypeSpec::NewType(named) => {
                 match types
                     .info
@@ -203,7 +219,7 @@ impl Shape {
                     .as_ref()?
                 {
                     Representation::OriginalType(original) => {
-                        Shape::new(Some(original), types, depth + 1)
+                        Shape::new(Some(original), types, depth + 1, left)
                     }
                     Representation::TranslatedType(to) => match to.sdn_type {
                         Some(SdnType::SdnBitwidth(_)) => bits,
@@ -247,6 +263,8 @@ pub(super) fn load(
                 other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
             });
         let from: Vec<Slot> = elements.collect::<Result<_, _>>()?;
+        let size = from.iter().map(|slot| slot.bytes() as u64).sum();
+        LoadError::check("size in bytes", size, MAX_BYTES, &at)?;
         let mut bytes = 0;
         let place = |slot: &Slot| {
             // Each value right-aligned in bytes of its own.
@@ -266,7 +284,7 @@ pub(super) fn load(
         let digest = match described {
             None => 0,
             Some((id, described)) => {
-                let shape = Shape::new(described.type_spec.as_ref(), &types, 0);
+                let shape = Shape::new(described.type_spec.as_ref(), &types, 0, &mut { MAX_TYPES });
                 let shape = shape.filter(|shape| shape.leaves() == to.len());
                 let shape = shape.ok_or_else(|| {
                     LoadError::unsupported(
@@ -333,7 +351,7 @@ mod tests {
             let spec = P4DataTypeSpec {
                 type_spec: Some(spec),
             };
-            let shape = Shape::new(Some(&spec), &types, 0).expect("a type that can be sent");
+            let shape = Shape::new(Some(&spec), &types, 0, &mut { MAX_TYPES }).expect("a type that can be sent");
             let mut values = vec![value];
             values.resize(1 + SLACK, 0);
             let slot = Slot::new(0, 8, false);

@@ -66,6 +66,25 @@ impl LoadError {
         }
     }
 
+    /// Refuses what is more than the limit.
+    pub(super) fn check(
+        what: &'static str,
+        found: u64,
+        limit: u64,
+        at: impl fmt::Display,
+    ) -> Result<(), LoadError> {
+        if found <= limit {
+            return Ok(());
+        }
+        let at = at.to_string();
+        Err(LoadError::Limit {
+            what,
+            at,
+            found,
+            limit,
+        })
+    }
+
     pub(super) fn p4info(what: impl fmt::Display) -> LoadError {
         LoadError::P4Info {
             what: what.to_string(),

@@ -141,7 +141,7 @@ impl Layout {
         for instance in instances.iter_mut().filter(|i| !i.metadata) {
             instance.base = place(shapes[instance.shape].bytes);
         }
-        check_limit("size in bytes", place(0) as u64, MAX_BYTES, "headers")?;
+        LoadError::check("size in bytes", place(0) as u64, MAX_BYTES, "headers")?;
         let mut initial = vec![0; place(0) + SLACK];
         for (valid, instance) in initial.iter_mut().zip(&instances) {
             *valid = u8::from(instance.metadata);
@@ -341,24 +341,15 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
 }
 
 fn check_bits(bits: u64, at: &str) -> Result<(), LoadError> {
-    check_limit("width in bits", bits, u64::from(MAX_BITS), at)
+    LoadError::check("width in bits", bits, u64::from(MAX_BITS), at)
 }
 
-fn check_limit(what: &'static str, found: u64, limit: u64, at: &str) -> Result<(), LoadError> {
-    if found > limit {
-        let at = at.into();
-        return Err(LoadError::Limit {
-            what,
-            at,
-            found,
-            limit,
-        });
-    }
-    Ok(())
-}
-
-/// Bytes of all headers and metadata of a packet.
-const MAX_BYTES: u64 = 1 << 20;
+/// Bytes of all headers and metadata of a packet, and of all that a deparser may emit.
+pub(super) const MAX_BYTES: u64 = 1 << 20;
+/// Members of a header union.
+const MAX_MEMBERS: u64 = 256;
+/// Elements of all stacks together, those of header unions counted by their members.
+const MAX_ELEMENTS: u64 = 1 << 17;
 
 type Unions = (
     HashMap<String, Vec<usize>>,
@@ -373,6 +364,8 @@ fn unions(
     let (mut unions, mut union_by_id) = (HashMap::new(), HashMap::new());
     for union in &program.header_unions {
         let at = format!("header union {}", union.name);
+        let count = union.header_ids.len() as u64;
+        LoadError::check("number of members", count, MAX_MEMBERS, &at)?;
         let members = resolve(&union.header_ids, by_id, &at)?;
         for member in &members {
             instances[*member].siblings = members
@@ -411,8 +404,19 @@ fn stacks(
     union_by_id: &HashMap<u32, (Vec<usize>, Vec<String>)>,
 ) -> Result<Vec<Stack>, LoadError> {
     let mut stacks = Vec::new();
+    let mut elements = 0;
+    let mut count = |more: usize, at: &str| {
+        elements += more as u64;
+        LoadError::check(
+            "number of elements, with those before,",
+            elements,
+            MAX_ELEMENTS,
+            at,
+        )
+    };
     for stack in &program.header_stacks {
         let at = format!("header stack {} of {}", stack.name, stack.header_type);
+        count(stack.header_ids.len(), &at)?;
         let headers = resolve(&stack.header_ids, by_id, &at)?;
         let elements = headers.into_iter().map(|header| vec![header]).collect();
         stacks.push(Stack {
@@ -429,6 +433,7 @@ fn stacks(
             let (headers, names) = union_by_id
                 .get(id)
                 .ok_or_else(|| LoadError::malformed(format!("there is no union {id}"), &at))?;
+            count(headers.len(), &at)?;
             elements.push(headers.clone());
             members.clone_from(names);
         }

@@ -82,7 +82,7 @@ pub struct Limits {
     /// Entries of one table, members of one value set; a program that declares more is refused.
     pub table_entries: usize,
     /// Cells of all counter, meter and register arrays together; a register wider than 64 bits
-    /// counts for each 64 of them.
+    /// counts for each 64 of them, and so does a meter's state.
     pub array_cells: usize,
     /// Parser states that one packet may visit.
     pub parser_states: u32,

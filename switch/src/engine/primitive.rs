@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::action::{Action, Instruction, Param};
-use super::bits::{MAX_BITS, SLACK, Slot};
+use super::bits::{SLACK, Slot};
 use super::compile::{Place, Scope, Value};
 use super::error::LoadError;
 use super::expression::Num;
@@ -39,19 +39,10 @@ impl Names<'_> {
         let mut bytes = 0;
         let mut params = Vec::new();
         for param in &action.runtime_data {
-            if param.bitwidth > MAX_BITS {
-                let (what, found, limit) = ("width in bits", param.bitwidth, MAX_BITS);
-                let (found, limit) = (found.into(), limit.into());
-                let at = format!("{at}, parameter {}", param.name);
-                return Err(LoadError::Limit {
-                    what,
-                    at,
-                    found,
-                    limit,
-                });
-            }
             let slot = Slot::new(bytes * 8, param.bitwidth, false);
             bytes += slot.bytes();
+            let what = "size of its parameters in bytes";
+            LoadError::check(what, bytes as u64, MAX_ARGS, &at)?;
             params.push(Param {
                 name: param.name.clone(),
                 slot,
@@ -259,6 +250,9 @@ impl Names<'_> {
         found.ok_or_else(|| LoadError::malformed(format!("there is no field list {id}"), scope.at))
     }
 }
+
+/// Bytes of an action's arguments: every entry has room for them.
+const MAX_ARGS: u64 = 1 << 13;
 
 /// Primitives that are understood with the right parameters.
 const KNOWN: [&str; 29] = [

@@ -50,7 +50,7 @@ pub(super) fn state(
     let mut meters = Vec::new();
     for meter in indirect_meters(file) {
         let id = array_id("meter", &meter.name, meter.size, &schema.meters)?;
-        let size = cells.take("meter", &meter.name, meter.size, 1)?;
+        let size = cells.take("meter", &meter.name, meter.size, METER_WORDS)?;
         let (name, cells) = (meter.name.clone(), vec![MeterCell::default(); size]);
         meters.push(Meter {
             id,
@@ -114,6 +114,9 @@ fn array_id(
         Some(found) => Ok(found.id),
     }
 }
+
+/// Words of 64 bits that a meter cell takes, with its configuration and two buckets.
+const METER_WORDS: u64 = size_of::<MeterCell>().div_ceil(8) as u64;
 
 /// What is left of the limit on the cells of all arrays together.
 struct Cells {

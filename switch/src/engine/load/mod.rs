@@ -5,6 +5,7 @@ mod profile;
 mod table;
 mod value_set;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -80,6 +81,7 @@ impl Engine {
             schema: &schema,
             names: &names,
             actions: &actions,
+            params: Cell::new(0),
         };
         let (flow, tables, profiles) = loader.flow(&limits)?;
         let state = arrays::state(&file, &schema, value_sets, &limits)?;
@@ -194,14 +196,5 @@ fn check_any_there(file: &json::Program, schema: &Schema) -> Result<(), LoadErro
 }
 
 fn check_size(what: &'static str, found: u64, limit: usize, at: &str) -> Result<(), LoadError> {
-    let limit = limit as u64;
-    if found > limit {
-        return Err(LoadError::Limit {
-            what,
-            at: at.into(),
-            found,
-            limit,
-        });
-    }
-    Ok(())
+    LoadError::check(what, found, limit as u64, at)
 }

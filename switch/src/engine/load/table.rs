@@ -1,10 +1,13 @@
 //! Tables and the flow between them.
 
+use std::cell::Cell;
+use std::collections::HashSet;
+
 use num_bigint::{BigInt, Sign};
 
 use super::super::Limits;
 use super::super::action::{Action, Param};
-use super::super::bits::{big_mask, low_bits};
+use super::super::bits::{MAX_KEY_BITS, big_mask, low_bits};
 use super::super::error::LoadError;
 use super::super::json;
 use super::super::key::words_of;
@@ -20,12 +23,17 @@ use super::arrays::unit;
 use super::check_size;
 use super::profile::Profiles;
 
+/// Parameters of the actions of all tables together.
+const MAX_PARAMS: u64 = 1 << 20;
+
 /// What tables are built from.
 pub(super) struct Loader<'a> {
     pub file: &'a json::Program,
     pub schema: &'a Schema,
     pub names: &'a Names<'a>,
     pub actions: &'a [Action],
+    /// Parameters of the tables' actions so far.
+    pub params: Cell<u64>,
 }
 
 impl Loader<'_> {
@@ -190,9 +198,12 @@ impl Loader<'_> {
             return Err(LoadError::p4info(what));
         }
         let mut fields = Vec::new();
+        let mut bits = 0;
         for (index, part) in table.key.iter().enumerate() {
             let (header, field) = &part.target;
             let slot = self.names.layout.field(header, field, at)?;
+            bits += u64::from(slot.width);
+            LoadError::check("width of the key in bits", bits, MAX_KEY_BITS, at)?;
             let written = kind_of(&part.match_type, at)?;
             let (id, name, kind) = match listed.map(|listed| &listed.fields[index]) {
                 Some(known) => {
@@ -239,6 +250,13 @@ impl Loader<'_> {
         Ok(Key::new(fields))
     }
 
+    /// Counts the parameters of the actions of all tables: each table has its own list.
+    fn count_params(&self, more: usize, at: &str) -> Result<(), LoadError> {
+        self.params.set(self.params.get() + more as u64);
+        let what = "number of action parameters, with those of the tables before,";
+        LoadError::check(what, self.params.get(), MAX_PARAMS, at)
+    }
+
     fn table_actions(
         &self,
         table: &json::Table,
@@ -247,11 +265,19 @@ impl Loader<'_> {
         at: &str,
     ) -> Result<Vec<TableAction>, LoadError> {
         let mut actions = Vec::new();
+        let mut seen = HashSet::new();
         for id in &table.action_ids {
+            if !seen.insert(id) {
+                return Err(LoadError::malformed(
+                    format!("action {id} is there twice"),
+                    at,
+                ));
+            }
             let found = self.actions.iter().position(|action| action.id == *id);
             let at_action = found
                 .ok_or_else(|| LoadError::malformed(format!("there is no action {id}"), at))?;
             let action = &self.actions[at_action];
+            self.count_params(action.params.len(), at)?;
             let (p4info_id, scope, params) = match listed {
                 Some(listed) => self.listed_action(listed, action, at)?,
                 // The control plane cannot see the table, so no id will ever be asked for.

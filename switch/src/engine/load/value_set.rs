@@ -1,6 +1,7 @@
 //! Parser value sets: the file knows their names, P4Info the rest.
 
 use super::super::Limits;
+use super::super::bits::MAX_KEY_BITS;
 use super::super::error::LoadError;
 use super::super::json;
 use super::super::schema::{FieldSchema, Schema};
@@ -27,6 +28,7 @@ pub(super) fn value_sets(
         });
         let fields: Vec<_> = fields.collect();
         let bits: u64 = fields.iter().map(|field| u64::from(field.width)).sum();
+        LoadError::check("width in bits", bits, MAX_KEY_BITS, &at)?;
         if bits != set.compressed_bitwidth {
             let have = set.compressed_bitwidth;
             let what = format!("{at} has {have} bits, {bits} in the P4Info");

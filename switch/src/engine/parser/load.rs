@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::bits::{big_mask, low_bits};
+use super::super::bits::{MAX_KEY_BITS, big_mask, low_bits};
 use super::super::compile::Place;
 use super::super::error::LoadError;
 use super::super::json::{self, Term};
@@ -77,6 +77,8 @@ impl State {
             widths.push(part.width());
             key.push(part);
         }
+        let bits = widths.iter().copied().map(u64::from).sum();
+        LoadError::check("width of the key in bits", bits, MAX_KEY_BITS, at)?;
         let (mut transitions, mut default) = (Vec::new(), None);
         for transition in &state.transitions {
             let next = find(&transition.next_state, by_name, at)?;

@@ -47,7 +47,7 @@ pub use error::{ControlError, ErrorKind, LoadError};
 pub use inspect::{Parsed, ParsedHeader};
 pub use meter::{Color, ColorCounts, Meter, MeterCell, MeterConfig, MeterUnit, MeterView};
 pub use pre::{CloneSession, Pre, Replica};
-pub use profile::{GroupMember, GroupView, Profile, Watch};
+pub use profile::{GroupMember, GroupView, PortState, Profile, Watch};
 pub use register::Register;
 pub use table::{
     ActionCall, EntryAction, EntryRef, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table,
@@ -379,11 +379,11 @@ impl Engine {
         Ok(&mut self.profiles[find("action profile", &self.profile_ids, id)?])
     }
 
-    /// Says whether a port is up: members of action profiles that watch it are picked only then.
-    /// Ports count as up until this says otherwise.
-    pub fn set_port(&mut self, port: u16, up: bool) {
+    /// Says how ports are: members of action profiles that watch one are picked only while it is
+    /// up. Ports count as up until this says otherwise.
+    pub fn set_ports(&mut self, ports: &[(u16, PortState)]) {
         for profile in &mut self.profiles {
-            profile.set_port(port, up);
+            profile.set_ports(ports);
         }
     }
 

@@ -8,6 +8,7 @@ use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
 use ultima_p4runtime::config::v1::table::IdleTimeoutBehavior;
 use ultima_p4runtime::config::v1::{
     ActionProfile, ActionRef, MatchField, P4Info, P4NamedType, Preamble, action_ref, match_field,
+    meter_spec,
 };
 
 use super::error::LoadError;
@@ -174,6 +175,18 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
                 let at = format!("controller header field {}", field.name);
                 return Err(LoadError::unsupported("a string", at));
             }
+        }
+    }
+    let meters = p4info.meters.iter().map(|m| (&m.preamble, &m.spec));
+    let direct = p4info.direct_meters.iter().map(|m| (&m.preamble, &m.spec));
+    for (preamble, spec) in meters.chain(direct) {
+        let kind = spec.as_ref().map_or(0, |spec| spec.r#type);
+        if kind != i32::from(meter_spec::Type::TwoRateThreeColor) {
+            let (_, name) = name_of("a meter", preamble)?;
+            return Err(LoadError::unsupported(
+                "a single rate",
+                format!("meter {name}"),
+            ));
         }
     }
     match p4info.externs.first() {

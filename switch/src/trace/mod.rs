@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::engine::trace::{
     Arrival, Call, Counted, Event, Fate, KeyField, MAX_COPIES, MAX_EVENTS, Matched, Named, Octets,
-    Origin, Source, Step, Value,
+    Origin, Source, Step, Value, Via,
 };
 pub use bench::{Bench, BenchError};
 pub use text::text;

@@ -4,8 +4,8 @@
 //! same requests in the same order.
 
 use ultima_switch::engine::{
-    ControlError, EntryAction, ErrorKind, FieldMatch, GroupMember, Limits, Match, OneShot, Profile,
-    SizeUnit, TableEntry, Watch, WeightedCall,
+    ControlError, EntryAction, ErrorKind, FieldMatch, GroupMember, Limits, Match, OneShot,
+    PortState, Profile, SizeUnit, TableEntry, Watch, WeightedCall,
 };
 
 use crate::control::{Testbed, bytes, exact, lpm};
@@ -432,20 +432,31 @@ fn members_are_left_out_while_their_port_is_down() {
     insert(&mut testbed, EXACT, exact(1), EntryAction::Group(1));
     let both = numbers(&mut testbed, EXACT, 1);
     assert!(both.contains(&10) && both.contains(&20));
-    testbed.engine.set_port(12, false);
+    testbed.engine.set_ports(&[(12, PortState::Down)]);
     assert_eq!(numbers(&mut testbed, EXACT, 1), [10; 12]);
     // A member that comes while its port is down is not picked either.
     let spread = profile(&mut testbed, "Choose.spread");
     let members = vec![watching(1, 11), watching(2, 12), watching(3, 12)];
     spread.modify_group(1, members.clone(), 0).unwrap();
     assert_eq!(numbers(&mut testbed, EXACT, 1), [10; 12]);
-    testbed.engine.set_port(11, false);
+    testbed.engine.set_ports(&[(11, PortState::Down)]);
     assert_eq!(numbers(&mut testbed, EXACT, 1), [0; 12], "nobody is left");
-    testbed.engine.set_port(11, true);
-    testbed.engine.set_port(12, true);
+    let up = [
+        (11, PortState::Up),
+        (12, PortState::Up),
+        (13, PortState::Absent),
+    ];
+    testbed.engine.set_ports(&up);
     let picked = [10, 10, 30, 10, 20, 30, 10, 10, 30, 10, 30, 20];
     assert_eq!(numbers(&mut testbed, EXACT, 1), picked);
     let spread = profile(&mut testbed, "Choose.spread");
+    assert_eq!(
+        refused(spread.modify_group(1, vec![watching(1, 13)], 0)),
+        (
+            ErrorKind::InvalidArgument,
+            "action profile Choose.spread: watch_port 13: the switch has no such port".into()
+        )
+    );
     assert_eq!(spread.group(1).unwrap().members, members);
 }
 

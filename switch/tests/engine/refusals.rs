@@ -343,3 +343,14 @@ fn strings_are_refused_where_they_are_not_translated() {
         "action Translate.enter, parameter zone: a translated type is not supported by this switch"
     );
 }
+
+#[test]
+fn meters_have_two_rates() {
+    let mut p4info: P4Info = text::parse(COPIES_INFO).unwrap();
+    let spec = p4info.meters[0].spec.as_mut().unwrap();
+    spec.r#type = 1;
+    assert_eq!(
+        refused(COPIES, &p4info),
+        "meter Serve.speed: a single rate is not supported by this switch"
+    );
+}

@@ -9,7 +9,7 @@ use ultima_switch::ProgramFiles;
 use ultima_switch::engine::{DropCause, Limits};
 use ultima_switch::trace::{
     Bench, BenchError, Event, Fate, MAX_COPIES, MAX_EVENTS, Matched, Named, Origin, PacketTrace,
-    Step, Value, text,
+    Step, Value, Via, text,
 };
 
 macro_rules! program {
@@ -676,4 +676,50 @@ fn refusals() {
         matches!(error, BenchError::Update { number: 2, .. }),
         "{error}"
     );
+}
+
+#[test]
+fn tables_with_action_profiles_say_where_their_action_is_from() {
+    let (mut bench, names) = bench(program!("profiles"));
+    let spread = names.action_profile("spread").unwrap();
+    let member = spread.member(7, "answer", &[("number", 42u8.into())]);
+    let entry = |key: u8| {
+        let table = names.table("spread_exact").unwrap();
+        table.entry().exact("hdr.ask.key", key).unwrap()
+    };
+    let entities = vec![
+        member.unwrap().into(),
+        spread.group(3, [(7, 1)]).into(),
+        spread.group(4, []).into(),
+        entry(1).member(7).unwrap().build().unwrap().into(),
+        entry(2).group(3).unwrap().build().unwrap().into(),
+        entry(3).group(4).unwrap().build().unwrap().into(),
+    ];
+    write(&mut bench, entities);
+    let mut found = |key: u8| {
+        let trace = trace(&mut bench, 1, &[2, key, 0, 0, 0, 0, 0, 0]);
+        let step = step_of(
+            &trace,
+            |event| matches!(event, Event::Table { name, .. } if name == "Choose.spread_exact"),
+        );
+        match step.event.clone() {
+            Event::Table { via, action, .. } => {
+                let answer = action.map(|action| action.params[0].value.clone());
+                (via, answer, text(&trace))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (via, answer, shown) = found(1);
+    let expected = (Some(Via::Member { member: 7 }), Some(value(42)));
+    assert_eq!((via, answer), expected);
+    assert!(shown.contains("member 7"), "{shown}");
+    let (via, answer, _) = found(2);
+    let expected = (Some(Via::Group { group: 3 }), Some(value(42)));
+    assert_eq!((via, answer), expected);
+    let (via, answer, shown) = found(3);
+    assert_eq!((via, answer), (Some(Via::Group { group: 4 }), None));
+    assert!(shown.contains("no action"), "{shown}");
+    let (via, answer, _) = found(9);
+    assert_eq!((via, answer), (None, None), "a miss");
 }

@@ -9,7 +9,7 @@
 mod slots;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::slots::Slots;
@@ -68,8 +68,8 @@ pub struct Profile {
     /// Entries that have a set to themselves.
     one_shots: usize,
     used: Used,
-    /// Ports that are down.
-    down: BTreeSet<u16>,
+    /// Ports that are not up.
+    ports: BTreeMap<u16, PortState>,
 }
 
 /// What the control plane has written to a profile.
@@ -143,6 +143,17 @@ pub struct Watch {
     pub deprecated: bool,
 }
 
+/// How a port is, to those who watch it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortState {
+    /// It is there and reaches somebody.
+    Up,
+    /// It is there and reaches nobody.
+    Down,
+    /// The switch has no such port; nobody can start to watch it.
+    Absent,
+}
+
 /// A group as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
@@ -171,7 +182,7 @@ impl Profile {
             copies: Slots::default(),
             one_shots: 0,
             used: Used::default(),
-            down: BTreeSet::new(),
+            ports: BTreeMap::new(),
         }
     }
 
@@ -243,17 +254,17 @@ impl Profile {
         Some((bound.action, &bound.args))
     }
 
-    /// Says whether a port is up: members that need it are picked only then. Ports count as up
-    /// until this says otherwise.
-    pub(super) fn set_port(&mut self, port: u16, up: bool) {
-        let changed = match up {
-            true => self.down.remove(&port),
-            false => self.down.insert(port),
-        };
-        if changed {
-            for group in self.groups.iter_mut() {
-                group.revive(&self.down);
-            }
+    /// Says how ports are: members that watch one are picked only while it is up. Ports count as
+    /// up until this says otherwise.
+    pub(super) fn set_ports(&mut self, ports: &[(u16, PortState)]) {
+        for (port, state) in ports {
+            match state {
+                PortState::Up => self.ports.remove(port),
+                state => self.ports.insert(*port, *state),
+            };
+        }
+        for group in self.groups.iter_mut() {
+            group.revive(&self.ports);
         }
     }
 
@@ -307,8 +318,8 @@ impl Group {
         }
     }
 
-    fn revive(&mut self, down: &BTreeSet<u16>) {
-        let up = |watch: &Option<u16>| watch.is_none_or(|port| !down.contains(&port));
+    fn revive(&mut self, not_up: &BTreeMap<u16, PortState>) {
+        let up = |watch: &Option<u16>| watch.is_none_or(|port| !not_up.contains_key(&port));
         let ways = self.ways.iter().filter(|(_, watch)| up(watch));
         self.live = ways.map(|(copy, _)| *copy).collect();
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::error::ControlError;
 use super::super::table::{ActionCall, EntryAction, OneShot, Scope, SizeUnit, WeightedCall};
 use super::{
-    Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, Profile, Selector, SizeSemantics,
-    Used,
+    Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, PortState, Profile, Selector,
+    SizeSemantics, Used, Watch,
 };
 
 impl Profile {
@@ -259,6 +259,8 @@ impl Profile {
             self.declared.max_groups,
         )?;
         self.check_used(used, Used::default())?;
+        let mut watches = set.actions.iter().map(|one| one.watch);
+        watches.try_for_each(|watch| self.check_watch(watch))?;
         let bounds = set.actions.iter().map(|one| self.bind(&one.call));
         let bounds = bounds.collect::<Result<Vec<_>, _>>()?;
 
@@ -282,7 +284,7 @@ impl Profile {
             live: Vec::new(),
             entries: 1,
         };
-        group.revive(&self.down);
+        group.revive(&self.ports);
         self.account(Used::default(), used);
         self.one_shots += 1;
         let at = self.groups.add(group);
@@ -342,7 +344,7 @@ impl Profile {
         }
         if let Some(group) = self.groups.get_mut(at) {
             (group.written, group.ways) = (members, ways);
-            group.revive(&self.down);
+            group.revive(&self.ports);
         }
     }
 
@@ -355,7 +357,8 @@ impl Profile {
         before: Used,
     ) -> Result<Used, ControlError> {
         let mut seen = BTreeSet::new();
-        for GroupMember { member, .. } in members {
+        for GroupMember { member, watch, .. } in members {
+            self.check_watch(*watch)?;
             if !seen.insert(*member) {
                 let what = format!("group {id}: member {member} is there twice; use its weight");
                 return Err(self.wrong(what));
@@ -375,6 +378,17 @@ impl Profile {
         }
         self.check_used(used, before)?;
         Ok(used)
+    }
+
+    /// §9.2.2: a port to watch must be there.
+    fn check_watch(&self, watch: Option<Watch>) -> Result<(), ControlError> {
+        let absent = |watch: &Watch| self.ports.get(&watch.port) == Some(&PortState::Absent);
+        match watch.filter(absent) {
+            None => Ok(()),
+            Some(Watch { port, .. }) => {
+                Err(self.wrong(format!("watch_port {port}: the switch has no such port")))
+            }
+        }
     }
 
     fn check_weights(

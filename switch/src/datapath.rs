@@ -25,8 +25,10 @@ use crate::tm::{
 use crate::trace::Fate;
 use crate::trace::tracer::{Tracer, WatchId};
 
+mod liveness;
 mod ports;
 
+use liveness::Told;
 pub(crate) use ports::{AddPortError, RemovePortError};
 
 /// Batches read from one port before the others have their turn.
@@ -134,6 +136,7 @@ pub(crate) struct Datapath {
     attachments: Vec<Box<dyn PortIo>>,
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
+    told: Told,
     nowhere: Nowhere,
     stats_key: Option<StatsKey>,
     controllers: ControllerLink,
@@ -169,6 +172,7 @@ impl Datapath {
             ports: Vec::with_capacity(ports.len()),
             attachments: Vec::with_capacity(ports.len()),
             by_number: vec![None; usize::from(MAX_PORT) + 1],
+            told: Told::default(),
             nowhere: Nowhere {
                 egress: EgressPort::new(WireConfig::default(), 0),
                 stats: PortStats::new(keyed),
@@ -272,7 +276,8 @@ impl Datapath {
     }
 
     /// Keeps a program for a later [`Forwarder::commit_saved`].
-    pub(crate) fn save(&mut self, pipeline: Pipeline) {
+    pub(crate) fn save(&mut self, mut pipeline: Pipeline) {
+        self.introduce_ports(&mut pipeline);
         self.saved = Some(pipeline);
     }
 
@@ -289,6 +294,7 @@ impl Datapath {
     /// Makes this program the one that packets run through. Copies still queued are the old
     /// program's and go with it, counted.
     pub(crate) fn commit(&mut self, mut pipeline: Pipeline) {
+        self.introduce_ports(&mut pipeline);
         for port in &mut self.ports {
             port.egress.discard_queue(&mut port.stats);
         }

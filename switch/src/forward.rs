@@ -175,6 +175,7 @@ impl Forwarder {
                         .port_event(port, event.events(), &mut self.batch),
                 }
             }
+            self.datapath.watch_ports();
             busy |= self.datapath.serve_ports();
             self.datapath.notify_due();
             self.datapath.flush_captures(false);

@@ -54,6 +54,7 @@ impl Datapath {
             ready: false,
             due: None,
         });
+        self.watch_ports();
         Ok(())
     }
 
@@ -91,6 +92,7 @@ impl Datapath {
         for (mark, place) in port.stats.take_noted() {
             self.tracer.counted(mark, place, None, now);
         }
+        self.watch_ports();
         // Its descriptors are closed with it, which removes them from the poller.
         Ok(port.snapshot(io.as_mut()))
     }

@@ -14,11 +14,15 @@ use ultima_switch::{ProgramFiles, WireConfig};
 use crate::common::{Bed, Controller, bare};
 
 async fn bed() -> Bed {
+    bed_of(1).await
+}
+
+async fn bed_of(ports: usize) -> Bed {
     let program = ProgramFiles {
         json: include_bytes!("../programs/profiles.json").to_vec(),
         p4info: include_str!("../programs/profiles.p4info.txtpb").to_owned(),
     };
-    Bed::with_program(bare(), program, vec![WireConfig::default()]).await
+    Bed::with_program(bare(), program, vec![WireConfig::default(); ports]).await
 }
 
 fn member(bed: &Bed, profile: &str, id: u32, number: u8) -> ActionProfileMember {
@@ -270,6 +274,43 @@ async fn what_cannot_be_is_refused_by_its_code() {
     ] {
         assert!(controller.read(vec![wrong]).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn members_wait_for_the_port_that_they_watch() {
+    let mut bed = bed_of(2).await;
+    let mut controller = bed.controller().await;
+    let watching = |members: &[(u32, u8)]| {
+        let mut group = group(&bed, 1, &[(1, 1), (2, 1)]);
+        for (member, port) in members {
+            let found = group.members.iter_mut().find(|m| m.member_id == *member);
+            let kind = member::WatchKind::WatchPort(vec![*port]);
+            found.expect("a member").watch_kind = Some(kind);
+        }
+        group
+    };
+    let entities = vec![
+        member(&bed, "spread", 1, 10).into(),
+        member(&bed, "spread", 2, 20).into(),
+        watching(&[(1, 1), (2, 2)]).into(),
+        entry(&bed, "spread_exact", 1, ActionType::ActionProfileGroupId(1)).into(),
+    ];
+    let nowhere = Update::modify(watching(&[(1, 9)]));
+    controller.insert(entities).await;
+    assert_eq!(
+        controller.try_write(nowhere).await,
+        Err(Code::InvalidArgument)
+    );
+    let picked = |bed: &Bed| {
+        (0..32)
+            .map(|flow| ask(bed, 2, 1, flow).0)
+            .collect::<Vec<_>>()
+    };
+    let both = picked(&bed);
+    assert!(both.contains(&10) && both.contains(&20), "{both:?}");
+    bed.peers.remove(&2);
+    while bed.port(2).await.connected {}
+    assert_eq!(picked(&bed), [10; 32]);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::proto::{
     Count, Drops, GetRequest, GetResponse, KeyCount, Messages, Notifications, Port, Queue,
 };
 use crate::stats::{Place, PortStats};
-use crate::tm::Held;
+use crate::tm::{Held, PRIORITIES};
 
 /// The service's calls.
 pub(crate) struct PortCalls(pub(super) Arc<Service>);
@@ -101,7 +101,7 @@ pub(super) fn port(port: PortSnapshot) -> Port {
 }
 
 fn queues(held: &Held) -> Vec<Queue> {
-    let queues = (0..8u32).zip(&held.queues).rev();
+    let queues = (0..PRIORITIES as u32).zip(&held.queues).rev();
     queues
         .filter(|(_, queue)| queue.packets > 0)
         .map(|(priority, queue)| Queue {

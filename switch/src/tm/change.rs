@@ -33,29 +33,23 @@ pub struct WireChange {
     ecn: Option<Option<EcnThreshold>>,
 }
 
-/// The settings by the names that people use, with what each expects.
-pub const SETTINGS: [(&str, &str); 8] = [
-    ("rate", "bits per second"),
-    ("delay", "a time"),
-    (
-        "jitter",
-        "normal:TIME, uniform:TIME, pareto:MEAN:SHAPE or lognormal:MEAN:SIGMA",
-    ),
-    ("reorder", "true or false"),
-    (
-        "loss",
-        "P, P:LEN, ge:P:R[:BAD[:GOOD]] or field:OFFSET:BYTES:A..B",
-    ),
-    ("queue", "bytes"),
-    ("queue-packets", "a number"),
-    ("ecn", "packets:NUMBER, bytes:SIZE or time:SPAN"),
+/// The settings by the names that people use.
+const SETTINGS: [&str; 8] = [
+    "rate",
+    "delay",
+    "jitter",
+    "reorder",
+    "loss",
+    "queue",
+    "queue-packets",
+    "ecn",
 ];
 
 /// Why a setting is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ChangeError {
     /// No setting of this name.
-    #[error("`{0}` is no setting; there are: {names}", names = SETTINGS.map(|(name, _)| name).join(", "))]
+    #[error("`{0}` is no setting; there are: {names}", names = SETTINGS.join(", "))]
     Name(String),
     /// Not NAME=VALUE.
     #[error("`{0}`: expected NAME=VALUE[,NAME=VALUE…], such as rate=1G,delay=50us")]

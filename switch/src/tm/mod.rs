@@ -18,12 +18,12 @@
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`config`] | what can be configured, and its bounds; [`change`]: the same by name, as text |
-//! | [`queue`] | a queue for each priority |
-//! | [`ecn`] | threshold and mark |
-//! | [`wire`] | serialization and the delay line |
-//! | [`loss`], [`jitter`] | what is random about a wire |
-//! | [`settings`] | the configuration as it goes over gRPC |
+//! | `config` | what can be configured, and its bounds; `change`: the same by name, as text |
+//! | `queue` | a queue for each priority |
+//! | `ecn` | threshold and mark |
+//! | `wire` | serialization and the delay line |
+//! | `loss`, `jitter` | what is random about a wire |
+//! | `settings` | the configuration as it goes over gRPC |
 
 mod change;
 mod config;
@@ -34,7 +34,7 @@ mod queue;
 pub mod settings;
 mod wire;
 
-pub use change::{ChangeError, SETTINGS, WireChange};
+pub use change::{ChangeError, WireChange};
 pub use config::{WireConfig, WireError};
 pub use ecn::{EcnError, EcnThreshold};
 pub use jitter::{Jitter, JitterError};

@@ -8,6 +8,7 @@ use serde_json::json;
 use ultima_switch::WireConfig;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{GetSettingsRequest, PortSettings, SetSettingsRequest};
+use ultima_switch::tm::WireChange;
 use ultima_switch::tm::settings::request;
 use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
 
@@ -70,19 +71,19 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Show { target } => (target, None),
         Command::Set { target, tm, wire } => {
             let mut changes = Vec::new();
+            let mut add = |change: &WireChange, ports| {
+                if !change.is_empty() {
+                    changes.push(request(change, ports));
+                }
+            };
             if let Some(path) = tm {
                 let file = TrafficFile::load(&path, None)?;
-                changes.push(request(&file.default, Vec::new()));
-                let ports = file.ports.iter();
-                changes.extend(ports.map(|(port, change)| request(change, vec![(*port).into()])));
+                add(&file.default, Vec::new());
+                for (port, change) in &file.ports {
+                    add(change, vec![u32::from(*port)]);
+                }
             }
-            changes.push(request(&wire.change()?, target.ports.clone()));
-            changes.retain(|change| {
-                change
-                    .mask
-                    .as_ref()
-                    .is_some_and(|mask| !mask.paths.is_empty())
-            });
+            add(&wire.change()?, target.ports.clone());
             if changes.is_empty() {
                 bail!("nothing to change: give a setting, such as --rate 1G, or --tm FILE");
             }

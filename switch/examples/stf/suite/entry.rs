@@ -2,8 +2,10 @@
 
 use num_bigint::BigUint;
 use ultima_p4runtime::bytestring::Bytestring;
-use ultima_p4runtime::names::{EntryBuilder, EntryError, MatchField, MatchKind, Table};
-use ultima_p4runtime::v1::TableEntry;
+use ultima_p4runtime::names::{
+    Action, ActionProfile, EntryBuilder, EntryError, MatchField, MatchKind, Table,
+};
+use ultima_p4runtime::v1::{ActionProfileMember, TableEntry};
 
 use super::literal::{Literal, bytestring};
 use super::lookup::{self, LookupError};
@@ -30,13 +32,21 @@ pub enum BuildError {
     },
 }
 
+/// What a hit does.
+pub enum Hit<'a> {
+    /// An action.
+    Call(&'a Call),
+    /// The action of a member of the table's action profile.
+    Member(u32),
+}
+
 /// An entry. Key fields that are not given are zero if they are exact, else anything; priorities
 /// count from 0 in tests and from 1 in P4Runtime.
 pub fn added(
     table: &Table,
     priority: Option<i32>,
     key: &[(String, KeyValue)],
-    call: &Call,
+    hit: Hit<'_>,
 ) -> Result<TableEntry, BuildError> {
     let mut entry = table.entry();
     if table.needs_priority() {
@@ -53,7 +63,23 @@ pub fn added(
             entry = entry.exact(&field.field.name, 0u8)?;
         }
     }
-    Ok(with_action(entry, table, call)?.build()?)
+    let entry = match hit {
+        Hit::Call(call) => with_action(entry, table, call)?,
+        Hit::Member(id) => entry.member(id)?,
+    };
+    Ok(entry.build()?)
+}
+
+/// A member of an action profile.
+pub fn member(
+    profile: &ActionProfile,
+    id: u32,
+    call: &Call,
+) -> Result<ActionProfileMember, BuildError> {
+    let actions = profile.actions.iter().map(AsRef::as_ref);
+    let action: &Action = lookup::find("action", &call.action, actions, |one| &one.name)?;
+    let member = profile.member(id, &action.name, &arguments(call));
+    Ok(member.map_err(EntryError::from)?)
 }
 
 /// A default entry.
@@ -67,10 +93,14 @@ fn with_action<'a>(
     call: &Call,
 ) -> Result<EntryBuilder<'a>, BuildError> {
     let action = lookup::action(table, &call.action)?;
-    let arguments: Vec<(&str, Bytestring)> = (call.arguments.iter())
+    Ok(entry.action(&action.name, &arguments(call))?)
+}
+
+fn arguments(call: &Call) -> Vec<(&str, Bytestring)> {
+    let arguments = call.arguments.iter();
+    arguments
         .map(|(name, value)| (name.as_str(), value.bytestring()))
-        .collect();
-    Ok(entry.action(&action.name, &arguments)?)
+        .collect()
 }
 
 fn with_field<'a>(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use num_bigint::BigUint;
 use ultima_p4runtime::config::v1::P4Info;
-use ultima_p4runtime::names::{IndexError, Names};
+use ultima_p4runtime::names::{IndexError, Names, Table};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::{
@@ -13,12 +13,12 @@ use ultima_p4runtime::v1::{
 
 use super::client::ClientError;
 use super::ends::{EndError, Frames};
-use super::entry::{self, BuildError};
+use super::entry::{self, BuildError, Hit};
 use super::literal::bytestring;
 use super::lookup::{self, LookupError};
 use super::pattern::{Pattern, hex};
 use super::replication::{PieceError, Pieces};
-use super::script::{Cell, Check, Command, Rates, Step};
+use super::script::{Call, Cell, Check, Command, Rates, Step};
 use super::target::Bench;
 
 /// Why a test does not go on.
@@ -42,6 +42,9 @@ pub enum StepError {
     /// Frames do not come or go.
     #[error(transparent)]
     End(#[from] EndError),
+    /// The P4Info does not have the table's action profile.
+    #[error("P4Info does not have the action profile of table {0}")]
+    NoProfile(String),
     /// No entry was added under this name.
     #[error("there is no entry {0}")]
     NoEntry(String),
@@ -139,6 +142,8 @@ pub struct Session<'a> {
     names: &'a Names,
     p4info: &'a P4Info,
     entries: Vec<TableEntry>,
+    /// Members of action profiles so far.
+    members: u32,
     by_id: HashMap<String, TableEntry>,
     pieces: Pieces,
     groups: BTreeMap<u32, v1::MulticastGroupEntry>,
@@ -157,6 +162,7 @@ impl<'a> Session<'a> {
             names,
             p4info,
             entries: Vec::new(),
+            members: 0,
             by_id: HashMap::new(),
             pieces: Pieces::default(),
             groups: BTreeMap::new(),
@@ -231,7 +237,11 @@ impl<'a> Session<'a> {
             } => {
                 let table =
                     lookup::find("table", table, self.names.tables.iter(), |one| &one.name)?;
-                let entry = entry::added(table, *priority, key, action)?;
+                let hit = match table.is_indirect {
+                    false => Hit::Call(action),
+                    true => Hit::Member(self.add_member(table, action).await?),
+                };
+                let entry = entry::added(table, *priority, key, hit)?;
                 let client = &mut self.bench.client;
                 client.write(Update::insert(entry.clone())).await?;
                 if let Some(id) = id {
@@ -337,6 +347,21 @@ impl<'a> Session<'a> {
         lookup::find("register", name, registers, |one| &one.name)
     }
 
+    /// A member of its own for an entry of a table with an action profile.
+    async fn add_member(&mut self, table: &Table, action: &Call) -> Result<u32, StepError> {
+        let described = self.p4info.tables.iter().find(|described| {
+            let preamble = described.preamble.as_ref();
+            preamble.is_some_and(|preamble| preamble.id == table.id)
+        });
+        let id = described.map_or(0, |described| described.implementation_id);
+        let profile = self.names.action_profiles.by_id(id);
+        let profile = profile.ok_or_else(|| StepError::NoProfile(table.name.clone()))?;
+        self.members += 1;
+        let member = entry::member(profile, self.members, action)?;
+        self.bench.client.write(Update::insert(member)).await?;
+        Ok(self.members)
+    }
+
     /// Reads what is one entity.
     async fn read_one(&mut self, entity: impl Into<v1::Entity>) -> Result<Entity, StepError> {
         let mut found = self.bench.client.read(entity.into()).await?;
@@ -377,8 +402,13 @@ impl<'a> Session<'a> {
                         entry: id.clone(),
                     });
                 }
+                // A read names the entry by its key.
+                let key = TableEntry {
+                    action: None,
+                    ..entry
+                };
                 let request = DirectCounterEntry {
-                    table_entry: Some(entry),
+                    table_entry: Some(key),
                     data: None,
                 };
                 match self.read_one(request).await? {

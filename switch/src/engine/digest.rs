@@ -351,7 +351,8 @@ mod tests {
             let spec = P4DataTypeSpec {
                 type_spec: Some(spec),
             };
-            let shape = Shape::new(Some(&spec), &types, 0, &mut { MAX_TYPES }).expect("a type that can be sent");
+            let shape = Shape::new(Some(&spec), &types, 0, &mut { MAX_TYPES })
+                .expect("a type that can be sent");
             let mut values = vec![value];
             values.resize(1 + SLACK, 0);
             let slot = Slot::new(0, 8, false);

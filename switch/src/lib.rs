@@ -7,8 +7,9 @@
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
 //!   rate, delay, jitter and loss. [`units`] reads and shows its quantities.
+//! - [`trace`] shows what all of this does with one packet.
 //! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
-//!   traffic manager's settings.
+//!   traffic manager's settings, traces.
 //!
 //! ```text
 //! port → ingress → queue → egress → wire → port        P4Runtime, port statistics

@@ -445,6 +445,67 @@ fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
     });
 }
 
+/// What an interface in this thread's namespace has received so far, in frames.
+fn received(name: &str) -> u64 {
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("procfs");
+    let line = table
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(name));
+    let counts = line
+        .expect("the interface is there")
+        .trim_start_matches(':');
+    // Bytes come first, then packets (proc_pid_net(5)).
+    let packets = counts.split_whitespace().nth(1).expect("a count");
+    packets.parse().expect("a number")
+}
+
+#[test]
+fn a_full_queue_of_an_interface_holds_frames_back() {
+    in_namespace(async {
+        let host = Host::new(1);
+        // A card of 20 Mbit/s with room for three frames.
+        let shape = "qdisc add dev sw1 root tbf rate 20mbit burst 1600 limit 3200";
+        let shaped = Command::new("tc").args(shape.split_whitespace()).status();
+        if !shaped.is_ok_and(|status| status.success()) {
+            let _ = writeln!(std::io::stderr(), "skipped: needs tc and the kernel's tbf");
+            return host.end();
+        }
+        let (ours, peer) = Peer::pair();
+        let virtual_port = PortConfig {
+            number: 2,
+            attach: Attach::Socket(ours),
+            wire: WireConfig::default(),
+        };
+        let config = SwitchConfig {
+            program: Some(program()),
+            ports: vec![interface(1, "sw1"), virtual_port],
+            ..bare()
+        };
+        let switch = Switch::start(config).await.expect("starts");
+        Controller::primary(switch.grpc_addr(), 1)
+            .await
+            .insert(vec![to(0x0200_0000_0001, 1)])
+            .await;
+        let bed = common::Bed {
+            switch,
+            peers: [].into(),
+            names: names(),
+        };
+        let before = host.run(|| received("h1"));
+        for number in 0..100 {
+            peer.send(&probe(0x0200_0000_0001, 0, number, 1000));
+        }
+        let port = bed.settled(1, 100).await;
+        assert_eq!(packets(&port.left), 100, "{port:?}");
+        let deadline = Instant::now() + PATIENCE;
+        while host.run(|| received("h1")) < before + 100 {
+            assert!(Instant::now() < deadline, "frames that left do not arrive");
+        }
+        bed.switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
 /// The ones' complement sum of an IPv4 datagram's UDP part with its pseudo-header: 0xffff when
 /// right.
 fn udp_sum(datagram: &[u8]) -> u16 {

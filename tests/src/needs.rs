@@ -45,6 +45,12 @@ pub fn python() -> String {
     env::var("ULTIMA_PYTHON").unwrap_or_else(|_| "python3".into())
 }
 
+/// The Python that runs p4runtime-shell, which wants an older p4runtime than the newest:
+/// `ULTIMA_SHELL_PYTHON`, or the same.
+pub fn shell_python() -> String {
+    env::var("ULTIMA_SHELL_PYTHON").unwrap_or_else(|_| python())
+}
+
 /// The Python that runs finsy, whose protobuf is newer than others will have beside them:
 /// `ULTIMA_FINSY_PYTHON`, or the same.
 pub fn finsy_python() -> String {
@@ -62,8 +68,8 @@ pub(crate) fn python_missing(missing: &str) {
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
     skipped(&format!(
-        "{missing}; pip install p4runtime-shell in one virtual environment and finsy in another, and set \
-         ULTIMA_PYTHON and ULTIMA_FINSY_PYTHON"
+        "{missing}; pip install p4runtime, p4runtime-shell and finsy in a virtual environment each, and set \
+         ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON and ULTIMA_FINSY_PYTHON"
     ));
 }
 

@@ -89,7 +89,12 @@ const CONTROLLER: Pushed = Pushed {
 
 #[test]
 fn p4runtime_shell() {
-    scripted::run("shell.py", "p4runtime-shell", &needs::python(), &CONTROLLER);
+    scripted::run(
+        "shell.py",
+        "p4runtime-shell",
+        &needs::shell_python(),
+        &CONTROLLER,
+    );
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! From the queues through the program's egress to each port's medium.
+
+use std::time::Duration;
+
+use super::programs::tell_learned;
+use super::{Datapath, FLUSH_INTERVAL, Item, Nowhere, keyed};
+use crate::clock::Clock;
+use crate::engine::{self, EgressOutcome, QueueInfo};
+use crate::notify::Notifier;
+use crate::pcap::{Capture, Direction};
+use crate::pipeline::Pipeline;
+use crate::port::PortIo;
+use crate::stats::{Key, Place};
+use crate::tm::{Departure, EgressProgram, Medium, Nanos, Queued, Verdict, Wait};
+use crate::trace::tracer::Tracer;
+
+/// Rounds over the ports before frames are received again.
+const SERVE_TURN: usize = 8;
+
+/// The medium of ports that do not exist.
+struct Void;
+
+impl Medium for Void {
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
+        reports.extend(frames.iter().map(|_| Departure::NoPeer));
+    }
+}
+
+impl Datapath {
+    /// Lets every port do what it can. True when more could be done right away.
+    pub(crate) fn serve_ports(&mut self) -> bool {
+        for _ in 0..SERVE_TURN {
+            let mut more = false;
+            let now = self.clock.now();
+            for index in 0..self.ports.len() {
+                let port = &self.ports[index];
+                if port.ready || port.due.is_some_and(|due| due <= now) {
+                    more |= self.serve(index, now);
+                    // Clones made in egress.
+                    more |= !self.ordered.is_empty();
+                    self.order(now);
+                }
+            }
+            if self.nowhere.ready {
+                more |= self.serve_nowhere(now);
+                self.order(now);
+            }
+            if !more {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// True when there is more to do right away. Its wire takes no time.
+    fn serve_nowhere(&mut self, now: Nanos) -> bool {
+        let mut program = Program {
+            pipeline: self.active.as_mut(),
+            tracer: &mut self.tracer,
+            clones: &mut self.copies,
+            ordered: &mut self.ordered,
+            notifier: &self.controllers.notifier,
+            clock: &self.clock,
+            used: &mut self.used,
+        };
+        let Nowhere { egress, stats, .. } = &mut self.nowhere;
+        let wait = egress.serve(now, &mut program, &mut Void, stats, &mut self.pool);
+        self.nowhere.ready = wait != Wait::Copy;
+        self.nowhere.ready || !self.ordered.is_empty()
+    }
+
+    /// True when it was merely another port's turn.
+    fn serve(&mut self, index: usize, now: Nanos) -> bool {
+        let port = &mut self.ports[index];
+        let io = self.attachments[index].as_mut();
+        port.ready = false;
+        let mut program = Program {
+            pipeline: self.active.as_mut(),
+            tracer: &mut self.tracer,
+            clones: &mut self.copies,
+            ordered: &mut self.ordered,
+            notifier: &self.controllers.notifier,
+            clock: &self.clock,
+            used: &mut self.used,
+        };
+        let mut medium = Tap {
+            io: &mut *io,
+            capture: port.capture.as_mut(),
+            time: self.clock.time_of_day(now),
+        };
+        let wait = port.egress.serve(
+            now,
+            &mut program,
+            &mut medium,
+            &mut port.stats,
+            &mut self.pool,
+        );
+        for buffer in self.used.drain(..) {
+            self.pool.give(buffer);
+        }
+        if port.capture.is_some() || io.buffers() {
+            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
+        }
+        let (due, blocked) = match wait {
+            Wait::Turn => {
+                port.ready = true;
+                (None, false)
+            }
+            Wait::Until(at) => (Some(at), false),
+            Wait::Medium(at) => match io.retry_after() {
+                Some(pause) => (Some(at.unwrap_or(Nanos::MAX).min(now + pause)), false),
+                None => (at, true),
+            },
+            Wait::Copy => (None, false),
+        };
+        port.due = due;
+        if let Err(error) = io.want_writable(&self.poller, port.number.into(), blocked) {
+            tracing::error!("port {}: cannot wait to send: {error}", port.number);
+        }
+        port.ready
+    }
+}
+
+/// The active program's egress.
+struct Program<'a> {
+    pipeline: Option<&'a mut Pipeline>,
+    tracer: &'a mut Tracer,
+    clones: &'a mut Vec<engine::Copy>,
+    ordered: &'a mut Vec<(engine::Copy, Key)>,
+    notifier: &'a Notifier,
+    clock: &'a Clock,
+    /// Buffers to give back to the pool.
+    used: &'a mut Vec<Vec<u8>>,
+}
+
+impl EgressProgram<Item> for Program<'_> {
+    fn run(&mut self, item: Queued<Item>, depth: u32, now: Nanos, out: &mut Vec<u8>) -> Verdict {
+        let copy = match item.copy {
+            Item::Copy(copy) => copy,
+            Item::Frame(frame) => {
+                self.used.push(std::mem::replace(out, frame));
+                return Verdict::Send;
+            }
+        };
+        let Some(pipeline) = &mut self.pipeline else {
+            return Verdict::Gone(Place::Reconfigured);
+        };
+        let queue = QueueInfo {
+            enq_timestamp_us: item.enqueued_at / 1000,
+            enq_qdepth: item.depth_at_enqueue,
+            deq_timedelta_us: u32::try_from((now - item.enqueued_at) / 1000).unwrap_or(u32::MAX),
+            deq_qdepth: depth,
+        };
+        let traced = copy.mark.is_some();
+        if let Some(mark) = copy.mark
+            && let Some(recorder) = self.tracer.resume(mark, now / 1000)
+        {
+            pipeline.engine.record(recorder);
+        }
+        let outcome = pipeline
+            .engine
+            .egress(copy, queue, now / 1000, out, self.clones);
+        if traced && let Some(recorder) = pipeline.engine.recorded() {
+            self.tracer.suspend(recorder, self.clones);
+        }
+        tell_learned(pipeline, self.notifier, self.clock, now);
+        let ordered = self.clones.drain(..);
+        self.ordered
+            .extend(ordered.map(|copy| keyed(copy, item.key)));
+        match outcome {
+            EgressOutcome::Sent => Verdict::Send,
+            EgressOutcome::Recirculated(_) => Verdict::Gone(Place::Recirculated),
+            EgressOutcome::Dropped(_) => Verdict::Gone(Place::EgressProgram),
+        }
+    }
+}
+
+/// A port's medium, with an ear on it.
+struct Tap<'a> {
+    io: &'a mut dyn PortIo,
+    capture: Option<&'a mut Capture>,
+    time: Duration,
+}
+
+impl Medium for Tap<'_> {
+    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
+        let before = reports.len();
+        self.io.send(frames, reports);
+        if let Some(capture) = &mut self.capture {
+            for (frame, report) in frames.iter().zip(&reports[before..]) {
+                if *report == Departure::Left {
+                    capture.record(Direction::Out, self.time, frame);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! From what a port receives to copies in the queues of others.
+
+use nix::sys::epoll::EpollFlags;
+use ultima_p4runtime::v1::PacketOut;
+
+use super::programs::tell_learned;
+use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
+use crate::engine::{IngressOutcome, MetadataError};
+use crate::pcap::Direction;
+use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
+use crate::port::{Received, Replay};
+use crate::stats::{Key, Place};
+use crate::tm::Nanos;
+use crate::trace::tracer::WatchId;
+
+/// Batches read from one port before the others have their turn.
+const RECEIVE_TURN: usize = 2;
+
+/// Why a packet-out is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PacketOutError {
+    #[error("packet-out: this switch has no CPU port; start it with one")]
+    NoCpuPort,
+    #[error("packet-out: no program is committed that could take it")]
+    NoProgram,
+    #[error("packet-out: {0}")]
+    Metadata(#[from] MetadataError),
+    #[error("packet-out: {0} bytes with its header, expected at most {MAX_FRAME}")]
+    TooLong(usize),
+}
+
+impl Datapath {
+    /// The poller reports these events for the port with this number, which may be gone by now.
+    pub(crate) fn port_event(&mut self, number: u64, events: EpollFlags, batch: &mut RxBatch) {
+        let found = usize::try_from(number).ok();
+        let Some(index) = found.and_then(|number| *self.by_number.get(number)?) else {
+            return;
+        };
+        // Room to send, or a peer that came or went: either changes what the port can do.
+        self.ports[index].ready = true;
+        if events.contains(EpollFlags::EPOLLERR) {
+            self.attachments[index].failed();
+        }
+        if !events.intersects(!EpollFlags::EPOLLOUT) {
+            return;
+        }
+        let replays = self.attachments[index].replay() == Replay::Running;
+        if replays && self.queues_are_long() && self.attachments[index].hold_back() {
+            return;
+        }
+        for _ in 0..RECEIVE_TURN {
+            let now = self.clock.now();
+            let received = self.receive(index, batch, &mut |datapath, frame| {
+                datapath.enter(index, frame, now);
+            });
+            if received == Received::Empty {
+                break;
+            }
+        }
+    }
+
+    /// Hands a batch of frames of a port to `each`.
+    pub(super) fn receive(
+        &mut self,
+        index: usize,
+        batch: &mut RxBatch,
+        each: &mut dyn FnMut(&mut Datapath, Frame<'_>),
+    ) -> Received {
+        let token = self.ports[index].number.into();
+        let poller = self.poller.clone();
+        // Frames lie in memory that the attachment lends, while all else works on them.
+        let mut attachments = std::mem::take(&mut self.attachments);
+        let received =
+            attachments[index].receive(&poller, token, batch, &mut |frame| each(self, frame));
+        self.attachments = attachments;
+        received
+    }
+
+    /// A frame enters as if it had come from the port's medium, for whoever traces it.
+    pub(crate) fn inject(&mut self, number: u16, frame: &[u8], watch: WatchId) {
+        let found = self.by_number.get(usize::from(number)).copied().flatten();
+        if let Some(index) = found {
+            self.ingress(index, frame, Some(watch), self.clock.now());
+        }
+    }
+
+    /// A message that came in at the port with this index goes through ingress.
+    fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
+        match frame {
+            Frame::Whole(frame) => self.ingress(index, frame, None, now),
+            Frame::Segments(frame, gso) => {
+                let mut segment = std::mem::take(&mut self.segment);
+                gso.for_each_segment(frame, &mut segment, |one| {
+                    self.ingress(index, one, None, now);
+                });
+                self.segment = segment;
+            }
+            Frame::Refused(frame) => {
+                let key = self.key_of(frame);
+                let stats = &mut self.ports[index].stats;
+                stats.count(Place::Entered, key, frame.len() as u64);
+                stats.count(Place::TooLong, key, frame.len() as u64);
+            }
+        }
+    }
+
+    /// A controller's packet goes through ingress from the CPU port, with its metadata in front.
+    pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), PacketOutError> {
+        let number = self.controllers.cpu_port.ok_or(PacketOutError::NoCpuPort)?;
+        let index = self.by_number[usize::from(number)].ok_or(PacketOutError::NoCpuPort)?;
+        let pipeline = self.active.as_ref().ok_or(PacketOutError::NoProgram)?;
+        let values = packet.metadata.iter();
+        let values = values.map(|value| (value.metadata_id, value.value.as_slice()));
+        let mut frame = Vec::new();
+        let headers = pipeline.engine.controller_headers();
+        headers.packet_out.write(values, &mut frame)?;
+        frame.extend_from_slice(&packet.payload);
+        if frame.len() > MAX_FRAME {
+            return Err(PacketOutError::TooLong(frame.len()));
+        }
+        self.ingress(index, &frame, None, self.clock.now());
+        Ok(())
+    }
+
+    /// A frame goes through ingress and its copies into the queues. `injected`: it did not come from
+    /// the medium.
+    fn ingress(&mut self, index: usize, frame: &[u8], injected: Option<WatchId>, now: Nanos) {
+        let key = self.key_of(frame);
+        let port = &mut self.ports[index];
+        let bytes = frame.len() as u64;
+        port.stats.count(Place::Entered, key, bytes);
+        if let Some(capture) = &mut port.capture {
+            capture.record(Direction::In, self.clock.time_of_day(now), frame);
+            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
+        }
+        if self.joined {
+            port.stats.count(Place::Forwarded, key, bytes);
+            return self.cross(1 - index, frame, key, now);
+        }
+        let Some(pipeline) = &mut self.active else {
+            port.stats.count(Place::NoProgram, key, bytes);
+            return;
+        };
+        let recorder = self.tracer.admit(port.number, frame, injected, now / 1000);
+        let traced = recorder.is_some();
+        if let Some(recorder) = recorder {
+            pipeline.engine.record(recorder);
+        }
+        let outcome = pipeline
+            .engine
+            .ingress(port.number, frame, now / 1000, &mut self.copies);
+        if traced && let Some(recorder) = pipeline.engine.recorded() {
+            self.tracer.entered(recorder, &self.copies);
+        }
+        let place = match outcome {
+            IngressOutcome::Forwarded => Place::Forwarded,
+            IngressOutcome::Dropped(_) => Place::IngressProgram,
+        };
+        port.stats.count(place, key, bytes);
+        tell_learned(pipeline, &self.controllers.notifier, &self.clock, now);
+        let ordered = self.copies.drain(..);
+        self.ordered.extend(ordered.map(|copy| keyed(copy, key)));
+        self.order(now);
+    }
+
+    /// A frame goes into the queue of the other one of two joined ports.
+    fn cross(&mut self, index: usize, frame: &[u8], key: Key, now: Nanos) {
+        let mut buffer = self.pool.take();
+        buffer.extend_from_slice(frame);
+        // At most MAX_FRAME.
+        let len = frame.len() as u32;
+        let port = &mut self.ports[index];
+        port.egress
+            .order(Item::Frame(buffer), 0, len, key, now, &mut port.stats);
+        port.ready = true;
+    }
+}

@@ -1,0 +1,97 @@
+//! The program that packets run through, the one that may follow it, and what they tell controllers.
+
+use ultima_p4runtime::v1::IdleTimeoutNotification;
+
+use super::Datapath;
+use crate::clock::Clock;
+use crate::notify::Notifier;
+use crate::pipeline::Pipeline;
+use crate::tm::Nanos;
+
+impl Datapath {
+    /// The program that reads and writes of the control plane refer to: the saved one, if there is
+    /// one.
+    pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
+        let target = self.saved.as_mut().or(self.active.as_mut())?;
+        target.engine.set_now(self.clock.now() / 1000);
+        Some(target)
+    }
+
+    /// The program that packets run through.
+    pub(crate) fn active(&self) -> Option<&Pipeline> {
+        self.active.as_ref()
+    }
+
+    /// The same, to change what is on its way to controllers.
+    pub(crate) fn active_mut(&mut self) -> Option<&mut Pipeline> {
+        self.active.as_mut()
+    }
+
+    /// Keeps a program for a later [`Datapath::commit_saved`].
+    pub(crate) fn save(&mut self, mut pipeline: Pipeline) {
+        self.introduce_ports(&mut pipeline);
+        self.saved = Some(pipeline);
+    }
+
+    /// Makes the saved program the one that packets run through. False: there is none.
+    pub(crate) fn commit_saved(&mut self) -> bool {
+        let saved = self.saved.take();
+        let found = saved.is_some();
+        if let Some(pipeline) = saved {
+            self.commit(pipeline);
+        }
+        found
+    }
+
+    /// Makes this program the one that packets run through. Copies still queued are the old
+    /// program's and go with it, counted.
+    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) {
+        self.introduce_ports(&mut pipeline);
+        for port in &mut self.ports {
+            port.egress.discard_queue(&mut port.stats);
+        }
+        self.nowhere.egress.discard_queue(&mut self.nowhere.stats);
+        self.saved = None;
+        let headers = pipeline.engine.controller_headers().clone();
+        self.controllers.notifier.set_headers(headers);
+        pipeline.engine.start(self.clock.now() / 1000);
+        self.active = Some(pipeline);
+        self.note_fates(self.clock.now());
+    }
+
+    /// Tells controllers what time alone makes due.
+    pub(crate) fn notify_due(&mut self) {
+        let Some(pipeline) = self.active.as_mut().filter(|one| one.next_due().is_some()) else {
+            return;
+        };
+        let now = self.clock.now();
+        let notifier = &self.controllers.notifier;
+        while let Some(list) = pipeline.digests.due(now) {
+            let digests = pipeline.digests.all().clone();
+            notifier.digests(list, self.clock.time_of_day(now), digests);
+        }
+        let table_entry = pipeline.take_idle(now);
+        if !table_entry.is_empty() {
+            let timestamp = self.clock.time_of_day(now).as_nanos();
+            notifier.idle(IdleTimeoutNotification {
+                table_entry,
+                timestamp: i64::try_from(timestamp).unwrap_or(i64::MAX),
+            });
+        }
+    }
+}
+
+/// Takes the digest messages that a packet left behind.
+pub(super) fn tell_learned(
+    pipeline: &mut Pipeline,
+    notifier: &Notifier,
+    clock: &Clock,
+    now: Nanos,
+) {
+    for message in pipeline.engine.take_learned() {
+        if let Some(list) = pipeline.digests.learn(message, now) {
+            let digests = pipeline.digests.all().clone();
+            notifier.digests(list, clock.time_of_day(now), digests);
+        }
+    }
+}

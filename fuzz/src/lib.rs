@@ -2,7 +2,7 @@
 //!
 //! None of them may panic, whatever the input is; sanitizers and libFuzzer's limits watch memory
 //! and time. The seeds, and what was found before, also run in the ordinary tests of the switch
-//! (`switch/tests/fuzz.rs`), with a stable toolchain.
+//! (`switch/tests/engine/fuzz.rs`), with a stable toolchain.
 
 mod p4runtime;
 mod packets;

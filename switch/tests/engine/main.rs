@@ -1,16 +1,20 @@
-//! The interpreter, through programs of our own and through its control side.
+//! The engine, through programs of our own and through its control side; no switch runs, nothing is sent.
 
 mod arithmetic;
 mod control;
 mod copies;
+mod fuzz;
 mod hashes;
 mod idle;
 mod lookups;
 mod mutants;
 mod parsing;
 mod profiles;
+mod programs;
 mod random_frames;
 mod refusals;
+mod trace;
+mod untraced;
 mod value_sets;
 
 /// Loads a program of `tests/programs`.

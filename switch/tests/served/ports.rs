@@ -1,11 +1,9 @@
 //! Ports that come and go while a switch forwards.
 
-mod common;
-
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use common::{Bed, DEVICE, Peer, accounted, packets, probe};
+use crate::common::{Bed, DEVICE, Peer, accounted, packets, probe};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tonic::Code;
 use tonic::transport::Channel;

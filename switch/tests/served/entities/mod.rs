@@ -1,13 +1,11 @@
 //! Writing and reading what a program has: tables, counters, meters, registers, groups, sessions.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod direct;
 mod profiles;
 mod translated;
 mod value_sets;
 
-use common::{Bed, Controller, group, names, probe};
+use crate::common::{Bed, Controller, group, names, probe};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;

@@ -1,8 +1,6 @@
 //! Idle entries over P4Runtime (§9.1.8, §16.4).
 
-mod common;
-
-use common::{Bed, Controller, bare, controller_program};
+use crate::common::{Bed, Controller, bare, controller_program};
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;

@@ -1,8 +1,6 @@
 //! Controllers' streams: who is the primary, and what the others may do.
 
-mod common;
-
-use common::{Bed, Controller, DEVICE};
+use crate::common::{Bed, Controller, DEVICE};
 use tonic::Code;
 use ultima_p4runtime::v1::{
     self, CapabilitiesRequest, PacketOut, ReadRequest, Update, WriteRequest,

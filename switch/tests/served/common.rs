@@ -1,8 +1,5 @@
 //! A switch with virtual ports and a controller, for tests.
 
-// Each test file uses its own part of this.
-#![allow(dead_code)]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -1,11 +1,9 @@
 //! Two ports joined by wires, without a program.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{Peer, accounted, number, packets, probe};
+use crate::common::{Peer, accounted, number, packets, probe};
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{GetResponse, SetSettingsRequest};
 use ultima_switch::tm::settings::request;

@@ -1,10 +1,10 @@
 //! The whole switch: frames in and out of virtual ports, entries over P4Runtime, port statistics.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Bed, Controller, Peer, accounted, bare, group, number, packets, probe, program};
+use crate::common::{
+    Bed, Controller, Peer, accounted, bare, group, number, packets, probe, program,
+};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use pcap_file::pcap::PcapReader;
 use ultima_switch::stats::StatsKey;
@@ -289,7 +289,7 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
     let bed = Bed {
         switch,
         peers: [(1, one)].into(),
-        names: common::names(),
+        names: crate::common::names(),
     };
     bed.controller()
         .await
@@ -407,7 +407,7 @@ async fn without_a_program_frames_are_counted_and_dropped() {
     let bed = Bed {
         switch,
         peers: [(1, peer)].into(),
-        names: common::names(),
+        names: crate::common::names(),
     };
     bed.peers[&1].send(&probe(A, 0, 1, 60));
     let port = bed.entered(1, 1).await;

@@ -1,10 +1,8 @@
 //! The traffic manager's settings over gRPC, while packets flow.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Bed, DEVICE, accounted, bare, number, packets, probe};
+use crate::common::{Bed, DEVICE, accounted, bare, number, packets, probe};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_p4runtime::replication::{Replica, clone_session};

@@ -9,8 +9,8 @@ use ultima_p4runtime::v1::{
     TableEntry, Update,
 };
 
+use super::{A, B};
 use crate::common::{self, Bed, Controller, probe};
-use crate::{A, B};
 
 fn data(packet_count: i64, byte_count: i64) -> CounterData {
     CounterData {

@@ -1,8 +1,6 @@
 //! Packets between controllers and the program (P4Runtime §16.1).
 
-mod common;
-
-use common::{Bed, Controller, bare, controller_program, packets};
+use crate::common::{Bed, Controller, bare, controller_program, packets};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::replication::{Replica, clone_session};

@@ -2,8 +2,6 @@
 //!
 //! A namespace made by a thread ends with it, and with it the interfaces in it.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
@@ -11,7 +9,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program};
+use crate::common::{
+    Bed, Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program,
+};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
@@ -200,7 +200,7 @@ fn tcp_crosses_with_all_offloads_on() {
             .insert(vec![to(0x0200_0000_0001, 1), to(0x0200_0000_0002, 2)])
             .await;
         transfer(&one, &two);
-        let bed = common::Bed {
+        let bed = Bed {
             switch,
             peers: [].into(),
             names: names(),
@@ -355,7 +355,7 @@ fn vlan_tags_come_through() {
         };
         let switch = Switch::start(config).await.expect("starts");
         let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
-        let bed = common::Bed {
+        let bed = Bed {
             switch,
             peers: [].into(),
             names: names(),
@@ -418,7 +418,7 @@ fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
             .await
             .insert(vec![to(0x0200_0000_0001, 1)])
             .await;
-        let bed = common::Bed {
+        let bed = Bed {
             switch,
             peers: [].into(),
             names: names(),
@@ -486,7 +486,7 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
             .await
             .insert(vec![to(0x0200_0000_0001, 1)])
             .await;
-        let bed = common::Bed {
+        let bed = Bed {
             switch,
             peers: [].into(),
             names: names(),

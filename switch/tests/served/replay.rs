@@ -1,13 +1,11 @@
 //! Ports on pcap files.
 
-mod common;
-
 use std::fs::{self, File};
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Controller, bare, names, probe, program};
+use crate::common::{Controller, bare, names, probe, program};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use tempfile::TempDir;

@@ -1,11 +1,9 @@
 //! P4Runtime over TLS, with and without certificates of clients.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{DEVICE, bare};
+use crate::common::{DEVICE, bare};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use ultima_p4runtime::v1::CapabilitiesRequest;

@@ -1,8 +1,6 @@
 //! Setting programs over P4Runtime, and what a running packet sees of changes.
 
-mod common;
-
-use common::{Bed, Controller, DEVICE, bare, group, pipeline_config, probe};
+use crate::common::{Bed, Controller, DEVICE, bare, group, pipeline_config, probe};
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
@@ -260,8 +258,8 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
     let mut at = std::collections::BTreeMap::new();
     bed.entered(1, 400).await;
     for port in [2u16, 3] {
-        for _ in 0..common::packets(&bed.port(port).await.ordered) {
-            at.insert(common::number(&bed.peers[&port].receive()), port);
+        for _ in 0..crate::common::packets(&bed.port(port).await.ordered) {
+            at.insert(crate::common::number(&bed.peers[&port].receive()), port);
         }
     }
     assert_eq!(at.len(), 400);

@@ -10,8 +10,8 @@ use crate::common::{Bed, Controller, bare};
 
 async fn bed() -> Bed {
     let program = ProgramFiles {
-        json: include_bytes!("../programs/value_sets.json").to_vec(),
-        p4info: include_str!("../programs/value_sets.p4info.txtpb").to_owned(),
+        json: include_bytes!("../../programs/value_sets.json").to_vec(),
+        p4info: include_str!("../../programs/value_sets.p4info.txtpb").to_owned(),
     };
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }

@@ -1,11 +1,9 @@
 //! Writes and reads in great numbers while packets flow, without a lost packet.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{Bed, Controller, bare, controller_program, packets};
+use crate::common::{Bed, Controller, bare, controller_program, packets};
 use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{TableEntry, Update};
 use ultima_switch::WireConfig;

@@ -1,0 +1,22 @@
+//! The whole switch, served: everything that needs one running, over sockets, interfaces and P4Runtime.
+//!
+//! One binary, because each takes its time and place to link.
+
+mod arbitration;
+mod batches;
+mod common;
+mod digests;
+mod entities;
+mod forwarding;
+mod idle_timeouts;
+mod interfaces;
+mod link;
+mod load;
+mod packet_io;
+mod pipeline_config;
+mod ports;
+mod replay;
+mod setup;
+mod tls;
+mod trace;
+mod traffic_manager;

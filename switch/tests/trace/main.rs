@@ -1,7 +1,0 @@
-//! Traces: what they say of packets whose way is known.
-
-mod bench;
-#[path = "../common/mod.rs"]
-mod common;
-mod live;
-mod off;

@@ -94,14 +94,17 @@ fn parameters_of_actions_in_many_tables() {
         let mut table = table.clone();
         table["name"] = format!("t{number}").into();
         table["key"] = json!([]);
-        table["action_ids"] = json!([900]);
+        let default = table["default_entry"]["action_id"].clone();
+        table["action_ids"] = json!([900, default]);
         table["actions"] = json!([]);
         table["next_tables"] = json!({});
-        table["default_entry"]["action_id"] = 900.into();
+        table["base_default_next"] = Value::Null;
         table.as_object_mut().unwrap().remove("source_info");
         table
     });
     program["pipelines"][0]["tables"] = tables.collect::<Vec<_>>().into();
+    program["pipelines"][0]["conditionals"] = json!([]);
+    program["pipelines"][0]["init_table"] = "t0".into();
     refused(&program, &p4info(), "number of action parameters");
 }
 

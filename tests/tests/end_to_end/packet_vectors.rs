@@ -25,7 +25,7 @@ struct Vector {
 }
 
 fn vectors() -> Vec<Vector> {
-    let vectors = include_str!("../../wire/vectors/packets.json");
+    let vectors = include_str!("../../../wire/vectors/packets.json");
     serde_json::from_str(vectors).expect("the vectors are JSON")
 }
 

@@ -83,8 +83,8 @@ impl Drop for Raise<'_> {
 
 /// A program with controller headers and digests.
 const CONTROLLER: Pushed = Pushed {
-    p4info: include_str!("../../switch/tests/programs/controller.p4info.txtpb"),
-    json: include_bytes!("../../switch/tests/programs/controller.json"),
+    p4info: include_str!("../../../switch/tests/programs/controller.p4info.txtpb"),
+    json: include_bytes!("../../../switch/tests/programs/controller.json"),
 };
 
 #[test]

@@ -1,0 +1,11 @@
+//! The crates together, on the embedded switch and, where it is installed, on BMv2: packets, jobs, other parties' clients.
+
+mod admission;
+mod bmv2;
+mod dropped;
+mod embedded;
+mod jobs;
+mod order;
+mod packet_vectors;
+mod recovery;
+mod third_party;

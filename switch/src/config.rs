@@ -32,6 +32,18 @@ pub enum Attach {
     Pcap(PcapFiles),
 }
 
+impl Attach {
+    /// Whether both are one interface or one descriptor, which can serve one port only. Sockets and
+    /// files that are in use say so themselves.
+    pub(crate) fn is_same(&self, other: &Attach) -> bool {
+        match (self, other) {
+            (Attach::Interface(one), Attach::Interface(two)) => one == two,
+            (Attach::Inherited(one), Attach::Inherited(two)) => one == two,
+            _ => false,
+        }
+    }
+}
+
 /// The files of a port that replays what was captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcapFiles {
@@ -293,7 +305,7 @@ pub struct SwitchConfig {
     /// a packet-in, packet-outs enter there. None of `ports`, from 1 to [`MAX_PORT`].
     pub cpu_port: Option<u16>,
     /// Seed of all that is random. Two switches of one configuration that see the same frames lose
-    /// the same.
+    /// the same, and every program that is loaded draws the same numbers.
     pub seed: u64,
     /// Break the port statistics down by a byte of the frame.
     pub stats_key: Option<StatsKey>,
@@ -302,7 +314,8 @@ pub struct SwitchConfig {
     /// End when every file is replayed and nothing is on its way any more. Without a file to replay
     /// the switch does not end by itself.
     pub exit_when_done: bool,
-    /// Write `PORT_in.pcap` and `PORT_out.pcap` for each port into this folder.
+    /// Write `PORT_in.pcap` and `PORT_out.pcap` for each port into this folder, over those of an
+    /// earlier run. A port that is removed and added again goes on in the same files.
     pub pcap_dir: Option<PathBuf>,
     /// What a program may ask of the switch.
     pub limits: Limits,

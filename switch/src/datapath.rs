@@ -14,6 +14,7 @@ use crate::notify::Notifier;
 use crate::pcap::Capture;
 use crate::pipeline::Pipeline;
 use crate::port::PortIo;
+use crate::port::links::LinkNews;
 use crate::stats::{Key, Place, PortStats, StatsKey};
 use crate::tm::{EgressPort, Held, Nanos, Pool, WireConfig};
 use crate::trace::Fate;
@@ -29,6 +30,8 @@ pub(crate) use ingress::PacketOutError;
 use liveness::Told;
 pub(crate) use ports::{AddPortError, RemovePortError};
 
+/// What the poller reports news of network interfaces under; smaller tokens are numbers of ports.
+pub(crate) const LINK_NEWS: u64 = u64::MAX - 2;
 /// Longest time that a capture stays in memory.
 const FLUSH_INTERVAL: Nanos = 200_000_000;
 
@@ -103,11 +106,14 @@ pub(crate) struct Snapshot {
 pub(crate) struct Datapath {
     clock: Clock,
     poller: Arc<Epoll>,
+    /// By number, ascending.
     ports: Vec<Port>,
     /// What the ports are attached to, in the same order.
     attachments: Vec<Box<dyn PortIo>>,
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
+    /// There since the first port on a network interface.
+    links: Option<LinkNews>,
     told: Told,
     nowhere: Nowhere,
     stats_key: Option<StatsKey>,
@@ -144,6 +150,7 @@ impl Datapath {
             ports: Vec::with_capacity(ports.len()),
             attachments: Vec::with_capacity(ports.len()),
             by_number: vec![None; usize::from(MAX_PORT) + 1],
+            links: None,
             told: Told::default(),
             nowhere: Nowhere {
                 egress: EgressPort::new(WireConfig::default(), 0),
@@ -190,9 +197,7 @@ impl Datapath {
 
     /// Numbers of the ports, ascending.
     pub(crate) fn port_numbers(&self) -> Vec<u16> {
-        let mut numbers: Vec<_> = self.ports.iter().map(|port| port.number).collect();
-        numbers.sort_unstable();
-        numbers
+        self.ports.iter().map(|port| port.number).collect()
     }
 
     /// Number, attachment and configuration of each port's queues and wire.

@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::oneshot;
 
 use crate::clock::Alarm;
-use crate::datapath::{ControllerLink, Datapath, NewPort};
+use crate::datapath::{ControllerLink, Datapath, LINK_NEWS, NewPort};
 use crate::pipeline::Pipeline;
 use crate::port::mmsg::RxBatch;
 use crate::stats::StatsKey;
@@ -22,7 +22,7 @@ use crate::stats::StatsKey;
 /// Commands run before the ports have their turn.
 const COMMAND_TURN: usize = 64;
 
-/// Tokens of what is polled; smaller ones are numbers of ports.
+/// Tokens of what is polled; smaller ones are the datapath's.
 const WAKE: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
 
@@ -170,6 +170,7 @@ impl Forwarder {
                 match event.data() {
                     WAKE => busy |= self.run_commands(),
                     ALARM => self.alarm.rang(clock.now()),
+                    LINK_NEWS => self.datapath.links_changed(),
                     port => self
                         .datapath
                         .port_event(port, event.events(), &mut self.batch),

@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::{Attach, PortConfig};
 use crate::datapath::{ControllerLink, Datapath};
@@ -13,6 +12,8 @@ use crate::forward::{Forwarder, Handle};
 use crate::grpc::{self, Service};
 use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
+use crate::pipeline::Loader;
+use crate::port::replay::ReplayPlan;
 use crate::proto::GetResponse;
 use crate::running::{self, Running};
 use crate::switch::{SwitchError, check_ports};
@@ -78,11 +79,14 @@ impl Link {
             Some(address) => Some(running::listen(address).await?),
             None => None,
         };
-        let opener = PortOpener::new(config.seed, config.pcap_dir, Duration::ZERO)?;
-        let ports = ports
+        let opener = PortOpener::new(config.seed, config.pcap_dir, ReplayPlan::default())?;
+        let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        for port in &mut ports {
+            opener.begin(port)?;
+        }
         let tallies = Arc::<Tallies>::default();
         // Without a program nothing is ever told to controllers.
         let (notifier, _) = notify::queues(tallies.clone());
@@ -96,7 +100,11 @@ impl Link {
         let mut running = Running::start(forwarder, handle.clone())?;
         let mut grpc = None;
         if let Some((listener, address)) = listening {
-            let service = Service::new(DEVICE, Limits::default(), handle.clone(), tallies, opener);
+            let loader = Loader {
+                limits: Limits::default(),
+                seed: config.seed,
+            };
+            let service = Service::new(DEVICE, loader, handle.clone(), tallies, opener);
             let router = running::server()
                 .add_service(grpc::ports_server(service.clone()))
                 .add_service(grpc::traffic_server(service.clone()));

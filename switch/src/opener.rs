@@ -1,14 +1,17 @@
 //! How ports are opened, when the switch starts and while it runs.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::config::PortConfig;
 use crate::datapath::NewPort;
 use crate::notify::Notifier;
-use crate::pcap::Capture;
+use crate::pcap::{Capture, Present};
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
+use crate::port::replay::ReplayPlan;
 use crate::switch::SwitchError;
 use crate::tm::WireConfig;
 
@@ -16,7 +19,9 @@ use crate::tm::WireConfig;
 pub(crate) struct PortOpener {
     seed: u64,
     pcap_dir: Option<PathBuf>,
-    replay_after: Duration,
+    replay: ReplayPlan,
+    /// Ports that have captures of this run.
+    captured: Mutex<BTreeSet<u16>>,
 }
 
 impl PortOpener {
@@ -24,22 +29,21 @@ impl PortOpener {
     pub(crate) fn new(
         seed: u64,
         pcap_dir: Option<PathBuf>,
-        replay_after: Duration,
+        replay: ReplayPlan,
     ) -> Result<Self, SwitchError> {
         if let Some(dir) = &pcap_dir {
-            std::fs::create_dir_all(dir).map_err(|source| SwitchError::Capture {
-                dir: dir.clone(),
-                source,
-            })?;
+            std::fs::create_dir_all(dir).map_err(|source| cannot(dir, source))?;
         }
         Ok(PortOpener {
             seed,
             pcap_dir,
-            replay_after,
+            replay,
+            captured: Mutex::default(),
         })
     }
 
-    /// Opens a port's attachment and captures.
+    /// Opens a port's attachment and captures. Nothing that was there has changed by it, and nothing
+    /// has by dropping it; that is for [`PortOpener::begin`].
     pub(crate) fn open(&self, config: PortConfig) -> Result<NewPort, SwitchError> {
         let PortConfig {
             number,
@@ -47,7 +51,7 @@ impl PortOpener {
             wire,
         } = config;
         let attachment = attach.to_string();
-        let io = port::open(attach, self.replay_after).map_err(|source| SwitchError::Attach {
+        let io = port::open(attach, self.replay).map_err(|source| SwitchError::Attach {
             port: number,
             attachment: attachment.clone(),
             source,
@@ -84,13 +88,40 @@ impl PortOpener {
         })
     }
 
+    /// Makes the files of a port that nothing speaks against any more ready to be written.
+    pub(crate) fn begin(&self, port: &mut NewPort) -> Result<(), SwitchError> {
+        port.io.begin().map_err(|source| SwitchError::Attach {
+            port: port.number,
+            attachment: port.attachment.clone(),
+            source,
+        })?;
+        if let (Some(capture), Some(dir)) = (&mut port.capture, &self.pcap_dir) {
+            capture.begin().map_err(|source| cannot(dir, source))?;
+            let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+            captured.insert(port.number);
+        }
+        Ok(())
+    }
+
+    /// A port that comes again in one run goes on where its captures ended; those of an earlier run
+    /// are replaced.
     fn capture(&self, number: u16) -> Result<Option<Capture>, SwitchError> {
-        let create = |dir: &PathBuf| {
-            Capture::create(dir, number).map_err(|source| SwitchError::Capture {
-                dir: dir.clone(),
-                source,
-            })
+        let Some(dir) = &self.pcap_dir else {
+            return Ok(None);
         };
-        self.pcap_dir.as_ref().map(create).transpose()
+        let captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = match captured.contains(&number) {
+            true => Present::Continued,
+            false => Present::Replaced,
+        };
+        let capture = Capture::open(dir, number, present);
+        capture.map(Some).map_err(|source| cannot(dir, source))
+    }
+}
+
+fn cannot(dir: &Path, source: io::Error) -> SwitchError {
+    SwitchError::Capture {
+        dir: dir.to_owned(),
+        source,
     }
 }

@@ -2,9 +2,14 @@
 //! `PORT_out.pcap`.
 //!
 //! The classic format, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
+//!
+//! A file belongs to whoever writes it, and is locked (flock(2)): a lock knows it under all its names,
+//! and holds between processes, too. Nothing in it changes before [`Trace::begin`], so that whatever is
+//! refused until then costs no capture.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,21 +34,48 @@ pub(crate) struct Capture {
     output: Option<Trace>,
 }
 
+/// What becomes of what is in a file already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Present {
+    /// It stays, and the file is refused.
+    Refused,
+    /// It goes.
+    Replaced,
+    /// It stays, and what comes goes behind it.
+    Continued,
+}
+
 /// A pcap file that is being written.
 #[derive(Debug)]
 pub(crate) struct Trace {
     path: PathBuf,
     file: BufWriter<File>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody has seen the file before.
+    Created,
+    /// It was there.
+    Found(Present),
+    Begun,
 }
 
 impl Capture {
-    /// Creates both files in `dir`, which must exist.
-    pub(crate) fn create(dir: &Path, port: u16) -> io::Result<Self> {
-        let create = |name: String| Trace::create(dir.join(name), true).map(Some);
+    /// Opens both files in `dir`, which must exist.
+    pub(crate) fn open(dir: &Path, port: u16, present: Present) -> io::Result<Self> {
+        let open = |name: String| Trace::open(dir.join(name), present).map(Some);
         Ok(Capture {
-            input: create(format!("{port}_in.pcap"))?,
-            output: create(format!("{port}_out.pcap"))?,
+            input: open(format!("{port}_in.pcap"))?,
+            output: open(format!("{port}_out.pcap"))?,
         })
+    }
+
+    /// Makes both files ready for frames.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        let traces = [&mut self.input, &mut self.output];
+        traces.into_iter().flatten().try_for_each(Trace::begin)
     }
 
     /// Adds a frame seen at `time`, since the epoch.
@@ -64,22 +96,74 @@ impl Capture {
 }
 
 impl Trace {
-    /// Creates the file; one that is there is replaced, or else an error.
-    pub(crate) fn create(path: PathBuf, overwrite: bool) -> io::Result<Self> {
+    /// Opens or creates the file, for this trace alone. If it comes to nothing else, nothing has
+    /// changed when the trace is dropped.
+    ///
+    /// # Errors
+    /// With the file's name. Besides what the system says: it is in use, or it is a pipe or the like,
+    /// which would have the switch wait for its reader.
+    pub(crate) fn open(path: PathBuf, present: Present) -> io::Result<Self> {
+        Self::open_file(&path, present)
+            .map(|(file, state)| Trace {
+                file: BufWriter::new(file),
+                state,
+                path: path.clone(),
+            })
+            .map_err(|error| of_file(&path, error))
+    }
+
+    fn open_file(path: &Path, present: Present) -> io::Result<(File, State)> {
         let mut options = File::options();
-        options.write(true);
-        if overwrite {
-            options.create(true).truncate(true);
-        } else {
-            options.create_new(true);
+        // Without the flag, opening a pipe would wait for its reader.
+        options.write(true).custom_flags(libc::O_NONBLOCK);
+        let (file, state) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (file, State::Created),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if present == Present::Refused {
+                    return Err(error);
+                }
+                // Created where a symbolic link leads to nothing yet.
+                match options.create(true).open(path) {
+                    Ok(file) => (file, State::Found(present)),
+                    // A pipe that nobody reads.
+                    Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                        return Err(no_regular_file());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        let kind = file.metadata()?.file_type();
+        if kind.is_file() {
+            refuse_if_held(file.try_lock(), "it is replayed or written to already")?;
+        } else if !kind.is_char_device() {
+            // A device such as /dev/null takes everything at once.
+            return Err(no_regular_file());
         }
-        let mut file = BufWriter::new(options.open(&path)?);
-        file.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
+        Ok((file, state))
+    }
+
+    /// Makes the file ready for frames.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        self.try_begin().map_err(|error| of_file(&self.path, error))
+    }
+
+    fn try_begin(&mut self) -> io::Result<()> {
+        let file = self.file.get_mut();
+        let state = std::mem::replace(&mut self.state, State::Begun);
+        let is_file = file.metadata()?.is_file();
+        if is_file && state == State::Found(Present::Replaced) {
+            file.set_len(0)?;
+        }
+        if is_file && file.seek(SeekFrom::End(0))? > 0 {
+            return Ok(());
+        }
+        self.file.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
         // Version 2.4, then two fields that are always zero.
-        file.write_all(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
-        file.write_all(&SNAP_LENGTH.to_le_bytes())?;
-        file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())?;
-        Ok(Trace { path, file })
+        self.file.write_all(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+        self.file.write_all(&SNAP_LENGTH.to_le_bytes())?;
+        self.file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())
     }
 
     /// Does something with a file that is still good. One that cannot be written to any more is said
@@ -116,6 +200,56 @@ impl Trace {
     }
 }
 
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if self.state == State::Created {
+            // Best effort: it is empty, whatever becomes of it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens a file to be read from its beginning to its end, which nobody may write meanwhile.
+///
+/// # Errors
+/// As of [`Trace::open`].
+pub(crate) fn open_source(path: &Path) -> io::Result<File> {
+    let open = || {
+        // As above, for a pipe without a writer.
+        let nonblocking = libc::O_NONBLOCK;
+        let file = File::options()
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(no_regular_file());
+        }
+        refuse_if_held(file.try_lock_shared(), "it is written to")?;
+        Ok(file)
+    };
+    open().map_err(|error| of_file(path, error))
+}
+
+fn no_regular_file() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "expected a regular file")
+}
+
+fn refuse_if_held(locked: Result<(), TryLockError>, why: &str) -> io::Result<()> {
+    match locked {
+        Err(TryLockError::WouldBlock) => {
+            let text = format!("{why} by a port of this switch or by another; give another file");
+            Err(io::Error::new(ErrorKind::ResourceBusy, text))
+        }
+        // There are file systems without locks; files on them are as safe as their names differ.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// The error with the name of the file that it is about.
+pub(crate) fn of_file(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use pcap_file::pcap::PcapReader;
@@ -125,7 +259,8 @@ mod tests {
     #[test]
     fn another_implementation_reads_the_files() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let mut capture = Capture::create(dir.path(), 7).expect("create");
+        let mut capture = Capture::open(dir.path(), 7, Present::Replaced).expect("open");
+        capture.begin().expect("begin");
         let time = Duration::new(1_700_000_000, 123_456_789);
         capture.record(Direction::In, time, &[1; 60]);
         capture.record(Direction::In, time, &[]);
@@ -145,5 +280,70 @@ mod tests {
         };
         assert_eq!(read("7_in.pcap"), [vec![1; 60], vec![]]);
         assert_eq!(read("7_out.pcap"), [vec![2; 65_535]]);
+    }
+
+    #[test]
+    fn nothing_changes_before_it_begins() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        fs::write(&old, "somebody's").expect("written");
+        for path in [&old, &new] {
+            drop(Trace::open(path.clone(), Present::Replaced).expect("opened"));
+        }
+        assert_eq!(fs::read(&old).expect("there"), b"somebody's");
+        assert!(!new.exists());
+        let mut trace = Trace::open(old.clone(), Present::Replaced).expect("opened");
+        trace.begin().expect("begun");
+        drop(trace);
+        let header = fs::read(&old).expect("there");
+        assert_eq!(header.len(), 24);
+        let mut trace = Trace::open(old.clone(), Present::Continued).expect("opened");
+        trace.begin().expect("begun");
+        trace.record(Duration::ZERO, &[7; 60]).expect("written");
+        drop(trace);
+        assert_eq!(fs::read(&old).expect("there").len(), 24 + 16 + 60);
+    }
+
+    #[test]
+    fn a_file_has_one_writer_and_none_while_it_is_read() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (path, alias) = (dir.path().join("file"), dir.path().join("alias"));
+        fs::write(&path, "frames").expect("written");
+        std::os::unix::fs::symlink(&path, &alias).expect("linked");
+        let busy = |result: io::Result<()>| {
+            let error = result.expect_err("it is in use");
+            assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
+            assert!(error.to_string().contains("alias: it is "), "{error}");
+        };
+        let write = |path: &Path| Trace::open(path.to_owned(), Present::Replaced);
+        let writer = write(&path).expect("opened");
+        busy(write(&alias).map(drop));
+        busy(open_source(&alias).map(drop));
+        drop(writer);
+        let readers = [&path, &alias].map(|path| open_source(path).expect("opened"));
+        busy(write(&alias).map(drop));
+        drop(readers);
+        write(&alias).expect("opened");
+        assert_eq!(fs::read(&path).expect("there"), b"frames");
+    }
+
+    #[test]
+    fn pipes_are_refused_without_waiting() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let texts = [
+            open_source(&path).map(drop),
+            Trace::open(path.clone(), Present::Replaced).map(drop),
+            open_source(dir.path()).map(drop),
+        ]
+        .map(|result| result.expect_err("no file").to_string());
+        for text in texts {
+            assert!(text.ends_with("expected a regular file"), "{text}");
+        }
+        Trace::open("/dev/null".into(), Present::Replaced)
+            .expect("a device")
+            .begin()
+            .expect("takes everything");
     }
 }

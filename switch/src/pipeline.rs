@@ -19,6 +19,23 @@ const SCAN_INTERVAL: Nanos = 10_000_000;
 /// Idle entries that are told at once.
 const MAX_IDLE: usize = 256;
 
+/// What every program of a switch is loaded with.
+#[derive(Debug, Clone)]
+pub(crate) struct Loader {
+    pub(crate) limits: Limits,
+    /// Of what the program draws at random.
+    pub(crate) seed: u64,
+}
+
+impl Loader {
+    /// Loads what `config` describes.
+    pub(crate) fn load(&self, config: ForwardingPipelineConfig) -> Result<Pipeline, ConfigError> {
+        let mut pipeline = Pipeline::load(config, self.limits.clone())?;
+        pipeline.engine.seed(self.seed);
+        Ok(pipeline)
+    }
+}
+
 /// A loaded program.
 pub(crate) struct Pipeline {
     /// The interpreter with tables, counters, meters, registers and replication engine.

@@ -11,12 +11,12 @@ use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
 use crate::datapath::ControllerLink;
-use crate::engine::Limits;
 use crate::forward::Forwarder;
 use crate::grpc::{self, Service};
 use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
-use crate::pipeline::{ConfigError, Pipeline};
+use crate::pipeline::{ConfigError, Loader, Pipeline};
+use crate::port::replay::ReplayPlan;
 use crate::running::{self, Running};
 use crate::tls::{self, TlsError};
 use crate::tm::WireError;
@@ -33,6 +33,16 @@ pub enum SwitchError {
     /// Two ports of one number.
     #[error("port {0} is given twice")]
     PortTwice(u16),
+    /// Two ports on one interface or descriptor.
+    #[error("port {port}: {attachment} is port {other}'s already; give each port its own")]
+    AttachedTwice {
+        /// The second port.
+        port: u16,
+        /// What both are on.
+        attachment: String,
+        /// The first.
+        other: u16,
+    },
     /// A CPU port that cannot be.
     #[error("CPU port {0}: expected 1 to {MAX_PORT}, and no other port of this number")]
     CpuPort(u16),
@@ -93,8 +103,9 @@ pub struct Switch {
 impl Switch {
     /// Opens the ports, loads the program, and serves. When it returns, all of that has worked.
     ///
-    /// # Errors [`SwitchError`], one line that says what cannot be and what would be right; nothing
-    /// is left behind.
+    /// # Errors
+    /// [`SwitchError`], one line that says what cannot be and what would be right; nothing is left
+    /// behind.
     pub async fn start(config: SwitchConfig) -> Result<Switch, SwitchError> {
         let SwitchConfig {
             device_id,
@@ -114,15 +125,18 @@ impl Switch {
             return Err(SwitchError::DeviceId);
         }
         check_ports(&ports, cpu_port)?;
-        let pipeline = program
-            .map(|files| load(files, limits.clone()))
-            .transpose()?;
+        let loader = Loader { limits, seed };
+        let pipeline = program.map(|files| load(files, &loader)).transpose()?;
         let mut server = match &tls {
             Some(files) => tls::secure(running::server(), files)?,
             None => running::server(),
         };
         let (listener, address) = running::listen(grpc).await?;
-        let opener = PortOpener::new(seed, pcap_dir, replay_after)?;
+        let replay = ReplayPlan {
+            after: replay_after,
+            decisive: exit_when_done,
+        };
+        let opener = PortOpener::new(seed, pcap_dir, replay)?;
         let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))
@@ -132,6 +146,9 @@ impl Switch {
         if let Some(number) = cpu_port {
             ports.push(opener.open_cpu_port(number, notifier.clone())?);
         }
+        for port in &mut ports {
+            opener.begin(port)?;
+        }
         let controllers = ControllerLink { cpu_port, notifier };
         let (mut forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
             .map_err(SwitchError::Forwarding)?;
@@ -139,7 +156,7 @@ impl Switch {
             forwarder.end_with_replay();
         }
         let mut running = Running::start(forwarder, handle.clone())?;
-        let service = Service::new(device_id, limits, handle, tallies, opener);
+        let service = Service::new(device_id, loader, handle, tallies, opener);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         let router = server
             .add_service(grpc::p4runtime_server(service.clone()))
@@ -160,8 +177,8 @@ impl Switch {
         self.grpc
     }
 
-    /// Runs until `end` is ready, or all is replayed in a switch that is to end then, and stops: no frame is taken any more, captures are written out,
-    /// socket files are gone.
+    /// Runs until `end` is ready, or all is replayed in a switch that is to end then, and stops: no
+    /// frame is taken any more, captures are written out, socket files are gone.
     ///
     /// # Errors
     /// The forwarding ended by itself before that.
@@ -194,6 +211,14 @@ pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result
         if ports[..index].iter().any(|other| other.number == number) {
             return Err(SwitchError::PortTwice(number));
         }
+        let same = |other: &&PortConfig| other.attach.is_same(&port.attach);
+        if let Some(other) = ports[..index].iter().find(same) {
+            return Err(SwitchError::AttachedTwice {
+                port: number,
+                attachment: port.attach.to_string(),
+                other: other.number,
+            });
+        }
         port.wire.validate().map_err(|source| SwitchError::Wire {
             port: number,
             source,
@@ -202,12 +227,12 @@ pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result
     Ok(())
 }
 
-fn load(files: ProgramFiles, limits: Limits) -> Result<Pipeline, SwitchError> {
+fn load(files: ProgramFiles, loader: &Loader) -> Result<Pipeline, SwitchError> {
     let p4info: P4Info = text::parse(&files.p4info)?;
     let config = ForwardingPipelineConfig {
         p4info: Some(p4info),
         p4_device_config: files.json,
         cookie: None,
     };
-    Ok(Pipeline::load(config, limits)?)
+    Ok(loader.load(config)?)
 }

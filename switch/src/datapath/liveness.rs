@@ -1,9 +1,15 @@
 //! Which ports are up, for members of action profiles that watch one (P4Runtime §9.2.2).
 
-use super::Datapath;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+
+use super::{Datapath, LINK_NEWS};
 use crate::config::MAX_PORT;
 use crate::engine::PortState;
 use crate::pipeline::Pipeline;
+use crate::port::links::LinkNews;
 
 /// What the programs were told of the ports.
 pub(super) struct Told {
@@ -30,6 +36,29 @@ fn state(connected: bool) -> PortState {
 }
 
 impl Datapath {
+    /// Follows the state of network interfaces from now on.
+    pub(super) fn follow_links(&mut self) -> io::Result<()> {
+        if self.links.is_none() {
+            let news = LinkNews::open()?;
+            let bell = EpollEvent::new(EpollFlags::EPOLLIN, LINK_NEWS);
+            self.poller.add(news.as_fd(), bell)?;
+            self.links = Some(news);
+        }
+        Ok(())
+    }
+
+    /// The poller reports news of network interfaces.
+    pub(crate) fn links_changed(&mut self) {
+        if let Some(news) = &self.links {
+            news.take();
+        }
+        for (port, io) in self.ports.iter_mut().zip(&mut self.attachments) {
+            io.link_changed();
+            // Frames may leave now, or be counted as lost.
+            port.ready |= io.interface().is_some();
+        }
+    }
+
     /// Tells the programs of ports that came, went, or found or lost their peer.
     pub(crate) fn watch_ports(&mut self) {
         let mut ports = self.ports.iter().zip(&self.attachments);

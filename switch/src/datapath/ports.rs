@@ -19,6 +19,12 @@ const LAST_READING: usize = 512;
 pub(crate) enum AddPortError {
     #[error("port {0} is there already; remove it first")]
     Taken(u16),
+    #[error("port {number}: {name} is port {other}'s already; an interface serves one port")]
+    Interface {
+        number: u16,
+        name: String,
+        other: u16,
+    },
     #[error("port {number}: {source}")]
     Register { number: u16, source: io::Error },
 }
@@ -36,16 +42,22 @@ impl Datapath {
     /// Takes a port into service.
     pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), AddPortError> {
         let number = new.number;
-        let slot = &mut self.by_number[usize::from(number)];
-        if slot.is_some() {
-            return Err(AddPortError::Taken(number));
-        }
         let mut io = new.io;
-        io.register(&self.poller, number.into())
-            .map_err(|source| AddPortError::Register { number, source })?;
-        *slot = Some(self.ports.len());
-        self.attachments.push(io);
-        self.ports.push(Port {
+        self.admits(number, io.interface())?;
+        let failed = |source| AddPortError::Register { number, source };
+        if io.interface().is_some() {
+            self.follow_links().map_err(failed)?;
+        }
+        io.register(&self.poller, number.into()).map_err(failed)?;
+        // From here on there is news of it.
+        io.link_changed();
+        let at = self.ports.partition_point(|port| port.number < number);
+        for slot in self.by_number.iter_mut().flatten() {
+            *slot += usize::from(*slot >= at);
+        }
+        self.by_number[usize::from(number)] = Some(at);
+        self.attachments.insert(at, io);
+        let port = Port {
             number,
             attachment: new.attachment,
             egress: EgressPort::new(new.wire, new.seed),
@@ -53,9 +65,27 @@ impl Datapath {
             capture: new.capture,
             ready: false,
             due: None,
-        });
+        };
+        self.ports.insert(at, port);
         self.watch_ports();
         Ok(())
+    }
+
+    /// Whether a port of this number, on the network interface of this index, could be added.
+    pub(crate) fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), AddPortError> {
+        if self.by_number[usize::from(number)].is_some() {
+            return Err(AddPortError::Taken(number));
+        }
+        let mut ports = self.ports.iter().zip(&self.attachments);
+        let same = |io: &dyn PortIo| interface.is_some() && io.interface() == interface;
+        match ports.find(|(_, io)| same(io.as_ref())) {
+            Some((other, _)) => Err(AddPortError::Interface {
+                number,
+                name: other.attachment.clone(),
+                other: other.number,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Takes a port out of service, and tells its counts. What is queued there or on its wire is

@@ -37,10 +37,10 @@ use ultima_p4runtime::v1::{
 };
 
 use crate::datapath::Datapath;
-use crate::engine::Limits;
 use crate::forward::{Answer, Handle, Stopped};
 use crate::notify::Tallies;
 use crate::opener::PortOpener;
+use crate::pipeline::Loader;
 use crate::proto::port_control_server::PortControlServer;
 use crate::proto::port_statistics_server::PortStatisticsServer;
 use crate::proto::trace_server::TraceServer;
@@ -60,7 +60,7 @@ const MAX_REQUEST: usize = 64 << 20;
 /// What all calls share.
 pub(crate) struct Service {
     device_id: u64,
-    limits: Limits,
+    loader: Loader,
     forwarder: Handle,
     tallies: Arc<Tallies>,
     opener: PortOpener,
@@ -73,7 +73,7 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn new(
         device_id: u64,
-        limits: Limits,
+        loader: Loader,
         forwarder: Handle,
         tallies: Arc<Tallies>,
         opener: PortOpener,
@@ -81,7 +81,7 @@ impl Service {
         let controllers = Mutex::new(Controllers::new(device_id));
         Arc::new(Service {
             device_id,
-            limits,
+            loader,
             forwarder,
             tallies,
             opener,
@@ -175,7 +175,7 @@ pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCal
 pub(crate) fn port_control_server(
     service: Arc<Service>,
 ) -> PortControlServer<port_control::PortControlCalls> {
-    PortControlServer::new(port_control::PortControlCalls(service))
+    PortControlServer::new(port_control::PortControlCalls::new(service))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -87,8 +87,8 @@ impl Service {
     /// Loads a program, away from both the forwarding thread and the server's threads.
     async fn load(&self, config: Option<ForwardingPipelineConfig>) -> Result<Pipeline, Status> {
         let config = config.ok_or_else(|| Status::invalid_argument("config is not set"))?;
-        let limits = self.limits.clone();
-        let loaded = tokio::task::spawn_blocking(move || Pipeline::load(config, limits)).await;
+        let loader = self.loader.clone();
+        let loaded = tokio::task::spawn_blocking(move || loader.load(config)).await;
         match loaded {
             Ok(result) => result.map_err(|error| Status::invalid_argument(error.to_string())),
             Err(_) => Err(Status::internal(

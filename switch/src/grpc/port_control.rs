@@ -3,19 +3,70 @@
 use std::io;
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::ports;
 use crate::config::{PortConfig, PortSpec, PortSpecError};
-use crate::datapath::{AddPortError, RemovePortError};
+use crate::datapath::{AddPortError, Datapath, NewPort, RemovePortError};
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
 use crate::switch::SwitchError;
 use crate::tm::WireConfig;
 
 /// The service's calls.
-pub(crate) struct PortControlCalls(pub(super) Arc<Service>);
+pub(crate) struct PortControlCalls {
+    service: Arc<Service>,
+    /// One port after the other: what two of them would take is refused before the second touches
+    /// it.
+    adding: Mutex<()>,
+}
+
+impl PortControlCalls {
+    pub(super) fn new(service: Arc<Service>) -> Self {
+        let adding = Mutex::default();
+        PortControlCalls { service, adding }
+    }
+
+    /// Opens a port, away from the server's threads: a file system may take its time.
+    async fn opened(&self, config: PortConfig) -> Result<NewPort, Status> {
+        let service = self.service.clone();
+        let opened = tokio::task::spawn_blocking(move || service.opener.open(config)).await;
+        match opened {
+            Ok(result) => result.map_err(refused),
+            Err(_) => Err(Status::internal("opening the port failed; it is not there")),
+        }
+    }
+
+    /// Whether the port could be added as things are.
+    async fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), Status> {
+        let admits = move |datapath: &mut Datapath| datapath.admits(number, interface);
+        self.service.forwarder.call(admits).await??;
+        Ok(())
+    }
+}
+
+impl From<AddPortError> for Status {
+    fn from(error: AddPortError) -> Status {
+        let text = error.to_string();
+        match error {
+            AddPortError::Taken(_) | AddPortError::Interface { .. } => Status::already_exists(text),
+            AddPortError::Register { .. } => Status::failed_precondition(text),
+        }
+    }
+}
+
+/// Why a port cannot be opened.
+fn refused(error: SwitchError) -> Status {
+    let text = error.to_string();
+    match error {
+        SwitchError::Attach { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+            Status::already_exists(text)
+        }
+        _ => Status::failed_precondition(text),
+    }
+}
 
 #[tonic::async_trait]
 impl PortControl for PortControlCalls {
@@ -24,24 +75,16 @@ impl PortControl for PortControlCalls {
         request: Request<AddPortRequest>,
     ) -> Result<Response<AddPortResponse>, Status> {
         let request = request.into_inner();
-        self.0.check_device_or_only(request.device_id)?;
+        self.service.check_device_or_only(request.device_id)?;
         let config = config(request)?;
-        let port = self.0.opener.open(config).map_err(|error| {
-            let text = error.to_string();
-            match error {
-                SwitchError::Attach { source, .. }
-                    if source.kind() == io::ErrorKind::AlreadyExists =>
-                {
-                    Status::already_exists(text)
-                }
-                _ => Status::failed_precondition(text),
-            }
-        })?;
-        let add = self.0.forwarder.call(|datapath| datapath.add_port(port));
-        add.await?.map_err(|error| match error {
-            AddPortError::Taken(_) => Status::already_exists(error.to_string()),
-            AddPortError::Register { .. } => Status::failed_precondition(error.to_string()),
-        })?;
+        let number = config.number;
+        let _one_by_one = self.adding.lock().await;
+        self.admits(number, None).await?;
+        let mut port = self.opened(config).await?;
+        self.admits(number, port.io.interface()).await?;
+        self.service.opener.begin(&mut port).map_err(refused)?;
+        let add = move |datapath: &mut Datapath| datapath.add_port(port);
+        self.service.forwarder.call(add).await??;
         Ok(Response::new(AddPortResponse {}))
     }
 
@@ -50,11 +93,11 @@ impl PortControl for PortControlCalls {
         request: Request<RemovePortRequest>,
     ) -> Result<Response<RemovePortResponse>, Status> {
         let RemovePortRequest { device_id, number } = request.into_inner();
-        self.0.check_device_or_only(device_id)?;
+        self.service.check_device_or_only(device_id)?;
         // A number that does not fit is none that is there.
         let number = u16::try_from(number).unwrap_or(u16::MAX);
         let remove = self
-            .0
+            .service
             .forwarder
             .call(move |datapath| datapath.remove_port(number));
         let port = remove.await?.map_err(|error| match error {

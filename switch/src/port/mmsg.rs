@@ -86,9 +86,9 @@ impl RxBatch {
         self.count
     }
 
-    /// Bytes of a message.
-    pub(super) fn len_of(&self, index: usize) -> usize {
-        self.slots[index].len
+    /// Whether ancillary data came with a message.
+    pub(super) fn has_control(&self, index: usize) -> bool {
+        self.slots[index].control_len > 0
     }
 
     /// Forgets all but the first `count` messages.

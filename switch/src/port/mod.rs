@@ -9,17 +9,17 @@
 
 mod checksum;
 pub(crate) mod controller;
+pub(crate) mod links;
 pub(crate) mod mmsg;
 mod offload;
 mod packet_socket;
 pub(crate) mod raw;
-mod replay;
+pub(crate) mod replay;
 mod ring;
 pub(crate) mod seqpacket;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
@@ -27,7 +27,7 @@ use crate::config::Attach;
 use crate::tm::{Medium, Nanos};
 use mmsg::{Frame, RxBatch};
 use raw::RawPort;
-use replay::ReplayPort;
+use replay::{ReplayPlan, ReplayPort};
 use seqpacket::SeqpacketPort;
 
 /// What a call of [`PortIo::receive`] brought.
@@ -54,6 +54,11 @@ pub(crate) enum Replay<'a> {
 
 /// An attachment as the forwarding thread uses it.
 pub(crate) trait PortIo: Medium + Send {
+    /// Makes its files ready to be written.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Asks `poller` for the events that the port needs in its present state, under its `token`.
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()>;
 
@@ -72,6 +77,14 @@ pub(crate) trait PortIo: Medium + Send {
 
     /// The poller reports an error, which reading does not tell.
     fn failed(&mut self) {}
+
+    /// Index of the network interface that it is attached to, if it is one.
+    fn interface(&self) -> Option<u32> {
+        None
+    }
+
+    /// Something about some network interface has changed.
+    fn link_changed(&mut self) {}
 
     /// How long to wait before the next try when the last [`Medium::send`] stopped short, if the
     /// poller will not report that there is room again.
@@ -107,14 +120,14 @@ pub(crate) trait PortIo: Medium + Send {
     }
 }
 
-/// Opens an attachment. The replay of a file begins after `replay_after`.
-pub(crate) fn open(attach: Attach, replay_after: Duration) -> io::Result<Box<dyn PortIo>> {
+/// Opens an attachment. No file has changed by it.
+pub(crate) fn open(attach: Attach, replay: ReplayPlan) -> io::Result<Box<dyn PortIo>> {
     Ok(match attach {
         Attach::Interface(name) => Box::new(RawPort::open(&name)?),
         Attach::Unix(path) => Box::new(SeqpacketPort::listen(path)?),
         Attach::Inherited(fd) => Box::new(SeqpacketPort::inherit(fd)?),
         Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket)?),
-        Attach::Pcap(files) => Box::new(ReplayPort::open(files, replay_after)?),
+        Attach::Pcap(files) => Box::new(ReplayPort::open(files, replay)?),
     })
 }
 

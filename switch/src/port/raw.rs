@@ -11,11 +11,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::net::if_::if_nametoindex;
 use nix::sys::epoll::Epoll;
 use nix::sys::socket::{getsockopt, sockopt};
 
+use super::links::Link;
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
@@ -36,14 +36,15 @@ pub(crate) struct RawPort {
     sender: OwnedFd,
     receiving: Interest,
     sending: Interest,
-    /// Whether the last frame sent found the interface up, and no news came since that it went down.
-    up: bool,
+    /// As of the last news.
+    link: Link,
     /// The interface's own queue was full when a frame was last sent.
     congested: bool,
     /// Frames that were longer than a slot, and for which there was no memory elsewhere.
     lost: u64,
     warned: bool,
     name: String,
+    index: libc::c_uint,
 }
 
 impl RawPort {
@@ -56,31 +57,29 @@ impl RawPort {
         let receiver = packet_socket::receiver()?;
         let ring = RxRing::map(&receiver)?;
         packet_socket::receive_from(&receiver, index)?;
-        let up = is_up(name)?;
-        if !up {
-            tracing::warn!(
+        let sender = packet_socket::sender_to(index)?;
+        let link = Link::of(index, sender.as_fd());
+        match link {
+            Link::Down => tracing::warn!(
                 "{name} is down: nothing comes or goes there until `ip link set {name} up`"
-            );
+            ),
+            Link::NoCarrier => tracing::info!("{name} has no carrier: its other end is down"),
+            Link::Running | Link::Gone => {}
         }
         Ok(RawPort {
             ring,
             receiver,
-            sender: packet_socket::sender_to(index)?,
+            sender,
             receiving: Interest::in_frames(),
             sending: Interest::in_room(),
-            up,
+            link,
             congested: false,
             lost: 0,
             warned: false,
             name: name.to_owned(),
+            index,
         })
     }
-}
-
-/// Whether an interface is administratively up.
-fn is_up(name: &str) -> io::Result<bool> {
-    let mut links = getifaddrs()?.filter(|link| link.interface_name == name);
-    Ok(links.any(|link| link.flags.contains(InterfaceFlags::IFF_UP)))
 }
 
 /// Puts back what the kernel took off a frame and finishes what it left undone. `bytes` are the
@@ -171,8 +170,20 @@ impl PortIo for RawPort {
     fn failed(&mut self) {
         // The interface went down or away: said once, taken by this call.
         if let Ok(error @ 1..) = getsockopt(&self.receiver, sockopt::SocketError) {
-            self.up = false;
-            tracing::info!("{}: {}", self.name, Errno::from_raw(error).desc());
+            tracing::debug!("{}: {}", self.name, Errno::from_raw(error).desc());
+        }
+        self.link_changed();
+    }
+
+    fn interface(&self) -> Option<u32> {
+        Some(self.index)
+    }
+
+    fn link_changed(&mut self) {
+        let link = Link::of(self.index, self.sender.as_fd());
+        if link != self.link {
+            tracing::info!("{}: {:?}, now {link:?}", self.name, self.link);
+            self.link = link;
         }
     }
 
@@ -181,7 +192,7 @@ impl PortIo for RawPort {
     }
 
     fn connected(&self) -> bool {
-        self.up
+        self.link == Link::Running
     }
 
     fn take_overruns(&mut self) -> u64 {
@@ -192,13 +203,15 @@ impl PortIo for RawPort {
 impl Medium for RawPort {
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
         self.congested = false;
+        if !self.connected() {
+            // Where there is no carrier the kernel takes frames and drops them without a word.
+            reports.extend(frames[reports.len()..].iter().map(|_| Departure::NoPeer));
+            return;
+        }
         while reports.len() < frames.len() {
             let rest = &frames[reports.len()..];
             match mmsg::send(self.sender.as_fd(), rest) {
-                Ok(taken) => {
-                    self.up = true;
-                    reports.extend((0..taken).map(|_| Departure::Left));
-                }
+                Ok(taken) => reports.extend((0..taken).map(|_| Departure::Left)),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EAGAIN) => return,
                     Some(Errno::ENOBUFS) => {
@@ -208,11 +221,8 @@ impl Medium for RawPort {
                     Some(Errno::EINTR) => {}
                     Some(Errno::EMSGSIZE) => reports.push(Departure::Oversize),
                     // A frame without an Ethernet header (EINVAL), or an interface that is down
-                    // (ENETDOWN) or gone (ENXIO).
-                    errno => {
-                        self.up = errno == Some(Errno::EINVAL);
-                        reports.push(Departure::NoPeer);
-                    }
+                    // (ENETDOWN) or gone (ENXIO), of which the news is on its way.
+                    _ => reports.push(Departure::NoPeer),
                 },
             }
         }

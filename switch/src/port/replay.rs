@@ -18,7 +18,7 @@ use pcap_file::{DataLink, PcapError, TsResolution};
 use super::mmsg::{Frame, RxBatch};
 use super::{Interest, PortIo, Received, Replay};
 use crate::config::PcapFiles;
-use crate::pcap::Trace;
+use crate::pcap::{self, Present, Trace};
 use crate::tm::{BATCH, Departure, Medium};
 
 /// libpcap's MAXIMUM_SNAPLEN: no record is longer.
@@ -34,7 +34,18 @@ pub(crate) struct ReplayPort {
     sink: Option<Trace>,
     /// There was a source from the beginning.
     replays: bool,
+    /// See [`ReplayPlan::decisive`].
+    decisive: bool,
     failed: Option<String>,
+}
+
+/// What holds for all replays of a switch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReplayPlan {
+    /// From a port's opening to its first frame.
+    pub(crate) after: Duration,
+    /// A file that cannot be read to its end ends the switch, which then says why.
+    pub(crate) decisive: bool,
 }
 
 /// The file whose frames enter.
@@ -81,25 +92,27 @@ impl From<Fault> for io::Error {
 }
 
 impl ReplayPort {
-    /// Opens the files. The first frame enters `after` the port is registered.
-    pub(crate) fn open(files: PcapFiles, after: Duration) -> io::Result<Self> {
+    /// Opens the files.
+    pub(crate) fn open(files: PcapFiles, plan: ReplayPlan) -> io::Result<Self> {
         let PcapFiles {
             input,
             output,
             timed,
             overwrite,
         } = files;
-        // First what may be refused, then what leaves a trace.
+        let present = match overwrite {
+            true => Present::Replaced,
+            false => Present::Refused,
+        };
         let source = input
-            .map(|path| Source::open(path, timed, after))
+            .map(|path| Source::open(path, timed, plan.after))
             .transpose()?;
-        let sink = output
-            .map(|path| Trace::create(path, overwrite))
-            .transpose()?;
+        let sink = output.map(|path| Trace::open(path, present)).transpose()?;
         Ok(ReplayPort {
             replays: source.is_some(),
             source,
             sink,
+            decisive: plan.decisive,
             failed: None,
         })
     }
@@ -111,7 +124,9 @@ impl ReplayPort {
         };
         if let Some(fault) = fault {
             let problem = format!("{}: {fault}", source.path.display());
-            tracing::error!("{problem}; its replay ends here");
+            if !self.decisive {
+                tracing::error!("{problem}; its replay ends here");
+            }
             self.failed = Some(problem);
         }
         // The descriptor is closed now, which removes it from every poller.
@@ -121,14 +136,17 @@ impl ReplayPort {
 
 impl Source {
     fn open(path: PathBuf, timed: bool, after: Duration) -> io::Result<Self> {
-        let file = File::open(&path)?;
+        let file = pcap::open_source(&path)?;
+        let failed = |error: io::Error| pcap::of_file(&path, error);
         let reader = PcapReader::new(file).map_err(|error| match error {
-            PcapError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => source,
-            _ => Fault::Format.into(),
+            PcapError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
+                failed(source)
+            }
+            _ => failed(Fault::Format.into()),
         })?;
         let link = reader.header().datalink;
         if link != DataLink::ETHERNET {
-            return Err(Fault::LinkType(link).into());
+            return Err(failed(Fault::LinkType(link).into()));
         }
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -221,6 +239,10 @@ fn time_of(packet: &RawPcapPacket<'_>, resolution: TsResolution) -> Duration {
 }
 
 impl PortIo for ReplayPort {
+    fn begin(&mut self) -> io::Result<()> {
+        self.sink.as_mut().map_or(Ok(()), Trace::begin)
+    }
+
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
         match &mut self.source {
             Some(source) => source.interest.add(poller, source.timer.as_fd(), token),

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::Epoll;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, getsockopt,
@@ -136,18 +135,6 @@ impl SeqpacketPort {
         self.peer = Some(peer);
         self.register(poller, token)
     }
-
-    /// An empty message reads like the end of the connection; only the latter hangs up.
-    fn peer_left(&self) -> bool {
-        let Some(peer) = &self.peer else { return true };
-        let half_closed = PollFlags::from_bits_retain(libc::POLLRDHUP);
-        let mut fds = [PollFd::new(peer.as_fd(), half_closed)];
-        let left = half_closed | PollFlags::POLLHUP | PollFlags::POLLERR;
-        poll(&mut fds, PollTimeout::ZERO).is_err()
-            || fds[0]
-                .revents()
-                .is_none_or(|events| events.intersects(left))
-    }
 }
 
 /// Whether the file is a socket that refuses connections: its owner ended without removing it.
@@ -168,6 +155,9 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?);
     fcntl(socket, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     setsockopt(socket, sockopt::SndBuf, &SEND_BUFFER)?;
+    // With each message come its sender's credentials, and so the end of the connection, with which
+    // none come, differs from a message of no bytes.
+    setsockopt(socket, sockopt::PassCred, &true)?;
     Ok(())
 }
 
@@ -213,15 +203,14 @@ impl PortIo for SeqpacketPort {
         };
         match mmsg::recv(peer.as_fd(), batch) {
             Ok(()) => {
-                // At the end of the connection recvmmsg fills what is left of the batch with empty
-                // messages; the batch after that has nothing else.
-                let frames = (0..batch.len()).rev().find(|&i| batch.len_of(i) > 0);
-                if frames.is_none_or(|last| last + 1 < batch.len()) && self.peer_left() {
-                    batch.truncate(frames.map_or(0, |last| last + 1));
-                    if frames.is_none() {
-                        self.hang_up(poller, token);
-                    }
+                // At the end of the connection recvmmsg fills what is left of the batch with what
+                // looks like empty messages, but comes without credentials.
+                let messages = (0..batch.len()).take_while(|&i| batch.has_control(i));
+                let messages = messages.count();
+                if messages == 0 {
+                    self.hang_up(poller, token);
                 }
+                batch.truncate(messages);
                 batch.frames().for_each(each);
                 Received::Frames
             }

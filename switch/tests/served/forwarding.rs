@@ -8,7 +8,7 @@ use crate::common::{
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use pcap_file::pcap::PcapReader;
 use ultima_switch::stats::StatsKey;
-use ultima_switch::{Attach, Loss, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_switch::{Attach, Loss, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
 const A: u64 = 0x0200_0000_0001;
 const B: u64 = 0x0200_0000_0002;
@@ -356,6 +356,55 @@ async fn oversized_and_empty_messages_are_counted() {
         port.connected,
         "an empty message does not end the connection"
     );
+}
+
+#[tokio::test]
+async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
+    let (ours, peer) = Peer::pair();
+    // More than the switch reads at once.
+    for _ in 0..100 {
+        peer.send(&[]);
+    }
+    peer.send(&probe(A, 0, 1, 60));
+    peer.send(&[]);
+    drop(peer);
+    let config = SwitchConfig {
+        ports: vec![PortConfig {
+            number: 1,
+            attach: Attach::Socket(ours),
+            wire: WireConfig::default(),
+        }],
+        ..bare()
+    };
+    let bed = Bed {
+        switch: Switch::start(config).await.expect("starts"),
+        peers: [].into(),
+        names: names(),
+    };
+    while bed.port(1).await.connected {}
+    let entered = bed.port(1).await.entered.expect("counted");
+    assert_eq!((entered.packets, entered.bytes), (102, 60));
+}
+
+#[tokio::test]
+async fn what_a_program_draws_at_random_follows_the_seed() {
+    let drawn = async |seed| {
+        let program = ProgramFiles {
+            json: include_bytes!("../programs/copies.json").to_vec(),
+            p4info: include_str!("../programs/copies.p4info.txtpb").to_owned(),
+        };
+        let config = SwitchConfig { seed, ..bare() };
+        let bed = Bed::with_program(config, program, vec![WireConfig::default(); 2]).await;
+        let draw = || {
+            // Order 9, a number from 10 to 19, for port 2.
+            bed.peers[&1].send(&[9, 0, 0, 2, 0, 0, 0, 0, 1, 2, 3]);
+            bed.peers[&2].receive()[7]
+        };
+        (0..30).map(|_| draw()).collect::<Vec<u8>>()
+    };
+    let first = drawn(1).await;
+    assert_eq!(first, drawn(1).await);
+    assert_ne!(first, drawn(2).await);
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::Entity;
+use ultima_switch::proto::AddPortRequest;
+use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::tm::WireChange;
 use ultima_switch::{Attach, Link, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig};
 
@@ -151,6 +153,35 @@ fn interface(number: u16, name: &str) -> PortConfig {
     }
 }
 
+/// A switch with port 1 on `sw1` and port 2 on a socket, and the socket's peer.
+fn interface_and_socket() -> (SwitchConfig, Peer) {
+    let (ours, peer) = Peer::pair();
+    let virtual_port = PortConfig {
+        number: 2,
+        attach: Attach::Socket(ours),
+        wire: WireConfig::default(),
+    };
+    let config = SwitchConfig {
+        program: Some(program()),
+        ports: vec![interface(1, "sw1"), virtual_port],
+        ..bare()
+    };
+    (config, peer)
+}
+
+/// The same, running, with an entry for the host at port 1.
+async fn running_interface_and_socket() -> (Bed, Peer) {
+    let (config, peer) = interface_and_socket();
+    let bed = Bed {
+        switch: Switch::start(config).await.expect("starts"),
+        peers: [].into(),
+        names: names(),
+    };
+    let entry = to(0x0200_0000_0001, 1);
+    bed.controller().await.insert(vec![entry]).await;
+    (bed, peer)
+}
+
 fn to(dst: u64, port: u16) -> Entity {
     let names = names();
     let table = names.table("IngressPipe.forward").expect("table");
@@ -265,17 +296,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
 fn udp_checksums_are_whole_in_both_directions() {
     in_namespace(async {
         let host = Host::new(1);
-        let (ours, peer) = Peer::pair();
-        let virtual_port = PortConfig {
-            number: 2,
-            attach: Attach::Socket(ours),
-            wire: WireConfig::default(),
-        };
-        let config = SwitchConfig {
-            program: Some(program()),
-            ports: vec![interface(1, "sw1"), virtual_port],
-            ..bare()
-        };
+        let (config, peer) = interface_and_socket();
         let switch = Switch::start(config).await.expect("starts");
         let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
         controller
@@ -402,6 +423,7 @@ fn vlan_tags_come_through() {
 fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
     in_namespace(async {
         let host = Host::new(1);
+<<<<<<< HEAD:switch/tests/served/interfaces.rs
         let (ours, peer) = Peer::pair();
         let virtual_port = PortConfig {
             number: 2,
@@ -423,6 +445,9 @@ fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
             peers: [].into(),
             names: names(),
         };
+=======
+        let (bed, peer) = running_interface_and_socket().await;
+>>>>>>> 9b7f4c3 (wip):switch/tests/interfaces.rs
         peer.send(&probe(0x0200_0000_0001, 0, 1, 1514));
         assert_eq!(packets(&bed.settled(1, 1).await.left), 1);
         peer.send(&probe(0x0200_0000_0001, 0, 2, 1600));
@@ -434,14 +459,82 @@ fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
         peer.send(&probe(0x0200_0000_0001, 0, 3, 100));
         let port = bed.settled(1, 3).await;
         assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
-        assert!(!port.connected);
         ip("link set sw1 up");
+        until_connected(&bed, true).await;
         peer.send(&probe(0x0200_0000_0001, 0, 4, 100));
         let port = bed.settled(1, 4).await;
         assert_eq!(packets(&port.left), 2);
-        assert!(port.connected);
         bed.switch.stop().await.expect("stops");
         host.end();
+    });
+}
+
+/// Waits until port 1 reaches somebody, or nobody.
+async fn until_connected(bed: &Bed, connected: bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while bed.port(1).await.connected != connected {
+        assert!(Instant::now() < deadline, "never connected: {connected}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_or_comes_up_is_noticed_without_traffic() {
+    in_namespace(async {
+        let host = Host::new(1);
+        ip("link set sw1 down");
+        let (bed, peer) = running_interface_and_socket().await;
+        assert!(!bed.port(1).await.connected, "it starts down");
+        ip("link set sw1 up");
+        until_connected(&bed, true).await;
+        ip("link set sw1 down");
+        until_connected(&bed, false).await;
+        ip("link set sw1 up");
+        until_connected(&bed, true).await;
+        // A far end that is down: no carrier.
+        host.run(|| ip("link set h1 down"));
+        until_connected(&bed, false).await;
+        peer.send(&probe(0x0200_0000_0001, 0, 1, 100));
+        let port = bed.settled(1, 1).await;
+        assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
+        host.run(|| ip("link set h1 up"));
+        until_connected(&bed, true).await;
+        peer.send(&probe(0x0200_0000_0001, 0, 2, 100));
+        assert_eq!(packets(&bed.settled(1, 2).await.left), 1);
+        ip("link delete sw1");
+        until_connected(&bed, false).await;
+        bed.switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
+#[test]
+fn an_interface_serves_one_port() {
+    in_namespace(async {
+        let config = |ports| SwitchConfig { ports, ..bare() };
+        let twice = config(vec![interface(1, "lo"), interface(2, "lo")]);
+        let Err(error) = Switch::start(twice).await else {
+            panic!("one interface at two ports");
+        };
+        let text = error.to_string();
+        assert!(text.contains("port 2: lo is port 1's already"), "{text}");
+
+        let once = config(vec![interface(1, "lo")]);
+        let switch = Switch::start(once).await.expect("starts");
+        let address = format!("http://{}", switch.grpc_addr());
+        let mut control = PortControlClient::connect(address).await.expect("connects");
+        let request = AddPortRequest {
+            number: 2,
+            attachment: "lo".to_owned(),
+            ..AddPortRequest::default()
+        };
+        let refused = control.add(request).await.expect_err("refused");
+        assert_eq!(refused.code(), tonic::Code::AlreadyExists);
+        assert_eq!(
+            refused.message(),
+            "port 2: lo is port 1's already; an interface serves one port"
+        );
+        switch.stop().await.expect("stops");
     });
 }
 
@@ -470,6 +563,7 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
             let _ = writeln!(std::io::stderr(), "skipped: needs tc and the kernel's tbf");
             return host.end();
         }
+<<<<<<< HEAD:switch/tests/served/interfaces.rs
         let (ours, peer) = Peer::pair();
         let virtual_port = PortConfig {
             number: 2,
@@ -491,6 +585,9 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
             peers: [].into(),
             names: names(),
         };
+=======
+        let (bed, peer) = running_interface_and_socket().await;
+>>>>>>> 9b7f4c3 (wip):switch/tests/interfaces.rs
         let before = host.run(|| received("h1"));
         for number in 0..100 {
             peer.send(&probe(0x0200_0000_0001, 0, number, 1000));

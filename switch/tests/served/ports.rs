@@ -1,14 +1,19 @@
 //! Ports that come and go while a switch forwards.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crate::common::{Bed, DEVICE, Peer, accounted, packets, probe};
+use crate::common::{Bed, DEVICE, PATIENCE, Peer, accounted, bare, packets, probe};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use pcap_file::pcap::PcapReader;
 use tonic::Code;
 use tonic::transport::Channel;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::proto::{AddPortRequest, Port, RemovePortRequest, Settings};
+use ultima_switch::{SwitchConfig, WireConfig};
 
 const DST: u64 = 0x0200_0000_0003;
 
@@ -72,7 +77,7 @@ async fn a_port_comes_and_goes_and_comes_again() {
         control.add(3, &attachment, None).await.expect("added");
         assert_eq!(
             control.add(3, &attachment, None).await,
-            Err(Code::FailedPrecondition)
+            Err(Code::AlreadyExists)
         );
         let peer = connected_to(&path);
         let frame = probe(DST, 0, round, 64);
@@ -146,5 +151,97 @@ async fn ports_that_cannot_be_are_refused() {
     }
     assert_eq!(std::fs::read(&there).expect("still there"), b"somebody's");
     assert_eq!(bed.statistics().await.ports.len(), 1);
+    bed.switch.stop().await.expect("stops");
+}
+
+/// Frames in a capture.
+fn captured(path: &Path) -> Vec<Vec<u8>> {
+    let mut reader = PcapReader::new(File::open(path).expect("a capture")).expect("pcap");
+    let mut frames = Vec::new();
+    while let Some(packet) = reader.next_packet() {
+        frames.push(packet.expect("a packet").data.into_owned());
+    }
+    frames
+}
+
+#[tokio::test]
+async fn captures_outlive_refusals_and_their_ports() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pcaps = folder.path().join("pcaps");
+    let config = SwitchConfig {
+        pcap_dir: Some(pcaps.clone()),
+        ..bare()
+    };
+    let bed = Bed::with_wires(config, vec![WireConfig::default()]).await;
+    let mut control = PortControl::of(&bed).await;
+    let path = folder.path().join("3.sock");
+    let attachment = format!("unix:{}", path.display());
+    // Of another run: it goes when the port comes.
+    let input = pcaps.join("3_in.pcap");
+    std::fs::write(&input, "old").expect("written");
+
+    let mut sent = Vec::new();
+    for round in 1..=2 {
+        control.add(3, &attachment, None).await.expect("added");
+        let frame = probe(DST, 0, round, 60);
+        connected_to(&path).send(&frame);
+        sent.push(frame);
+        while packets(&bed.port(3).await.entered) != 1 {}
+        control.remove(3).await.expect("removed");
+        assert_eq!(captured(&input), sent);
+    }
+
+    let frame = probe(DST, 0, 9, 60);
+    bed.peers[&1].send(&frame);
+    bed.entered(1, 1).await;
+    let refused = control.add(1, &attachment, None).await;
+    assert_eq!(refused, Err(Code::AlreadyExists));
+    // Nor does what nobody else has: the capture of port 1 is its own.
+    let own = pcaps.join("1_in.pcap");
+    let refused = control
+        .add(4, &format!("pcap:{}", own.display()), None)
+        .await;
+    assert_eq!(refused, Err(Code::FailedPrecondition));
+    assert!(!pcaps.join("4_in.pcap").exists());
+    bed.switch.stop().await.expect("stops");
+    assert_eq!(captured(&own), [frame]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_is_refused_and_nobody_waits_for_its_writer() {
+    let bed = Bed::new(1).await;
+    let mut control = PortControl::of(&bed).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("pipe");
+    mkfifo(&path, Mode::S_IRWXU).expect("a pipe");
+    let attachment = format!("pcap:{}", path.display());
+    let refused = tokio::time::timeout(PATIENCE, control.add(5, &attachment, None));
+    let refused = refused.await.expect("an answer");
+    assert_eq!(refused, Err(Code::FailedPrecondition));
+    bed.switch.stop().await.expect("stops");
+}
+
+#[tokio::test]
+async fn ports_are_told_in_the_order_of_their_numbers() {
+    let bed = Bed::new(1).await;
+    let mut control = PortControl::of(&bed).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = |number: u32| folder.path().join(number.to_string());
+    for number in [9, 3, 5, 0] {
+        let attachment = format!("unix:{}", socket(number).display());
+        control.add(number, &attachment, None).await.expect("added");
+    }
+    control.remove(5).await.expect("removed");
+    // Each is still reached under its own number.
+    for number in [0, 3, 9] {
+        let frames = number + 1;
+        let peer = connected_to(&socket(number));
+        (0..frames).for_each(|n| peer.send(&probe(DST, 0, n, 60)));
+        let number = u16::try_from(number).expect("a port");
+        bed.entered(number, frames.into()).await;
+    }
+    let ports = bed.statistics().await.ports;
+    let numbers: Vec<u32> = ports.iter().map(|port| port.number).collect();
+    assert_eq!(numbers, [0, 1, 3, 9]);
     bed.switch.stop().await.expect("stops");
 }

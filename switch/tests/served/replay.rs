@@ -157,6 +157,66 @@ async fn other_files_are_refused_at_once() {
     }
 }
 
+#[tokio::test]
+async fn a_file_that_is_read_or_written_is_nobody_elses() {
+    let (folder, input) = captured(DataLink::ETHERNET, &probes(3));
+    let whole = fs::read(&input).expect("read");
+    let output = folder.path().join("out.pcap");
+    let alias = folder.path().join("alias.pcap");
+    std::os::unix::fs::symlink(&input, &alias).expect("linked");
+    // What the captures of port 1 are called.
+    let seen = folder.path().join("1_in.pcap");
+    fs::hard_link(&input, &seen).expect("linked");
+    let [input, output, alias, seen] =
+        [&input, &output, &alias, &seen].map(|path| path.display().to_string());
+    let refused = async |ports: &[String], pcaps: bool| {
+        let config = SwitchConfig {
+            ports: ports.iter().cloned().map(port).collect(),
+            pcap_dir: pcaps.then(|| folder.path().to_owned()),
+            ..bare()
+        };
+        let Err(error) = Switch::start(config).await else {
+            panic!("{ports:?} is accepted");
+        };
+        let text = error.to_string();
+        assert!(text.contains("give another file"), "{ports:?}: {text}");
+        assert!(!text.contains('\n'), "{text}");
+        let left = fs::read(&input).expect("the file is there");
+        assert!(left == whole, "{ports:?} changes the file");
+        assert!(!Path::new(&output).exists(), "{ports:?} leaves a file");
+    };
+    refused(&[format!("1@pcap:{input},{input}")], false).await;
+    refused(&[format!("1@pcap:{input},{alias}")], false).await;
+    let reads = format!("1@pcap:{input},{output}");
+    refused(&[reads.clone(), format!("2@pcap:,{alias}")], false).await;
+    refused(
+        &[format!("1@pcap:,{alias}"), format!("2@pcap:{input}")],
+        false,
+    )
+    .await;
+    refused(&[reads, format!("2@pcap:,{output}")], false).await;
+    refused(&[format!("1@pcap:{seen}")], true).await;
+    refused(
+        &[format!("2@pcap:,{seen}"), format!("1@pcap:,{output}")],
+        true,
+    )
+    .await;
+
+    // Two may read one.
+    let config = SwitchConfig {
+        ports: [
+            format!("1@pcap:{input}"),
+            format!("2@pcap:{input},{output}"),
+        ]
+        .map(port)
+        .into(),
+        exit_when_done: true,
+        ..bare()
+    };
+    let switch = Switch::start(config).await.expect("starts");
+    switch.run_until(pending()).await.expect("ends by itself");
+}
+
 #[test]
 fn specs_name_files() {
     for (spec, shown) in [

@@ -379,7 +379,7 @@ async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
     let bed = Bed {
         switch: Switch::start(config).await.expect("starts"),
         peers: [].into(),
-        names: names(),
+        names: crate::common::names(),
     };
     while bed.port(1).await.connected {}
     let entered = bed.port(1).await.entered.expect("counted");

@@ -423,31 +423,7 @@ fn vlan_tags_come_through() {
 fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
     in_namespace(async {
         let host = Host::new(1);
-<<<<<<< HEAD:switch/tests/served/interfaces.rs
-        let (ours, peer) = Peer::pair();
-        let virtual_port = PortConfig {
-            number: 2,
-            attach: Attach::Socket(ours),
-            wire: WireConfig::default(),
-        };
-        let config = SwitchConfig {
-            program: Some(program()),
-            ports: vec![interface(1, "sw1"), virtual_port],
-            ..bare()
-        };
-        let switch = Switch::start(config).await.expect("starts");
-        Controller::primary(switch.grpc_addr(), 1)
-            .await
-            .insert(vec![to(0x0200_0000_0001, 1)])
-            .await;
-        let bed = Bed {
-            switch,
-            peers: [].into(),
-            names: names(),
-        };
-=======
         let (bed, peer) = running_interface_and_socket().await;
->>>>>>> 9b7f4c3 (wip):switch/tests/interfaces.rs
         peer.send(&probe(0x0200_0000_0001, 0, 1, 1514));
         assert_eq!(packets(&bed.settled(1, 1).await.left), 1);
         peer.send(&probe(0x0200_0000_0001, 0, 2, 1600));
@@ -563,31 +539,7 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
             let _ = writeln!(std::io::stderr(), "skipped: needs tc and the kernel's tbf");
             return host.end();
         }
-<<<<<<< HEAD:switch/tests/served/interfaces.rs
-        let (ours, peer) = Peer::pair();
-        let virtual_port = PortConfig {
-            number: 2,
-            attach: Attach::Socket(ours),
-            wire: WireConfig::default(),
-        };
-        let config = SwitchConfig {
-            program: Some(program()),
-            ports: vec![interface(1, "sw1"), virtual_port],
-            ..bare()
-        };
-        let switch = Switch::start(config).await.expect("starts");
-        Controller::primary(switch.grpc_addr(), 1)
-            .await
-            .insert(vec![to(0x0200_0000_0001, 1)])
-            .await;
-        let bed = Bed {
-            switch,
-            peers: [].into(),
-            names: names(),
-        };
-=======
         let (bed, peer) = running_interface_and_socket().await;
->>>>>>> 9b7f4c3 (wip):switch/tests/interfaces.rs
         let before = host.run(|| received("h1"));
         for number in 0..100 {
             peer.send(&probe(0x0200_0000_0001, 0, number, 1000));

@@ -1,8 +1,8 @@
 //! The forwarding thread: it alone touches ports, queues and programs.
 //!
 //! The control plane sends it closures through a [`Handle`] and waits for their answers. They run
-//! between two packets, so a packet sees all of what one closure changes or nothing of it, and in
-//! the order in which they were sent.
+//! between two packets, after those that can leave at once have left, so a packet sees all of what one
+//! closure changes or nothing of it, and in the order in which they were sent.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -166,9 +166,10 @@ impl Forwarder {
                 Err(errno) => return Err(errno.into()),
             };
             busy = false;
+            let mut called = false;
             for event in &events[..count] {
                 match event.data() {
-                    WAKE => busy |= self.run_commands(),
+                    WAKE => called = true,
                     ALARM => self.alarm.rang(clock.now()),
                     LINK_NEWS => self.datapath.links_changed(),
                     port => self
@@ -178,6 +179,16 @@ impl Forwarder {
             }
             self.datapath.watch_ports();
             busy |= self.datapath.serve_ports();
+            if called {
+                // What can leave right away leaves first, so that ingress and egress of one packet
+                // see the same; queues are bounded, and nothing is received meanwhile.
+                while busy {
+                    busy = self.datapath.serve_ports();
+                }
+                self.run_commands();
+                // Commands leave work for the ports.
+                busy = true;
+            }
             self.datapath.notify_due();
             self.datapath.flush_captures(false);
             if self.ends_with_replay && !busy {
@@ -189,8 +200,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// True when there may be more.
-    fn run_commands(&mut self) -> bool {
+    fn run_commands(&mut self) {
         // Read before the commands are: one that comes in between rings again.
         let _ = self.waker.read();
         for _ in 0..COMMAND_TURN {
@@ -198,12 +208,12 @@ impl Forwarder {
                 Ok(Command::Run(action)) => action(&mut self.datapath),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.running = false;
-                    return false;
+                    return;
                 }
-                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Empty) => return,
             }
         }
+        // There may be more.
         let _ = self.waker.write(1);
-        true
     }
 }

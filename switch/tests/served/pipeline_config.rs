@@ -1,7 +1,8 @@
 //! Setting programs over P4Runtime, and what a running packet sees of changes.
 
-use crate::common::{Bed, Controller, DEVICE, bare, group, pipeline_config, probe};
+use crate::common::{Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe};
 use tonic::Code;
+use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
 use ultima_p4runtime::v1::p4_data::Data;
@@ -258,7 +259,7 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
     let mut at = std::collections::BTreeMap::new();
     bed.entered(1, 400).await;
     for port in [2u16, 3] {
-        for _ in 0..crate::common::packets(&bed.port(port).await.ordered) {
+        for _ in 0..packets(&bed.port(port).await.ordered) {
             at.insert(crate::common::number(&bed.peers[&port].receive()), port);
         }
     }
@@ -272,4 +273,40 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
             "round {round}: B behind A saw the older entries"
         );
     }
+}
+
+#[tokio::test]
+async fn ingress_and_egress_of_a_packet_see_the_same_batches() {
+    const ROUNDS: u64 = 300;
+    /// Frames sent while one batch is written.
+    const FRAMES: u64 = 20;
+    let bed = Bed::new(3).await;
+    let mut controller = bed.controller().await;
+    // Ingress picks a port, egress writes an address that tells which.
+    let address = |port: u16| 0x0200_0000_0100 + u64::from(port);
+    let batch = |port: u16| {
+        let values = [("dst", Bytestring::from(address(port)))];
+        let mark = bed.replica(0, "EgressPipe.readdress", &values);
+        [bed.unicast(A, port), mark]
+    };
+    controller.insert(batch(2).map(Entity::from).to_vec()).await;
+    let mut received = [0; 2];
+    for round in 1..=ROUNDS {
+        for number in 0..FRAMES {
+            bed.peers[&1].send(&probe(A, 0, number as u32, 60));
+        }
+        let updates = batch(2 + (round % 2) as u16).map(Update::modify).to_vec();
+        controller.write(updates).await.expect("written");
+        bed.entered(1, round * FRAMES).await;
+        for (port, received) in [2, 3].into_iter().zip(&mut received) {
+            let ordered = packets(&bed.port(port).await.ordered);
+            for _ in *received..ordered {
+                let frame = bed.peers[&port].receive();
+                let written = &address(port).to_be_bytes()[2..];
+                assert_eq!(&frame[..6], written, "round {round}, port {port}");
+            }
+            *received = ordered;
+        }
+    }
+    assert_eq!(received.iter().sum::<u64>(), ROUNDS * FRAMES);
 }

@@ -18,6 +18,7 @@ use crate::datapath::{ControllerLink, Datapath, LINK_NEWS, NewPort};
 use crate::pipeline::Pipeline;
 use crate::port::mmsg::RxBatch;
 use crate::stats::StatsKey;
+use crate::vigil::Vigil;
 
 /// Commands run before the ports have their turn.
 const COMMAND_TURN: usize = 64;
@@ -150,14 +151,14 @@ impl Forwarder {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];
         let clock = self.datapath.clock();
+        let mut vigil = Vigil::new();
         let mut busy = false;
         while self.running {
-            if !busy {
-                self.alarm.set(&clock, self.datapath.next_due())?;
-            }
-            let timeout = if busy {
+            let awake = busy || vigil.idle(clock.now());
+            let timeout = if awake {
                 EpollTimeout::ZERO
             } else {
+                self.alarm.set(&clock, self.datapath.next_due())?;
                 EpollTimeout::NONE
             };
             let count = match self.poller.wait(&mut events, timeout) {
@@ -165,6 +166,9 @@ impl Forwarder {
                 Err(nix::Error::EINTR) => 0,
                 Err(errno) => return Err(errno.into()),
             };
+            if count > 0 {
+                vigil.busy(clock.now());
+            }
             busy = false;
             let mut called = false;
             for event in &events[..count] {

@@ -36,6 +36,7 @@ pub mod tls;
 pub mod tm;
 pub mod trace;
 pub mod units;
+mod vigil;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
 pub use link::{Link, LinkConfig};

@@ -11,6 +11,18 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9559".into())
 }
 
+/// Where a server is reached: `localhost:9559`, `[::1]:9559`.
+pub fn authority(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').and_then(|(host, port)| {
+        let port: u16 = port.parse().ok()?;
+        (!host.is_empty()).then_some(port)
+    });
+    match port {
+        Some(1..) => Ok(text.to_owned()),
+        _ => Err("expected HOST:PORT, such as 127.0.0.1:9559".into()),
+    }
+}
+
 /// A range of integers, its end excluded: `3..7`.
 pub fn range(text: &str) -> Result<Range<u32>, String> {
     let wrong = || String::from("expected a range A..B with A < B, such as 3..7");
@@ -26,6 +38,16 @@ pub fn range(text: &str) -> Result<Range<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authorities() {
+        for good in ["localhost:9559", "[::1]:1", "10.0.0.1:65535"] {
+            assert_eq!(authority(good).as_deref(), Ok(good));
+        }
+        for wrong in ["", "localhost", ":9559", "host:0", "host:x", "host:65536"] {
+            assert!(authority(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn ranges() {

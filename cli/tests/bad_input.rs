@@ -4,19 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::output;
-
-/// Runs the command, which must refuse; returns its one line.
-fn refused(arguments: &[&str]) -> String {
-    let output = output(arguments);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 1, "{arguments:?}: {text}");
-    assert!(lines[0].starts_with("error: "), "{text}");
-    lines[0].to_owned()
-}
+use common::refused;
 
 fn assert_says(arguments: &[&str], parts: &[&str]) {
     let line = refused(arguments);
@@ -88,11 +76,20 @@ fn programs() {
     assert_says(&["demo", "--program", &cut, "--p4info", &p4info], &["line"]);
     assert_says(
         &["switch", "--program", &cut, "--p4info", &p4info],
-        &["line"],
+        &["cut.json: program: line"],
     );
     assert_says(
         &["switch", "--program", &json, "--p4info", &json],
-        &["P4Info"],
+        &["ultima.json: P4Info: "],
+    );
+    let trace = ["switch", "trace", "--port", "1", "--frame", "00"];
+    assert_says(
+        &[&trace[..], &["--program", &cut, "--p4info", &p4info]].concat(),
+        &["cut.json: line"],
+    );
+    assert_says(
+        &[&trace[..], &["--program", &json, "--p4info", &json]].concat(),
+        &["ultima.json: P4Info: "],
     );
     assert_says(
         &[

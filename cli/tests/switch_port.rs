@@ -2,61 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Output, Stdio};
-
-use common::{output, ultima};
-
-/// `ultima switch`, stopped at the end.
-struct Switch {
-    child: Child,
-    address: String,
-}
-
-impl Switch {
-    fn start(options: &[&str]) -> Switch {
-        let mut child = ultima(&["switch", "--grpc", "127.0.0.1:0"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the switch starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("listening on ");
-        let address = address.expect("it listens").to_owned();
-        Switch { child, address }
-    }
-
-    fn port(&self, arguments: &[&str]) -> Output {
-        let (verb, rest) = arguments.split_first().expect("a verb");
-        output(&[&["switch", "port", verb, "--grpc", &self.address], rest].concat())
-    }
-
-    fn done(&self, arguments: &[&str]) -> String {
-        let output = self.port(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.port(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let text = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        text
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        // It may have ended by itself, which the test then says.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use common::{Switch, output, refused};
+use serde_json::json;
 
 #[test]
 fn ports_are_added_listed_and_removed() {
@@ -64,9 +11,9 @@ fn ports_are_added_listed_and_removed() {
     let socket = format!("unix:{}", dir.path().join("p3").display());
     let spec = format!("3@{socket}");
     let switch = Switch::start(&[]);
-    assert_eq!(switch.done(&["list"]).lines().count(), 1);
-    switch.done(&["add", &spec, "--rate", "1G"]);
-    let list = switch.done(&["list"]);
+    assert_eq!(switch.done(&["port", "list"]).lines().count(), 1);
+    switch.done(&["port", "add", &spec, "--rate", "1G"]);
+    let list = switch.done(&["port", "list"]);
     let row: Vec<&str> = list
         .lines()
         .nth(1)
@@ -74,14 +21,13 @@ fn ports_are_added_listed_and_removed() {
         .split_whitespace()
         .collect();
     assert_eq!(row, ["3", &socket, "no", "0", "0", "0", "0", "0"]);
-    assert!(switch.refused(&["add", &spec]).contains("port 3"));
-    let tm = output(&["switch", "tm", "show", "--grpc", &switch.address]);
-    assert!(String::from_utf8_lossy(&tm.stdout).contains("1G"), "{tm:?}");
-    assert!(switch.done(&["remove", "3"]).contains(&socket));
-    let gone = switch.refused(&["remove", "3"]);
+    assert!(switch.refused(&["port", "add", &spec]).contains("port 3"));
+    assert!(switch.done(&["tm", "show"]).contains("1G"));
+    assert!(switch.done(&["port", "remove", "3"]).contains(&socket));
+    let gone = switch.refused(&["port", "remove", "3"]);
     assert!(gone.contains("port 3 is not there"), "{gone}");
-    assert!(switch.refused(&["add", "4@fd:9"]).contains("fd:9"));
-    assert!(switch.refused(&["add", "511@eth0"]).contains("511"));
+    assert!(switch.refused(&["port", "add", "4@fd:9"]).contains("fd:9"));
+    assert!(switch.refused(&["port", "add", "511@eth0"]).contains("511"));
 }
 
 #[test]
@@ -104,8 +50,9 @@ fn a_damaged_file_ends_the_switch_with_a_line_that_says_where() {
         "--exit-when-done",
     ];
     let ended = output(&arguments);
-    let text = String::from_utf8_lossy(&ended.stderr);
+    let text = String::from_utf8(ended.stderr).expect("text");
     assert_eq!(ended.status.code(), Some(2), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("in.pcap: record 1 is cut off"), "{text}");
 
     std::fs::write(&path, &file[..24]).expect("written");
@@ -113,5 +60,46 @@ fn a_damaged_file_ends_the_switch_with_a_line_that_says_where() {
     assert!(
         ended.status.success(),
         "an empty capture is done at once: {ended:?}"
+    );
+}
+
+#[test]
+fn ports_are_told_as_json_too() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = dir.path().join("out.pcap");
+    let spec = format!("7@pcap:,{}", output.display());
+    let switch = Switch::start(&["-i", &spec]);
+    switch.done(&[
+        "port",
+        "add",
+        &format!("3@unix:{}/p3", dir.path().display()),
+    ]);
+    let ports = switch.json(&["port", "list"]);
+    let numbers: Vec<_> = ports.as_array().expect("an array").iter().collect();
+    let numbers: Vec<_> = numbers.iter().map(|port| &port["port"]).collect();
+    assert_eq!(numbers, [3, 7]);
+    let gone = switch.json(&["port", "remove", "7"]);
+    assert_eq!(gone["attachment"], spec[2..]);
+    assert_eq!(gone["connected"], true);
+    assert_eq!(
+        gone["drops"]["no_peer"],
+        json!({ "packets": 0, "bytes": 0 })
+    );
+}
+
+#[test]
+fn what_would_never_end_or_be_read_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = format!("1@unix:{}/p1", dir.path().display());
+    let start =
+        |options: &[&str]| refused(&[&["switch", "--grpc", "127.0.0.1:0"], options].concat());
+    let said = start(&["-i", &socket, "--exit-when-done"]);
+    assert!(said.contains("no pcap file is replayed"), "{said}");
+    let said = start(&["-i", "1@lo", "-i", "2@lo"]);
+    assert!(said.contains("port 2: lo is port 1's already"), "{said}");
+    let said = start(&["-i", "1@pcap:/dev/zero"]);
+    assert!(
+        said.contains("/dev/zero: expected a regular file"),
+        "{said}"
     );
 }

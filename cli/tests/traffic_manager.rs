@@ -3,64 +3,17 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::path::Path;
 
-use common::{output, ultima};
+use common::{Switch, refused};
 use serde_json::{Value, json};
 
-/// `ultima switch`, stopped at the end.
-struct Switch {
-    child: Child,
-    address: String,
-}
-
-impl Switch {
-    /// With ports 1 to 3 on sockets in `dir` and these options.
-    fn start(dir: &std::path::Path, options: &[&str]) -> Switch {
-        let ports = (1..=3).map(|n| format!("{n}@unix:{}", dir.join(format!("p{n}")).display()));
-        let ports: Vec<String> = ports.flat_map(|port| ["-i".to_owned(), port]).collect();
-        let mut command = ultima(&["switch", "--grpc", "127.0.0.1:0"]);
-        let mut child = command
-            .args(ports)
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the switch starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("listening on ");
-        let address = address.expect("it listens").to_owned();
-        Switch { child, address }
-    }
-
-    fn tm(&self, arguments: &[&str]) -> std::process::Output {
-        let (verb, rest) = arguments.split_first().expect("a verb");
-        output(&[&["switch", "tm", verb, "--grpc", &self.address], rest].concat())
-    }
-
-    /// The settings of some ports, which it must print as JSON.
-    fn json(&self, arguments: &[&str]) -> Value {
-        let output = self.tm(&[arguments, &["--json"]].concat());
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.tm(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        String::from_utf8(output.stderr).expect("text")
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        // It may have ended by itself, which the test then says.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// With ports 1 to 3 on sockets in `dir` and these options.
+fn start(dir: &Path, options: &[&str]) -> Switch {
+    let ports = (1..=3).map(|n| format!("{n}@unix:{}", dir.join(format!("p{n}")).display()));
+    let ports: Vec<String> = ports.flat_map(|port| ["-i".to_owned(), port]).collect();
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    Switch::start(&[&ports, options].concat())
 }
 
 #[test]
@@ -82,8 +35,8 @@ fn what_is_more_particular_wins_and_changes_live() {
         "--wire",
         "3:rate=none,loss=none,jitter=normal:10us,ecn=packets:20",
     ];
-    let switch = Switch::start(dir.path(), &options);
-    let ports = switch.json(&["show"]);
+    let switch = start(dir.path(), &options);
+    let ports = switch.json(&["tm", "show"]);
     let of = |ports: &Value, names: &[&str]| -> Vec<Vec<Value>> {
         let ports = ports.as_array().expect("an array").iter();
         ports
@@ -109,6 +62,7 @@ fn what_is_more_particular_wins_and_changes_live() {
     );
 
     let set = [
+        "tm",
         "set",
         "--port",
         "1",
@@ -132,7 +86,7 @@ fn what_is_more_particular_wins_and_changes_live() {
         ])
     );
     // From the file, then the option on top; all ports.
-    let changed = switch.json(&["set", "--tm", file, "--loss", "none"]);
+    let changed = switch.json(&["tm", "set", "--tm", file, "--loss", "none"]);
     assert_eq!(
         json!(of(&changed, &["port", "rate_bps", "delay_ns", "loss"])),
         json!([
@@ -141,8 +95,7 @@ fn what_is_more_particular_wins_and_changes_live() {
             [3, 2_000_000_000, 1_000_000, []],
         ])
     );
-    let shown = switch.tm(&["show", "--port", "3"]).stdout;
-    let shown = String::from_utf8(shown).expect("text");
+    let shown = switch.done(&["tm", "show", "--port", "3"]);
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("PORT  AT"), "{shown}");
     assert!(
@@ -151,19 +104,19 @@ fn what_is_more_particular_wins_and_changes_live() {
     );
     assert_eq!(lines.len(), 2);
 
-    let error = switch.refused(&["set", "--port", "9", "--rate", "1G"]);
+    let error = switch.refused(&["tm", "set", "--port", "9", "--rate", "1G"]);
     assert!(
         error.contains("port 9 is not there; there are: 1, 2, 3"),
         "{error}"
     );
-    let error = switch.refused(&["show", "--port", "9"]);
+    let error = switch.refused(&["tm", "show", "--port", "9"]);
     assert!(error.contains("port 9 is not there"), "{error}");
-    let error = switch.refused(&["set", "--rate", "100G", "--delay", "30s"]);
+    let error = switch.refused(&["tm", "set", "--rate", "100G", "--delay", "30s"]);
     assert!(
         error.contains("port 1: rate 100G over a delay of 30s"),
         "{error}"
     );
-    assert!(switch.refused(&["set"]).contains("nothing to change"));
+    assert!(switch.refused(&["tm", "set"]).contains("nothing to change"));
 }
 
 #[test]
@@ -204,18 +157,12 @@ fn bad_settings_are_refused_in_one_line() {
         (&["--tm", "missing.yaml"], "missing.yaml: No such file"),
     ] {
         let arguments = [&["switch", "--grpc", "127.0.0.1:0", "-i", &port], options].concat();
-        let output = output(&arguments);
-        let error = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(
-            error.starts_with("error: ") && error.contains(said),
-            "{error}"
-        );
+        let error = refused(&arguments);
+        assert!(error.contains(said), "{error}");
     }
-    let output = output(&["switch", "tm", "show", "--grpc", "127.0.0.1:1"]);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    let error = refused(&["switch", "--grpc", "127.0.0.1:0", "--tm", file]);
+    assert!(error.contains("the switch has no ports"), "{error}");
+    let error = refused(&["switch", "tm", "show", "--grpc", "127.0.0.1:1"]);
     assert!(
         error.contains("no switch answers at 127.0.0.1:1"),
         "{error}"

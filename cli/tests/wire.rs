@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::Duration;
 
-use common::{output, ultima};
+use common::{output, refused, ultima};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
@@ -188,17 +188,35 @@ fn bad_input_is_refused_in_one_line() {
             "--stats: expected at least 10ms",
         ),
         (
+            &["wire", "-i", "v1", "-i", "v1"],
+            "port 2: v1 is port 1's already",
+        ),
+        (
             &["wire", "-i", "nosuch0", "-i", "v2"],
             "port 1: cannot attach to nosuch0",
         ),
     ] {
-        let output = output(arguments);
-        let error = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(
-            error.starts_with("error: ") && error.contains(said),
-            "{error}"
-        );
+        let error = refused(arguments);
+        assert!(error.contains(said), "{error}");
     }
+}
+
+#[test]
+fn what_a_wire_does_not_serve_is_said() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let wire = Wire::start(dir.path(), &["--grpc", "127.0.0.1:0"]);
+    let address = wire.said[0].strip_prefix("listening on ");
+    let address = address.expect("an address");
+    for (command, service) in [
+        (&["trace", "--port", "1"][..], "traces"),
+        (&["port", "add", "3@unix:p3"], "port control"),
+        (&["port", "remove", "1"], "port control"),
+    ] {
+        let error = refused(&[&["switch"], command, &["--grpc", address]].concat());
+        let said =
+            format!("{address}: the server there has no {service}; expected an `ultima switch`");
+        assert!(error.contains(&said), "{error}");
+    }
+    let list = output(&["switch", "port", "list", "--grpc", address]);
+    assert!(list.status.success(), "{list:?}");
 }

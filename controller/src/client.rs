@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, control_client::ControlClient};
 use crate::job::JobSpec;
@@ -61,7 +62,7 @@ impl Client {
             address: address.to_owned(),
             reason: root_cause(&error),
         };
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(no_answer)?;
+        let endpoint = transport::endpoint(address, None).map_err(no_answer)?;
         let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(no_answer)?;
         Ok(Client {
@@ -219,13 +220,4 @@ impl Client {
             },
         }
     }
-}
-
-/// The innermost reason: "Connection refused" says more than "transport error".
-pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    crate::p4rt::one_line(&cause.to_string())
 }

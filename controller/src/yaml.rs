@@ -19,6 +19,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// A file as a whole.
+    pub fn whole(source: &str) -> Self {
+        Place::new(source, Location::UNKNOWN)
+    }
+
     pub(crate) fn new(source: &str, location: Location) -> Self {
         Place {
             source: source.to_owned(),

@@ -188,6 +188,7 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
         name: "s1".into(),
         grpc: switch.grpc_addr().to_string(),
         device_id: 1,
+        tls: None,
     };
     let patience = std::time::Duration::from_secs(5);
     let other = SwitchClient::connect(device, u128::MAX, patience)

@@ -295,6 +295,7 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         name: "s1".into(),
         grpc: switches[0].address().to_string(),
         device_id: 1,
+        tls: None,
     };
     let other =
         ultima_controller::p4rt::SwitchClient::connect(device, u128::MAX, Duration::from_secs(5))
@@ -351,7 +352,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     assert_eq!(
         line(config(fabric::parse(&text, "f").unwrap())).await,
         format!(
-            "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` in the fabric"
+            "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
         )
     );
 
@@ -362,7 +363,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     assert_eq!(
         line(config(fabric::parse(&text, "f").unwrap())).await,
         format!(
-            "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` in the fabric"
+            "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
         )
     );
 

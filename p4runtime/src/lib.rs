@@ -8,6 +8,7 @@
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
 //! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
 //!   and clone sessions, [`batch`] the status of a batch that failed.
+//! - [`transport`] reaches servers, [`tls`] over TLS.
 
 pub mod batch;
 pub mod bytestring;
@@ -16,6 +17,8 @@ mod generated;
 pub mod names;
 pub mod replication;
 pub mod text;
+pub mod tls;
+pub mod transport;
 
 pub use generated::google::rpc;
 pub use generated::p4::{config, v1};

@@ -31,6 +31,7 @@ impl Operator {
             name: switch_name(switch),
             grpc: grpc.to_string(),
             device_id: device_id(switch),
+            tls: None,
         };
         // A switch may not have noticed yet that an earlier operator has gone.
         static OPERATORS: AtomicU64 = AtomicU64::new(1);

@@ -18,8 +18,8 @@ mod wire_options;
 #[derive(clap::Subcommand)]
 pub enum Command {
     Demo(crate::demo::Options),
-    Switch(switch::Arguments),
-    Wire(wire::Arguments),
+    Switch(Box<switch::Arguments>),
+    Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
     Job(job::Arguments),
     #[command(hide = true)]
@@ -31,8 +31,8 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(options) => return crate::demo::run(&options),
-            Command::Switch(arguments) => return switch::run(arguments),
-            Command::Wire(arguments) => wire::run(arguments),
+            Command::Switch(arguments) => return switch::run(*arguments),
+            Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => controller::run(arguments),
             Command::Job(arguments) => job::run(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
@@ -43,10 +43,18 @@ impl Command {
 
 /// A text file's content; `-` is standard input.
 fn read_text(path: &Path) -> Result<String> {
-    if path == Path::new("-") {
-        io::read_to_string(io::stdin()).context("standard input")
-    } else {
-        fs::read_to_string(path).with_context(|| path.display().to_string())
+    let text = match path == Path::new("-") {
+        true => io::read_to_string(io::stdin()),
+        false => fs::read_to_string(path),
+    };
+    text.with_context(|| name_of(path))
+}
+
+/// What errors call a file.
+fn name_of(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
     }
 }
 

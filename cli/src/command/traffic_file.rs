@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 use ultima_controller::LoadError;
-use ultima_controller::yaml;
+use ultima_controller::yaml::{self, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
 /// What a file says.
@@ -36,6 +36,9 @@ pub enum TrafficProblem {
     /// A port that the switch does not have.
     #[error("the switch has no such port; it has {0}")]
     Port(String),
+    /// A port of a switch that has none at all.
+    #[error("the switch has no ports; give this one with -i {0}@WHERE")]
+    NoPorts(u16),
 }
 
 #[derive(Debug, Deserialize)]
@@ -126,11 +129,22 @@ fn parse(
             && !ports.contains(number)
         {
             let there: Vec<String> = ports.iter().map(u16::to_string).collect();
-            let problem = TrafficProblem::Port(there.join(", "));
+            let problem = match ports {
+                [] => TrafficProblem::NoPorts(*number),
+                _ => TrafficProblem::Port(there.join(", ")),
+            };
             return Err(yaml::invalid(source, settings, field, problem));
         }
         let change = change(&settings.value, source, &field)?;
         file.ports.insert(*number, change);
+    }
+    let all = file.ports.values().chain([&file.default]);
+    if all.into_iter().all(WireChange::is_empty) {
+        let place = Place::whole(source);
+        let message = "there are no settings in it; expected `default: {rate: 10G}` or \
+                       `ports: {3: {delay: 1ms}}`";
+        let message = message.to_owned();
+        return Err(LoadError::Form { place, message });
     }
     Ok(file)
 }
@@ -190,8 +204,18 @@ ports:
             (5, "rate=none,delay=0s"),
         ];
         assert_eq!(ports, expected.map(|(port, text)| (port, change(text))));
-        let empty = parse("default: {}\n", "tm.yaml", None).expect("well formed");
-        assert_eq!(empty, TrafficFile::default());
+    }
+
+    #[test]
+    fn a_file_that_changes_nothing_is_refused() {
+        for text in ["", "# nothing\n", "default: {}\n", "ports: {3: {}}\n"] {
+            let error = parse(text, "tm.yaml", None).expect_err(text).to_string();
+            let said = "tm.yaml: there are no settings in it; expected";
+            assert!(error.starts_with(said), "{text}: {error}");
+        }
+        let error = parse("ports: {3: {rate: 1G}}\n", "tm.yaml", Some(&[]));
+        let error = error.expect_err("no ports").to_string();
+        assert!(error.ends_with("the switch has no ports; give this one with -i 3@WHERE"));
     }
 
     #[test]

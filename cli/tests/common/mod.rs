@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,6 +16,72 @@ pub fn ultima(arguments: &[&str]) -> Command {
 
 pub fn output(arguments: &[&str]) -> Output {
     ultima(arguments).output().expect("the binary runs")
+}
+
+/// What a command says that refuses: one line, and the exit code 2.
+pub fn refused(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
+    assert!(text.starts_with("error: "), "{text}");
+    text
+}
+
+/// `ultima switch`, stopped at the end.
+pub struct Switch {
+    child: Child,
+    /// Where it serves gRPC.
+    pub address: String,
+}
+
+impl Switch {
+    /// With these options, besides an address.
+    pub fn start(options: &[&str]) -> Switch {
+        let mut child = ultima(&["switch", "--grpc", "127.0.0.1:0"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the switch starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("listening on ");
+        let address = address.expect("it listens").to_owned();
+        Switch { child, address }
+    }
+
+    fn at_it<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {
+        [&["switch"], command, &["--grpc", &self.address]].concat()
+    }
+
+    /// What `ultima switch COMMAND` prints about it, which must succeed.
+    pub fn done(&self, command: &[&str]) -> String {
+        let output = output(&self.at_it(command));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The same as JSON.
+    pub fn json(&self, command: &[&str]) -> Value {
+        let text = self.done(&[command, &["--json"]].concat());
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// What it says instead, in one line.
+    pub fn refused(&self, command: &[&str]) -> String {
+        refused(&self.at_it(command))
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the test then says.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Runs the demo with `--json` and these options; it must succeed.

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 
 use serde_yaml::Spanned;
+use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 
 use super::error::{FabricError, FabricProblem};
-use super::file::{FabricFile, HostFile, LimitsFile, LinkFile, SwitchFile};
+use super::file::{FabricFile, HostFile, LimitsFile, LinkFile, SwitchFile, TlsFile};
 use super::{Fabric, Host, HostId, SpanningTree, Switch, SwitchId, SwitchPort, Trunk};
 use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, TARGETS, Target};
@@ -132,14 +134,35 @@ impl Checker<'_> {
             return Err(self.fail(&file.device_id, format!("{field}.device_id"), problem));
         }
         let limits = self.limits(&field, target, &file.limits)?;
+        let tls = file.tls.as_ref().map(|file| self.tls(&field, file));
         self.switches.push(Switch {
             name: file.name.value.clone(),
             target,
             limits,
             grpc: file.grpc.value.clone(),
             device_id: file.device_id.value,
+            tls: tls.transpose()?,
         });
         Ok(())
+    }
+
+    fn tls(&self, field: &str, file: &TlsFile) -> Result<ClientTls, FabricError> {
+        let folder = Path::new(self.source).parent().unwrap_or(Path::new(""));
+        let path = |path: &Spanned<PathBuf>| folder.join(&path.value);
+        let identity = match (&file.cert, &file.key) {
+            (Some(cert), Some(key)) => Some(IdentityFiles {
+                cert: path(cert),
+                key: path(key),
+            }),
+            (None, None) => None,
+            (Some(at), None) | (None, Some(at)) => {
+                return Err(self.fail(at, format!("{field}.tls"), FabricProblem::HalfIdentity));
+            }
+        };
+        ClientTls::load(&path(&file.ca), identity.as_ref()).map_err(|error| {
+            let problem = FabricProblem::Tls(error.to_string());
+            self.fail(&file.ca, format!("{field}.tls"), problem)
+        })
     }
 
     fn limits(

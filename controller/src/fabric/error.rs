@@ -51,6 +51,12 @@ pub enum FabricProblem {
         /// The switch that had it first.
         other: String,
     },
+    /// A file for TLS that is of no use.
+    #[error("{0}")]
+    Tls(String),
+    /// A certificate without its key, or the other way round.
+    #[error("a certificate of ours needs both `cert` and `key`")]
+    HalfIdentity,
     /// A limit of 0, or above what the target can do.
     #[error("{value} is out of range; target {target} takes 1 to {most}")]
     Limit {

@@ -1,5 +1,7 @@
 //! A fabric's YAML form, before anything is known to be right about it.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
@@ -18,8 +20,18 @@ pub(super) struct SwitchFile {
     pub target: Spanned<String>,
     pub grpc: Spanned<String>,
     pub device_id: Spanned<u64>,
+    pub tls: Option<TlsFile>,
     #[serde(default)]
     pub limits: LimitsFile,
+}
+
+/// How a switch's server is spoken to that serves TLS: files in PEM format.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsFile {
+    pub ca: Spanned<PathBuf>,
+    pub cert: Option<Spanned<PathBuf>>,
+    pub key: Option<Spanned<PathBuf>>,
 }
 
 /// Limits below the target's, for switches that share their replication engine with others.

@@ -16,6 +16,7 @@ use std::path::Path;
 
 pub use error::{FabricError, FabricProblem};
 pub use tree::SpanningTree;
+use ultima_p4runtime::tls::ClientTls;
 
 use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, Target};
@@ -42,6 +43,8 @@ pub struct Switch {
     pub grpc: String,
     /// P4Runtime's device id.
     pub device_id: u64,
+    /// How to speak to a server that serves TLS; one without serves plain text.
+    pub tls: Option<ClientTls>,
 }
 
 /// One port of one switch.
@@ -152,7 +155,8 @@ pub fn load(path: &Path) -> Result<Fabric, FabricError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
-/// Reads and checks the fabric in `text`, which errors call `source`.
+/// Reads and checks the fabric in `text`, which errors call `source`: a file, from whose folder on the
+/// relative paths in it count, or another name.
 ///
 /// # Errors
 /// As [`load`].

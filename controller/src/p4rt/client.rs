@@ -1,13 +1,16 @@
 //! The client of one switch.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 use ultima_p4runtime::batch;
 use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::tls::ClientTls;
+use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, ReadRequest,
@@ -16,9 +19,7 @@ use ultima_p4runtime::v1::{
     set_forwarding_pipeline_config_request, write_request,
 };
 
-use crate::client::root_cause;
-
-use super::error::{ConnectError, RpcError, WriteError, failed, one_line};
+use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::session::{self, Mastership, Session};
 
 /// How long one call may take before the switch counts as silent. Loading a program is the
@@ -32,7 +33,7 @@ const BATCH: usize = 1000;
 const MAX_RESPONSE: usize = 64 << 20;
 
 /// One device behind a P4Runtime server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Device {
     /// The switch's name, for errors.
     pub name: String,
@@ -40,6 +41,8 @@ pub struct Device {
     pub grpc: String,
     /// Its id there.
     pub device_id: u64,
+    /// How to speak to a server that serves TLS; none: in plain text.
+    pub tls: Option<ClientTls>,
 }
 
 /// A connection to one switch as its primary. Dropping it gives mastership up.
@@ -100,7 +103,7 @@ impl SwitchClient {
             reason,
         };
 
-        let endpoint = Endpoint::from_shared(format!("http://{}", device.grpc))
+        let endpoint = transport::endpoint(&device.grpc, device.tls.as_ref())
             .map_err(|error| no_answer(error.to_string()))?
             .tcp_nodelay(true)
             .tcp_keepalive(Some(CALL_TIMEOUT))
@@ -306,6 +309,18 @@ async fn answered<T>(
 /// The server ended the stream with `status` in answer to our arbitration (P4Runtime §5.3).
 fn refused(device: &Device, status: &Status) -> ConnectError {
     let (switch, grpc) = (device.name.clone(), device.grpc.clone());
+    if let Some(cause) = status.source() {
+        // Made here, not there: the transport failed.
+        return ConnectError::Broken {
+            switch,
+            grpc,
+            reason: root_cause(cause),
+            hint: match device.tls {
+                None => "if it serves TLS, give it `tls` in the fabric",
+                Some(_) => "if it serves known clients only, give `cert` and `key` in its `tls`",
+            },
+        };
+    }
     let message = one_line(status.message());
     match status.code() {
         Code::NotFound => ConnectError::NoDevice {

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tonic::{Code, Status};
+use ultima_p4runtime::transport::one_line;
 use ultima_p4runtime::v1;
 
 /// Why a switch is not ours.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nobody listens there, or who does speaks no gRPC.
-    #[error("switch {switch} at {grpc} doesn't answer within {} s: {reason}; start it, or correct its `grpc` in the fabric", timeout.as_secs_f32())]
+    #[error("switch {switch} at {grpc} doesn't answer within {} s: {reason}; start it, or correct its `grpc` or `tls` in the fabric", timeout.as_secs_f32())]
     NoAnswer {
         /// The switch's name.
         switch: String,
@@ -19,6 +20,18 @@ pub enum ConnectError {
         timeout: Duration,
         /// What the last attempt gave.
         reason: String,
+    },
+    /// Who listens there ends the connection.
+    #[error("switch {switch} at {grpc} breaks the connection: {reason}; {hint}")]
+    Broken {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// What was seen of it.
+        reason: String,
+        /// What may help.
+        hint: &'static str,
     },
     /// The server has no such device.
     #[error(
@@ -135,15 +148,4 @@ pub fn code_name(code: Code) -> &'static str {
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
-}
-
-/// What a server said, without line breaks and not endlessly.
-pub fn one_line(text: &str) -> String {
-    const MOST: usize = 300;
-    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = line.char_indices().nth(MOST) {
-        line.truncate(end);
-        line.push_str("...");
-    }
-    line
 }

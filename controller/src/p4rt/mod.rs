@@ -5,7 +5,7 @@ mod error;
 mod session;
 
 pub use client::{Device, SwitchClient};
-pub use error::{ConnectError, RpcError, WriteError, describe, failed, one_line};
+pub use error::{ConnectError, RpcError, WriteError, describe, failed};
 pub use session::Mastership;
 
 /// The election id that controllers use, `0x554c` as everything of ours. All use the same: while

@@ -3,12 +3,11 @@
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+use ultima_p4runtime::transport::one_line;
 use ultima_p4runtime::v1::{
     MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
     stream_message_request, stream_message_response,
 };
-
-use super::error::one_line;
 
 /// How we stand with a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]

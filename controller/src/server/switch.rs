@@ -55,6 +55,7 @@ impl ManagedSwitch {
                 name: switch.name.clone(),
                 grpc: switch.grpc.clone(),
                 device_id: switch.device_id,
+                tls: switch.tls.clone(),
             },
             election_id,
             state: Mutex::new(State {

@@ -3,6 +3,7 @@
 //! One binary, because each takes its time and place to link.
 
 mod arbitration;
+mod authority;
 mod batches;
 mod common;
 mod digests;

@@ -3,44 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::authority::Authority;
 use crate::common::{DEVICE, bare};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use ultima_p4runtime::v1::CapabilitiesRequest;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
-use ultima_switch::tls::{TlsError, TlsFiles};
+use ultima_switch::tls::{IdentityFiles, TlsError, TlsFiles};
 use ultima_switch::{Switch, SwitchConfig, SwitchError};
 
-/// An authority, as certificate and as what signs.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).expect("a certificate").pem();
-        let issuer = Issuer::new(params, key);
-        Authority { pem, issuer }
-    }
-
-    /// Certificate and key of one called `localhost`, in PEM format.
-    fn sign(&self) -> (String, String) {
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    /// A client's configuration that trusts this authority.
-    fn trusted(&self) -> ClientTlsConfig {
-        ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&self.pem))
-            .domain_name("localhost")
-    }
+fn trusted(authority: &Authority) -> ClientTlsConfig {
+    ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&authority.pem))
+        .domain_name("localhost")
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
@@ -53,8 +27,10 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
 fn files(folder: &Path, authority: &Authority) -> TlsFiles {
     let (cert, key) = authority.sign();
     TlsFiles {
-        cert: write(folder, "cert.pem", &cert),
-        key: write(folder, "key.pem", &key),
+        identity: IdentityFiles {
+            cert: write(folder, "cert.pem", &cert),
+            key: write(folder, "key.pem", &key),
+        },
         client_ca: None,
     }
 }
@@ -94,14 +70,14 @@ async fn clients_that_trust_the_authority_are_served() {
     let authority = Authority::new();
     let files = files(folder.path(), &authority);
     let switch = start(files).await.expect("starts");
-    assert!(is_served(&switch, authority.trusted()).await);
+    assert!(is_served(&switch, trusted(&authority)).await);
     assert!(
-        !is_served(&switch, Authority::new().trusted()).await,
+        !is_served(&switch, trusted(&Authority::new())).await,
         "another authority"
     );
     assert!(!is_answered(endpoint(&switch, "http")).await, "without TLS");
     // And those after it are served still.
-    assert!(is_served(&switch, authority.trusted()).await);
+    assert!(is_served(&switch, trusted(&authority)).await);
 }
 
 #[tokio::test]
@@ -115,11 +91,11 @@ async fn with_an_authority_for_clients_they_need_its_certificate() {
     let switch = start(files).await.expect("starts");
     let with = |(cert, key): (String, String)| {
         let identity = Identity::from_pem(cert, key);
-        servers.trusted().identity(identity)
+        trusted(&servers).identity(identity)
     };
     assert!(is_served(&switch, with(clients.sign())).await);
     assert!(!is_served(&switch, with(servers.sign())).await, "another's");
-    assert!(!is_served(&switch, servers.trusted()).await, "none");
+    assert!(!is_served(&switch, trusted(&servers)).await, "none");
 }
 
 #[tokio::test]
@@ -138,27 +114,30 @@ async fn files_that_are_none_are_refused_in_one_line() {
     };
     let missing = folder.path().join("missing.pem");
     let with_key = |key| TlsFiles {
-        key,
-        ..good.clone()
+        identity: IdentityFiles {
+            key,
+            ..good.identity.clone()
+        },
+        client_ca: None,
     };
     let (error, text) = refusal(with_key(missing.clone())).await;
     assert!(matches!(error, TlsError::Read { .. }), "{text}");
     assert!(text.contains("missing.pem"), "{text}");
-    let (error, text) = refusal(with_key(good.cert.clone())).await;
+    let (error, text) = refusal(with_key(good.identity.cert.clone())).await;
     assert!(matches!(error, TlsError::Content { .. }), "{text}");
     assert!(text.contains("expected a private key"), "{text}");
     let other = write(folder.path(), "other.pem", &other_key);
     let (error, text) = refusal(with_key(other)).await;
     assert!(matches!(error, TlsError::Pair { .. }), "{text}");
     for (cert, client_ca) in [
-        (good.key.clone(), None),
-        (good.cert.clone(), Some(good.key.clone())),
+        (good.identity.key.clone(), None),
+        (good.identity.cert.clone(), Some(good.identity.key.clone())),
         (write(folder.path(), "empty.pem", ""), None),
     ] {
+        let key = good.identity.key.clone();
         let files = TlsFiles {
-            cert,
+            identity: IdentityFiles { cert, key },
             client_ca,
-            ..good.clone()
         };
         let (error, text) = refusal(files).await;
         assert!(matches!(error, TlsError::Content { .. }), "{text}");

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod port;
+mod program;
 mod run;
+mod server;
 mod tm;
 mod trace;
 

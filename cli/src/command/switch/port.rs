@@ -1,16 +1,16 @@
 //! `ultima switch port`: the ports of a switch that runs.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
+use serde_json::{Value, json};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{
-    AddPortRequest, Count, Drops, GetRequest, Port, RemovePortRequest, Settings,
+    AddPortRequest, Count, Drops, GetRequest, KeyCount, Port, Queue, RemovePortRequest, Settings,
 };
 use ultima_switch::{Attach, PortSpec, WireConfig};
 
+use super::server::Server;
 use crate::command::wire_options::WireOptions;
 use crate::output;
 
@@ -36,54 +36,33 @@ enum Command {
         #[command(flatten)]
         wire: Box<WireOptions>,
         #[command(flatten)]
-        target: Target,
+        server: Server,
     },
     /// Detach a port and show all that it has counted; what is queued there is lost, and counted
     Remove {
         /// Its number
         #[arg(value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
         port: u16,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
-        target: Target,
+        server: Server,
     },
     /// Show the ports, and what came in, left and was lost there
     List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
-        target: Target,
+        server: Server,
     },
 }
 
-#[derive(clap::Args)]
-struct Target {
-    /// Where the switch serves gRPC
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
-    grpc: String,
-}
-
-/// How long a switch may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let (Command::Add { target, .. } | Command::Remove { target, .. } | Command::List { target }) =
-        &arguments.command;
-    let grpc = target.grpc.clone();
-    let text = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { tokio::time::timeout(PATIENCE, ask(arguments.command, &grpc)).await })
-        .with_context(|| format!("{grpc}: no answer within {PATIENCE:?}"))??;
-    Ok(output::print(&text)?)
-}
-
-async fn ask(command: Command, grpc: &str) -> Result<String> {
-    let nobody = || format!("no switch answers at {grpc}");
-    let control = async || {
-        let client = PortControlClient::connect(format!("http://{grpc}")).await;
-        client.with_context(nobody)
-    };
-    match command {
-        Command::Add { port, wire, .. } => {
+    let text = match arguments.command {
+        Command::Add { port, wire, server } => {
             let mut config = WireConfig::default();
             wire.change()?.apply(&mut config);
             let request = AddPortRequest {
@@ -92,32 +71,90 @@ async fn ask(command: Command, grpc: &str) -> Result<String> {
                 attachment: Attach::from(port.attach).to_string(),
                 settings: Some(Settings::from(&config)),
             };
-            let added = control().await?.add(request).await;
-            added.map_err(|status| anyhow!("{grpc}: {}", status.message()))?;
-            Ok(String::new())
+            server.ask(async {
+                let mut client = PortControlClient::new(server.connect().await?);
+                let added = client.add(request).await;
+                added.map_err(|status| server.failed("port control", &status))
+            })?;
+            String::new()
         }
-        Command::Remove { port, .. } => {
+        Command::Remove { port, json, server } => {
             let request = RemovePortRequest {
                 device_id: 0,
                 number: port.into(),
             };
-            let removed = control().await?.remove(request).await;
-            let removed = removed.map_err(|status| anyhow!("{grpc}: {}", status.message()))?;
-            Ok(table(removed.into_inner().port.into_iter()))
+            let removed = server.ask(async {
+                let mut client = PortControlClient::new(server.connect().await?);
+                let removed = client.remove(request).await;
+                removed.map_err(|status| server.failed("port control", &status))
+            })?;
+            let port = removed.into_inner().port.unwrap_or_default();
+            match json {
+                true => format!("{:#}\n", object(&port)),
+                false => table(vec![port]),
+            }
         }
-        Command::List { .. } => {
-            let client = PortStatisticsClient::connect(format!("http://{grpc}")).await;
-            let all = client
-                .with_context(nobody)?
-                .get(GetRequest { device_id: 0 })
-                .await;
-            let all = all.map_err(|status| anyhow!("{grpc}: {}", status.message()))?;
-            Ok(table(all.into_inner().ports.into_iter()))
+        Command::List { json, server } => {
+            let all = server.ask(async {
+                let mut client = PortStatisticsClient::new(server.connect().await?);
+                let all = client.get(GetRequest { device_id: 0 }).await;
+                all.map_err(|status| server.failed("port statistics", &status))
+            })?;
+            let ports = all.into_inner().ports;
+            match json {
+                true => format!("{:#}\n", ports.iter().map(object).collect::<Value>()),
+                false => table(ports),
+            }
         }
-    }
+    };
+    Ok(output::print(&text)?)
 }
 
-fn table(ports: impl Iterator<Item = Port>) -> String {
+/// All that is counted at a port, under the names of the service's messages.
+fn object(port: &Port) -> Value {
+    let drops = port.drops.clone().unwrap_or_default();
+    let queue = |queue: &Queue| json!({ "priority": queue.priority, "packets": queue.packets, "bytes": queue.bytes });
+    json!({
+        "port": port.number,
+        "attachment": port.attachment,
+        "connected": port.connected,
+        "entered": count(&port.entered),
+        "forwarded": count(&port.forwarded),
+        "ingress_program": count(&port.ingress_program),
+        "no_program": count(&port.no_program),
+        "too_long": count(&port.too_long),
+        "overrun": count(&port.overrun),
+        "ordered": count(&port.ordered),
+        "left": count(&port.left),
+        "drops": {
+            "queue": count(&drops.queue),
+            "egress_program": count(&drops.egress_program),
+            "recirculated": count(&drops.recirculated),
+            "wire": count(&drops.wire),
+            "no_peer": count(&drops.no_peer),
+            "oversize": count(&drops.oversize),
+            "reconfigured": count(&drops.reconfigured),
+            "removed": count(&drops.removed),
+        },
+        "queued": count(&port.queued),
+        "in_flight": count(&port.in_flight),
+        "marked": count(&port.marked),
+        "queues": port.queues.iter().map(queue).collect::<Value>(),
+    })
+}
+
+fn count(count: &Option<Count>) -> Value {
+    let count = count.clone().unwrap_or_default();
+    let mut object = json!({ "packets": count.packets, "bytes": count.bytes });
+    if !count.by_key.is_empty() {
+        let key =
+            |key: &KeyCount| json!({ "key": key.key, "packets": key.packets, "bytes": key.bytes });
+        object["by_key"] = count.by_key.iter().map(key).collect();
+    }
+    object
+}
+
+fn table(ports: Vec<Port>) -> String {
     let header = [
         "PORT",
         "ATTACHED TO",
@@ -156,5 +193,5 @@ fn table(ports: impl Iterator<Item = Port>) -> String {
             sum(&[&port.queued, &port.in_flight]).to_string(),
         ]
     };
-    output::table(header, ports.map(row))
+    output::table(header, ports.into_iter().map(row))
 }

@@ -1,17 +1,17 @@
 //! `ultima switch` without a subcommand: runs a switch.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Error, Result, bail};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
-use ultima_switch::tls::TlsFiles;
+use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::WireChange;
-use ultima_switch::{PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig};
+use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
 
+use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::{process, units};
@@ -57,13 +57,13 @@ pub struct Options {
     /// Settings of one port, over all others: PORT:NAME=VALUE[,NAME=VALUE...]; may be repeated
     #[arg(long = "wire", value_name = "PORT:SETTINGS", value_parser = port_wire, help_heading = "Queues and wires")]
     port_wires: Vec<(u16, WireChange)>,
-    /// Decides which frames are lost, and how jitter delays them
+    /// Decides which frames are lost, how jitter delays them, and what programs draw at random
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Break port statistics down by the frame's byte at OFFSET under MASK (hexadecimal)
     #[arg(long, value_name = "OFFSET:MASK", value_parser = stats_key)]
     stats_key: Option<StatsKey>,
-    /// Keep what each port saw, as pcap files in this folder
+    /// Keep what each port saw, as PORT_in.pcap and PORT_out.pcap in this folder; those of an earlier run are replaced
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
 
@@ -83,23 +83,22 @@ pub fn run(options: Options) -> Result<()> {
     if options.die_with_parent {
         process::die_with_parent()?;
     }
-    let program = match (&options.program, &options.p4info) {
-        (Some(json), Some(p4info)) => Some(ProgramFiles {
-            json: fs::read(json).with_context(|| json.display().to_string())?,
-            p4info: crate::command::read_text(p4info)?,
-        }),
-        _ => None,
-    };
+    let (json, p4info) = (options.program.as_deref(), options.p4info.as_deref());
+    let paths = ProgramPaths::given(json, p4info);
+    let program = paths.map(ProgramPaths::read).transpose()?;
     let ports = with_wires(
         options.ports,
         &options.wires.change()?,
         options.tm.as_deref(),
         &options.port_wires,
     )?;
+    let is_file = |port: &PortConfig| matches!(port.attach, Attach::Pcap(_));
+    if options.exit_when_done && !ports.iter().any(is_file) {
+        bail!("--exit-when-done: no pcap file is replayed; give one with -i PORT@pcap:IN,OUT");
+    }
     let tls = match (options.tls_cert, options.tls_key) {
         (Some(cert), Some(key)) => Some(TlsFiles {
-            cert,
-            key,
+            identity: IdentityFiles { cert, key },
             client_ca: options.tls_ca,
         }),
         _ => None,
@@ -123,10 +122,20 @@ pub fn run(options: Options) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let switch = Switch::start(config).await?;
+            let started = Switch::start(config).await;
+            let switch = started.map_err(|error| with_file(error, paths))?;
             println!("listening on {}", switch.grpc_addr());
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })
+}
+
+/// An error in a program's file with the file's name.
+fn with_file(error: SwitchError, paths: Option<ProgramPaths<'_>>) -> Error {
+    match (&error, paths) {
+        (SwitchError::P4Info(_), Some(paths)) => paths.in_p4info(error),
+        (SwitchError::Program(_), Some(paths)) => paths.in_json(error),
+        _ => error.into(),
+    }
 }
 
 /// The ports with their wires: perfect ones, changed by the options for all, by the file's default, by what the

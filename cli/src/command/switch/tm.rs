@@ -1,9 +1,8 @@
 //! `ultima switch tm`: the traffic manager of a switch or wire that runs.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use ultima_switch::WireConfig;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
@@ -12,6 +11,7 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::tm::settings::request;
 use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
 
+use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::output;
@@ -51,9 +51,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Target {
-    /// Where the switch serves gRPC
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
-    grpc: String,
+    #[command(flatten)]
+    server: Server,
     /// A port; may be repeated [default: all]
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u32>,
@@ -61,9 +60,6 @@ struct Target {
     #[arg(long)]
     json: bool,
 }
-
-/// How long a switch may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -90,12 +86,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
             (target, Some(changes))
         }
     };
-    let answer = async {
-        let grpc = &target.grpc;
-        let client = TrafficManagerClient::connect(format!("http://{grpc}"));
-        let mut client = client
-            .await
-            .with_context(|| format!("no switch answers at {grpc}"))?;
+    let server = &target.server;
+    let ports = server.ask(async {
+        let mut client = TrafficManagerClient::new(server.connect().await?);
         let ports = match changes {
             None => {
                 let response = client.get(GetSettingsRequest { device_id: 0 }).await;
@@ -107,13 +100,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
                 response.map(|response| response.into_inner().ports)
             }
         };
-        ports.map_err(|status| anyhow!("{grpc}: {}", status.message()))
-    };
-    let ports = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { tokio::time::timeout(PATIENCE, answer).await })
-        .with_context(|| format!("{}: no answer within {PATIENCE:?}", target.grpc))??;
+        ports.map_err(|status| server.failed("traffic manager", &status))
+    })?;
     let wires: Vec<_> = ports
         .into_iter()
         .filter(|port| target.ports.is_empty() || target.ports.contains(&port.port))
@@ -121,7 +109,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .collect::<Result<_>>()?;
     if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
     {
-        bail!("{}: port {missing} is not there", target.grpc);
+        bail!("port {missing} is not there");
     }
     let text = if target.json {
         let ports: Vec<_> = wires.iter().map(object).collect();

@@ -1,23 +1,25 @@
 //! `ultima switch trace`: shows one packet's way through a switch that runs, or through a program.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pcap_file::pcap::PcapReader;
+use tokio::time::{Instant, timeout_at};
 use ultima_p4runtime::text as p4text;
 use ultima_p4runtime::v1::WriteRequest;
-use ultima_switch::ProgramFiles;
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::engine::Limits;
 use ultima_switch::proto::trace_client::TraceClient;
 use ultima_switch::proto::trace_request::Packets;
 use ultima_switch::proto::{Next, Pattern, TraceRequest};
-use ultima_switch::trace::{Bench, Octets, PacketTrace, text};
+use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace, text};
 
-use crate::command::read_text;
+use super::program::ProgramPaths;
+use super::server::{PATIENCE, Server};
+use crate::command::{name_of, read_text};
 use crate::{output, units};
 
 /// A document has at most a few mebibytes of frames and values; this is far beyond.
@@ -36,9 +38,8 @@ pub struct Options {
     /// Port at which the packet enters
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
     port: u16,
-    /// The switch, where it serves P4Runtime
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
-    grpc: String,
+    #[command(flatten)]
+    server: Server,
     /// Trace so many packets
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
@@ -55,7 +56,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE[:N]", conflicts_with_all = ["frame", "pattern", "count"])]
     pcap: Option<String>,
     /// Trace through this program, without a switch
-    #[arg(long, value_name = "FILE", requires = "p4info", conflicts_with_all = ["grpc", "pattern", "count", "wait"])]
+    #[arg(long, value_name = "FILE", requires = "p4info", conflicts_with_all = ["grpc", "ca", "pattern", "count", "wait"])]
     program: Option<PathBuf>,
     /// Its P4Info, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
@@ -76,30 +77,31 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         (None, Some(file)) => Some(from_pcap(file)?),
         (None, None) => None,
     };
-    match (&options.program, &options.p4info) {
-        (Some(program), Some(p4info)) => {
+    let (program, p4info) = (options.program.as_deref(), options.p4info.as_deref());
+    match ProgramPaths::given(program, p4info) {
+        Some(paths) => {
             let Some(frame) = frame else {
                 bail!("--program needs the packet: expected --frame or --pcap");
             };
-            let trace = offline(options, program, p4info, &frame)?;
+            let trace = offline(options, paths, &frame)?;
             print(options, &serde_json::to_vec(&trace)?)?;
             Ok(ExitCode::SUCCESS)
         }
-        _ => tokio::runtime::Builder::new_current_thread()
+        None => tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?
             .block_on(live(options, frame)),
     }
 }
 
-fn offline(options: &Options, program: &Path, p4info: &Path, frame: &[u8]) -> Result<PacketTrace> {
-    let files = ProgramFiles {
-        json: fs::read(program).with_context(|| program.display().to_string())?,
-        p4info: read_text(p4info)?,
-    };
-    let mut bench = Bench::new(files, Limits::default())?;
+fn offline(options: &Options, paths: ProgramPaths<'_>, frame: &[u8]) -> Result<PacketTrace> {
+    let bench = Bench::new(paths.read()?, Limits::default());
+    let mut bench = bench.map_err(|error| match error {
+        BenchError::P4Info(_) => paths.in_p4info(error),
+        _ => paths.in_json(error),
+    })?;
     if let Some(entries) = &options.entries {
-        let place = || entries.display().to_string();
+        let place = || name_of(entries);
         let request: WriteRequest = p4text::parse(&read_text(entries)?).with_context(place)?;
         bench.write(request).with_context(place)?;
     }
@@ -107,11 +109,8 @@ fn offline(options: &Options, program: &Path, p4info: &Path, frame: &[u8]) -> Re
 }
 
 async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
-    let address = &options.grpc;
-    let client = TraceClient::connect(format!("http://{address}")).await;
-    let mut client = client
-        .map_err(|_| anyhow!("no switch answers at {address}"))?
-        .max_decoding_message_size(MAX_DOCUMENT);
+    let channel = options.server.connect().await?;
+    let mut client = TraceClient::new(channel).max_decoding_message_size(MAX_DOCUMENT);
     let wait = u32::try_from(options.wait.as_millis()).unwrap_or(u32::MAX);
     let (packets, expected) = match frame {
         Some(frame) => (Packets::Frame(frame), 1),
@@ -129,17 +128,20 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
         packets: Some(packets),
         time_limit_ms: wait.max(1),
     };
-    let answer = client.packets(request).await;
-    let mut traces = answer
-        .map_err(|status| anyhow!("{}", status.message()))?
-        .into_inner();
+    let failed = |status| options.server.failed("traces", &status);
+    // The switch itself keeps the time; this is for one that is gone.
+    let deadline = Instant::now() + options.wait + PATIENCE;
+    let gone = |_| anyhow!("the switch stopped answering");
+    let answer = timeout_at(deadline, client.packets(request)).await;
+    let answer = answer.map_err(gone)?.map_err(failed)?;
+    let mut traces = answer.into_inner();
     let mut seen = 0;
-    loop {
-        let message = traces.message().await;
-        match message.map_err(|status| anyhow!("{}", status.message()))? {
-            Some(trace) => print(options, &trace.document)?,
-            None => break,
-        }
+    while let Some(trace) = timeout_at(deadline, traces.message())
+        .await
+        .map_err(gone)?
+        .map_err(failed)?
+    {
+        print(options, &trace.document)?;
         seen += 1;
     }
     if seen < expected {

@@ -1,4 +1,5 @@
-//! AF_PACKET sockets as ports need them (packet(7)).
+//! AF_PACKET sockets as ports need them (packet(7)). The packet tests' runner, an example of this crate,
+//! uses the file for the far ends of ports, too.
 
 use std::io;
 use std::mem::{offset_of, size_of};
@@ -33,9 +34,10 @@ pub(super) fn sender_to(index: libc::c_uint) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn open() -> io::Result<OwnedFd> {
+/// A socket that receives nothing before it is bound to an interface.
+pub(super) fn open() -> io::Result<OwnedFd> {
     let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // Protocol 0: nothing is received before the socket is bound to its interface.
+    // Protocol 0: nothing.
     // SAFETY: takes integers only.
     let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
     if fd < 0 {
@@ -129,8 +131,8 @@ pub(super) fn set_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) ->
     }
 }
 
-/// Binds to an interface, to receive frames of this protocol.
-fn bind(socket: &OwnedFd, index: libc::c_uint, protocol: u16) -> io::Result<()> {
+/// Binds to the interface with this index, to receive frames of this protocol.
+pub(super) fn bind(socket: &OwnedFd, index: libc::c_uint, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,
         sll_protocol: protocol.to_be(),

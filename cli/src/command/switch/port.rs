@@ -30,7 +30,7 @@ enum Command {
         ultima switch port add 5@pcap:seen.pcap,/tmp/out.pcap")]
     Add {
         /// PORT@INTERFACE, PORT@unix:PATH, PORT@pcap:IN,OUT or PORT@pcap-timed:IN,OUT, all on the switch's
-        /// machine; OUT must not be there yet
+        /// machine, where relative paths count from the folder that it was started in; OUT must not be there yet
         #[arg(value_name = "PORT@WHERE")]
         port: PortSpec,
         #[command(flatten)]

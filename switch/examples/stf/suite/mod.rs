@@ -11,6 +11,9 @@ mod entry;
 mod interface;
 mod literal;
 mod lookup;
+#[path = "../../../src/port/packet_socket.rs"]
+#[allow(dead_code, reason = "the switch uses more of it")]
+mod packet_socket;
 mod pattern;
 mod replication;
 pub mod report;

@@ -21,7 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .enable_type_names()
         .type_name_domain(["."], "type.googleapis.com")
         .btree_map(["."]);
-    tonic_prost_build::configure().compile_fds_with_config(files.clone(), config)?;
+    tonic_prost_build::configure()
+        .codec_path("crate::bounded::BoundedCodec")
+        .compile_fds_with_config(files.clone(), config)?;
 
     // Comments have become rustdoc; the descriptors embedded in the library need only the facts.
     for file in &mut files.file {

@@ -6,11 +6,13 @@
 //! - [`names`] finds the objects of a P4Info by name and builds entries from names and values, so
 //!   that no numeric id stands in a controller.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
+//! - [`bounded`] keeps what a peer sends from taking more memory than it should; all stubs use it.
 //! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
 //!   and clone sessions, [`batch`] the status of a batch that failed.
 //! - [`transport`] reaches servers, [`tls`] over TLS.
 
 pub mod batch;
+pub mod bounded;
 pub mod bytestring;
 mod entity;
 mod generated;

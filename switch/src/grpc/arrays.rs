@@ -1,7 +1,7 @@
 //! What a program addresses by index: counters, meters and registers (P4Runtime §9.3, §9.4, §9.7).
 //!
-//! In writes an omitted index stands for all cells; in reads an id of 0 stands for all arrays as
-//! well.
+//! In writes an omitted index stands for all cells, which are written at once; in reads an id of 0
+//! stands for all arrays as well, and their cells are read step by step.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntr
 
 use super::direct::{clears_counts, counts_message};
 use super::error::EntityError;
+use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
 use crate::engine::{Counter, Engine, Meter, Register};
 
@@ -49,10 +50,12 @@ pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result
 pub(super) fn read_counters(
     engine: &Engine,
     request: &CounterEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let mut read = |counter: &Counter| -> Result<(), EntityError> {
-        for index in cells(request.index, counter.cells().len())? {
+    let mut read = |counter: &Counter, scan: &mut Scan| {
+        let cells = cells(request.index, counter.cells().len())?;
+        walk(counter.id(), cells, scan, |index| {
             let data = Some(counter_data(counter.read(index)?));
             let (counter_id, index) = (counter.id(), index_message(index));
             found.push(Entity::CounterEntry(CounterEntry {
@@ -60,12 +63,19 @@ pub(super) fn read_counters(
                 index,
                 data,
             }));
-        }
-        Ok(())
+            Ok(())
+        })
     };
     match request.counter_id {
-        0 => in_all(request.index, "counter", engine.counters(), read),
-        id => read(engine.counter(id)?),
+        0 => in_all(
+            request.index,
+            "counter",
+            engine.counters(),
+            Counter::id,
+            scan,
+            read,
+        ),
+        id => read(engine.counter(id)?, scan),
     }
 }
 
@@ -85,10 +95,12 @@ pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(),
 pub(super) fn read_meters(
     engine: &Engine,
     request: &MeterEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let mut read = |meter: &Meter| -> Result<(), EntityError> {
-        for index in cells(request.index, meter.cells().len())? {
+    let mut read = |meter: &Meter, scan: &mut Scan| {
+        let cells = cells(request.index, meter.cells().len())?;
+        walk(meter.id(), cells, scan, |index| {
             let view = meter.read(index)?;
             let counts = request.counter_data.is_some();
             found.push(Entity::MeterEntry(MeterEntry {
@@ -97,12 +109,19 @@ pub(super) fn read_meters(
                 config: view.config.map(meter_message),
                 counter_data: counts.then(|| counts_message(view.counts)),
             }));
-        }
-        Ok(())
+            Ok(())
+        })
     };
     match request.meter_id {
-        0 => in_all(request.index, "meter", engine.meters(), read),
-        id => read(engine.meter(id)?),
+        0 => in_all(
+            request.index,
+            "meter",
+            engine.meters(),
+            Meter::id,
+            scan,
+            read,
+        ),
+        id => read(engine.meter(id)?, scan),
     }
 }
 
@@ -128,10 +147,12 @@ pub(super) fn write_register(
 pub(super) fn read_registers(
     engine: &Engine,
     request: &RegisterEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let mut read = |register: &Register| -> Result<(), EntityError> {
-        for index in cells(request.index, register.size())? {
+    let mut read = |register: &Register, scan: &mut Scan| {
+        let cells = cells(request.index, register.size())?;
+        walk(register.id(), cells, scan, |index| {
             let data = Some(P4Data {
                 data: Some(Data::Bitstring(register.read(index)?)),
             });
@@ -141,26 +162,59 @@ pub(super) fn read_registers(
                 index,
                 data,
             }));
-        }
-        Ok(())
+            Ok(())
+        })
     };
     match request.register_id {
-        0 => in_all(request.index, "register", engine.registers(), read),
-        id => read(engine.register(id)?),
+        0 => in_all(
+            request.index,
+            "register",
+            engine.registers(),
+            Register::id,
+            scan,
+            read,
+        ),
+        id => read(engine.register(id)?, scan),
     }
+}
+
+/// Hands over the cells of an array from where the walk has come to.
+fn walk(
+    array: u32,
+    cells: Range<u64>,
+    scan: &mut Scan,
+    mut each: impl FnMut(u64) -> Result<(), EntityError>,
+) -> Result<(), EntityError> {
+    for index in cells.start.max(scan.first(array))..cells.end {
+        if !scan.admits(array, index, 1) {
+            break;
+        }
+        each(index)?;
+    }
+    Ok(())
 }
 
 fn in_all<'a, T: 'a>(
     index: Option<Index>,
     kind: &str,
     arrays: impl Iterator<Item = &'a T>,
-    read: impl FnMut(&T) -> Result<(), EntityError>,
+    id: impl Fn(&T) -> u32,
+    scan: &mut Scan,
+    mut read: impl FnMut(&T, &mut Scan) -> Result<(), EntityError>,
 ) -> Result<(), EntityError> {
     if index.is_some() {
         return Err(EntityError::invalid(format!(
             "an index without a {kind} id: expected an id, or neither to read all"
         )));
     }
-    let mut arrays = arrays;
-    arrays.try_for_each(read)
+    for array in arrays {
+        if scan.is_past(id(array)) {
+            continue;
+        }
+        read(array, scan)?;
+        if scan.is_paused() {
+            break;
+        }
+    }
+    Ok(())
 }

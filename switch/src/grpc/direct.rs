@@ -8,7 +8,8 @@ use ultima_p4runtime::v1::{
 };
 
 use super::error::EntityError;
-use super::read::{Scan, for_tables, select};
+use super::read::{for_tables, select};
+use super::scan::Scan;
 use super::table_entry::{
     counter_cell, counter_data, key, key_message, meter_config, meter_message,
 };
@@ -191,16 +192,17 @@ fn read(
         ));
     }
     for_tables(pipeline, of.table_id, scan, |table, scan| {
-        let (mut entries, mut without) = (0, 0);
+        let (mut found, mut without) = (scan.found, 0);
         select(table, of, scan, |view| {
-            entries += 1;
+            found = true;
             without += u32::from(push(table, &view).is_none());
         })?;
         if of.table_id != 0 && without > 0 {
             return Err(no_direct(table, kind));
         }
+        scan.found = found;
         // §9.3.1: of a single entry that is not there.
-        if entries == 0 && !of.r#match.is_empty() {
+        if !found && !scan.is_paused() && !of.r#match.is_empty() {
             let name = table.name();
             return Err(EntityError::new(
                 Code::NotFound,

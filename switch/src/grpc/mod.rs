@@ -1,12 +1,14 @@
 //! The switch's gRPC services: P4Runtime, and beside it the port statistics, the traffic manager's
 //! settings and traces of packets.
 
+mod answers;
 mod arbitration;
 mod arrays;
 mod deliver;
 mod digests;
 mod direct;
 mod error;
+mod limits;
 mod pipeline_config;
 mod port_control;
 mod ports;
@@ -14,6 +16,7 @@ mod profile;
 mod read;
 mod reconcile;
 mod replication;
+mod scan;
 mod stream;
 pub(crate) mod strings;
 mod table_entry;
@@ -26,9 +29,10 @@ mod write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
-use ultima_p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
+use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
 use ultima_p4runtime::v1::{
     CapabilitiesRequest, CapabilitiesResponse, GetForwardingPipelineConfigRequest,
     GetForwardingPipelineConfigResponse, ReadRequest, ReadResponse,
@@ -46,6 +50,7 @@ use crate::proto::port_statistics_server::PortStatisticsServer;
 use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
+use limits::Limited;
 pub(crate) use ports::statistics;
 use stream::Controllers;
 pub(crate) use strings::with_strings;
@@ -54,8 +59,11 @@ pub(crate) use write::apply;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";
-/// Largest request, in bytes. P4Runtime's guidelines: enough for any device config of the target.
-const MAX_REQUEST: usize = 64 << 20;
+/// Updates of one write and entities of one read: so many that a controller rarely needs two
+/// requests, so few that packets do not wait long for the writes between them.
+const MAX_ENTITIES: usize = 1 << 14;
+/// Longest request of the services beside P4Runtime, in bytes: settings of all ports, or a frame.
+const MAX_SIDE_REQUEST: usize = 256 << 10;
 
 /// What all calls share.
 pub(crate) struct Service {
@@ -68,6 +76,10 @@ pub(crate) struct Service {
     /// Held shared by what writes, and alone by reads that take several turns on the forwarding
     /// thread.
     between_writes: tokio::sync::RwLock<()>,
+    /// Held by the one read that may ask for that: a write waits for one read at most.
+    reading: tokio::sync::Mutex<()>,
+    /// Room for what reads have found.
+    answers: Arc<Semaphore>,
 }
 
 impl Service {
@@ -87,6 +99,8 @@ impl Service {
             opener,
             controllers,
             between_writes: tokio::sync::RwLock::default(),
+            reading: tokio::sync::Mutex::default(),
+            answers: answers::room(),
         })
     }
 
@@ -152,23 +166,24 @@ impl From<Stopped> for Status {
 }
 
 /// P4Runtime's server.
-pub(crate) fn p4runtime_server(service: Arc<Service>) -> P4RuntimeServer<P4RuntimeCalls> {
-    P4RuntimeServer::new(P4RuntimeCalls(service)).max_decoding_message_size(MAX_REQUEST)
+pub(crate) fn p4runtime_server(service: Arc<Service>) -> Limited<P4RuntimeCalls> {
+    Limited::new(P4RuntimeCalls(service))
 }
 
 /// The port statistics' server.
 pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
-    PortStatisticsServer::new(ports::PortCalls(service))
+    PortStatisticsServer::new(ports::PortCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 /// The traffic manager's server.
 pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
     TrafficManagerServer::new(traffic::TrafficCalls(service))
+        .max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 /// The traces' server.
 pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCalls> {
-    TraceServer::new(trace::TraceCalls(service))
+    TraceServer::new(trace::TraceCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 /// The port control's server.
@@ -176,9 +191,20 @@ pub(crate) fn port_control_server(
     service: Arc<Service>,
 ) -> PortControlServer<port_control::PortControlCalls> {
     PortControlServer::new(port_control::PortControlCalls::new(service))
+        .max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Refuses a request of too many entities.
+fn check_count(count: usize, what: &str) -> Result<(), Status> {
+    if count > MAX_ENTITIES {
+        return Err(Status::resource_exhausted(format!(
+            "the request has {count} {what}, expected at most {MAX_ENTITIES}; send several"
+        )));
+    }
+    Ok(())
+}
 
 /// P4Runtime's calls, each in the file of its name.
 pub(crate) struct P4RuntimeCalls(Arc<Service>);

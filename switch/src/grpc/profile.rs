@@ -12,6 +12,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::error::EntityError;
+use super::scan::{ENTRY, Scan, cost_of};
 use super::table_entry::{action_message, call};
 use crate::config::MAX_PORT;
 use crate::engine::{
@@ -66,6 +67,7 @@ pub(super) fn write_group(
 pub(super) fn read_members(
     engine: &Engine,
     request: &ActionProfileMember,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let message = |profile: &Profile, id: u32, call: &ActionCall| {
@@ -75,19 +77,18 @@ pub(super) fn read_members(
             action: Some(action_message(call)),
         })
     };
-    match (request.action_profile_id, request.member_id) {
-        (0, 0) => {
-            for profile in engine.profiles() {
-                let members = profile.members();
-                found.extend(members.map(|(id, call)| message(profile, id, &call)));
+    let mut all = |profile: &Profile, scan: &mut Scan| {
+        for (id, call) in profile.members_from(first(scan, profile)) {
+            if !scan.admits(profile.id(), u64::from(id), ENTRY) {
+                break;
             }
+            found.push(message(profile, id, &call));
         }
+    };
+    match (request.action_profile_id, request.member_id) {
+        (0, 0) => in_all(engine, scan, all),
         (0, id) => return Err(id_alone("member", id)),
-        (profile, 0) => {
-            let profile = engine.profile(profile)?;
-            let members = profile.members();
-            found.extend(members.map(|(id, call)| message(profile, id, &call)));
-        }
+        (profile, 0) => all(engine.profile(profile)?, scan),
         (profile, id) => {
             let profile = engine.profile(profile)?;
             found.push(message(profile, id, &profile.member(id)?));
@@ -100,6 +101,7 @@ pub(super) fn read_members(
 pub(super) fn read_groups(
     engine: &Engine,
     request: &ActionProfileGroup,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let message = |profile: &Profile, id: u32, group: &GroupView| {
@@ -111,25 +113,40 @@ pub(super) fn read_groups(
             max_size: group.max_size as i32,
         })
     };
-    match (request.action_profile_id, request.group_id) {
-        (0, 0) => {
-            for profile in engine.profiles() {
-                let groups = profile.groups();
-                found.extend(groups.map(|(id, group)| message(profile, id, &group)));
+    let mut all = |profile: &Profile, scan: &mut Scan| {
+        for (id, group) in profile.groups_from(first(scan, profile)) {
+            if !scan.admits(profile.id(), u64::from(id), cost_of(group.members.len())) {
+                break;
             }
+            found.push(message(profile, id, &group));
         }
+    };
+    match (request.action_profile_id, request.group_id) {
+        (0, 0) => in_all(engine, scan, all),
         (0, id) => return Err(id_alone("group", id)),
-        (profile, 0) => {
-            let profile = engine.profile(profile)?;
-            let groups = profile.groups();
-            found.extend(groups.map(|(id, group)| message(profile, id, &group)));
-        }
+        (profile, 0) => all(engine.profile(profile)?, scan),
         (profile, id) => {
             let profile = engine.profile(profile)?;
             found.push(message(profile, id, &profile.group(id)?));
         }
     }
     Ok(())
+}
+
+/// The id from which a profile's walk goes on.
+fn first(scan: &Scan, profile: &Profile) -> u32 {
+    u32::try_from(scan.first(profile.id())).unwrap_or(u32::MAX)
+}
+
+fn in_all(engine: &Engine, scan: &mut Scan, mut each: impl FnMut(&Profile, &mut Scan)) {
+    for profile in engine.profiles() {
+        if !scan.is_past(profile.id()) {
+            each(profile, scan);
+        }
+        if scan.is_paused() {
+            break;
+        }
+    }
 }
 
 fn id_alone(kind: &str, id: u32) -> EntityError {

@@ -1,6 +1,14 @@
 //! Read: table entries, arrays and the replication engine, one by one or by wildcard (P4Runtime
 //! §13).
+//!
+//! §13.4 has a server lock out writes while it reads, and send the answer before it lets them in
+//! again; a client that fetches slowly, whoever it is, would then keep the primary from writing.
+//! Here a read first finds everything, as fast as packets allow, and sends it when writes go on.
+//! What is found in a single turn of the forwarding thread needs no lock, and that is most. Of the
+//! others there is one at a time, with a bound on what it looks at and finds: a write waits for one
+//! read at most.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tonic::{Code, Status};
@@ -8,22 +16,29 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::table_entry::IdleTimeout;
 use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_action};
 
-use super::error::{EntityError, batch_status};
+use super::answers::Answer;
+use super::error::EntityError;
+use super::scan::{ENTRY, STEP, Scan};
 use super::table_entry::{counter_data, has_key, key, message, meter_message};
 use super::{
-    ResponseStream, Service, arrays, digests, direct, no_pipeline, profile, replication, strings,
-    value_set,
+    ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
+    replication, strings, value_set,
 };
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
 
-/// Entities in one response: far below the 4 MiB that clients accept by default.
-const ENTITIES_PER_RESPONSE: usize = 500;
-/// Table entries looked at before packets have their turn.
-const ENTRIES_PER_STEP: usize = 256;
-/// Entities found beyond which a request's further parts are refused: one part cannot be more than the
-/// program's largest object, but a request may repeat it.
-const ENTITIES_PER_REQUEST: usize = 1 << 23;
+/// Steps of one read: all of a program's largest arrays, several times.
+const MAX_STEPS: usize = 1 << 14;
+
+/// What one turn of the forwarding thread found: entities by the positions of their requests.
+type Found = Vec<(usize, Result<Vec<Entity>, EntityError>)>;
+
+/// How far a read has come.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    request: usize,
+    scan: Scan,
+}
 
 impl Service {
     pub(super) async fn read(
@@ -31,97 +46,91 @@ impl Service {
         request: ReadRequest,
     ) -> Result<ResponseStream<ReadResponse>, Status> {
         self.check_device(request.device_id)?;
-        let requests = request.entities;
-        // §13.4: no write comes between the parts of a batch, packets do.
-        let _no_writes = self.between_writes.write().await;
-        let mut found = Vec::new();
-        let mut results = Vec::with_capacity(requests.len());
-        for request in requests {
-            results.push(match found.len() {
-                0..ENTITIES_PER_REQUEST => self.read_one(request, &mut found).await?,
-                _ => Err(EntityError::new(
-                    Code::ResourceExhausted,
-                    format!("more than {ENTITIES_PER_REQUEST} entities; read less at once"),
-                )),
-            });
+        check_count(request.entities.len(), "entities")?;
+        let requests = Arc::new(request.entities);
+        let begin = Progress {
+            request: 0,
+            scan: Scan::new(STEP),
+        };
+        let mut answer = Answer::new(requests.len(), self.answers.clone());
+        if self
+            .read_turn(&requests, begin, &mut answer)
+            .await?
+            .is_none()
+        {
+            return Ok(answer.stream());
         }
-        let mut found = found.into_iter().map(|entity| v1::Entity {
-            entity: Some(entity),
-        });
-        let responses = std::iter::from_fn(move || {
-            let entities: Vec<_> = found.by_ref().take(ENTITIES_PER_RESPONSE).collect();
-            (!entities.is_empty()).then_some(Ok(ReadResponse { entities }))
-        });
-        let end = batch_status(&results).err().map(Err);
-        Ok(Box::pin(tokio_stream::iter(responses.chain(end))))
+        // Anew, without writes in between.
+        drop(answer);
+        let mut answer = Answer::new(requests.len(), self.answers.clone());
+        {
+            let _one = self.reading.lock().await;
+            let _no_writes = self.between_writes.write().await;
+            let mut progress = Some(begin);
+            let mut steps = 0;
+            while let Some(at) = progress {
+                if steps == MAX_STEPS {
+                    let most = MAX_STEPS * STEP;
+                    let what = format!("more than {most} entities to look at; read less at once");
+                    let error = EntityError::new(Code::ResourceExhausted, what);
+                    answer.refuse_from(at.request, &error);
+                    break;
+                }
+                steps += 1;
+                progress = self.read_turn(&requests, at, &mut answer).await?;
+            }
+        }
+        Ok(answer.stream())
     }
 
-    /// Reads what one request asks for, a little at a time: packets have their turn in between.
-    async fn read_one(
+    /// Reads for one turn of the forwarding thread. `None`: all is read.
+    async fn read_turn(
         &self,
-        request: v1::Entity,
-        found: &mut Vec<Entity>,
-    ) -> Result<Result<(), EntityError>, Status> {
-        let request = Arc::new(request);
-        let before = found.len();
-        let mut scan = Scan::default();
-        loop {
-            let request = request.clone();
-            let answer = self.forwarder.call(move |datapath| {
-                let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-                let mut found = Vec::new();
-                scan.begin(ENTRIES_PER_STEP);
-                let result = read_some(pipeline, &request, &mut scan, &mut found);
-                Ok::<_, Status>((result, scan, found))
-            });
-            let (result, next, some) = answer.await??;
-            found.extend(some);
-            if result.is_err() {
-                found.truncate(before);
-                return Ok(result);
+        requests: &Arc<Vec<v1::Entity>>,
+        mut progress: Progress,
+        answer: &mut Answer,
+    ) -> Result<Option<Progress>, Status> {
+        let shared = requests.clone();
+        let turn = self.forwarder.call(move |datapath| {
+            let pipeline = datapath.target().ok_or_else(no_pipeline)?;
+            Ok::<_, Status>((read_for_a_turn(pipeline, &shared, &mut progress), progress))
+        });
+        let (found, mut progress) = turn.await??;
+        for (request, found) in found {
+            let pushed = answer.push(request, found);
+            if !pushed && request == progress.request {
+                progress = Progress::of(request + 1);
             }
-            if !next.more {
-                return Ok(Ok(()));
-            }
-            scan = next;
         }
+        Ok((progress.request < requests.len()).then_some(progress))
     }
 }
 
-/// How far a walk through the entries of tables has come.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scan {
-    /// The next table's id.
-    table: u32,
-    /// The next place in it.
-    place: usize,
-    /// Entries to look at before the next pause.
-    room: usize,
-    /// It paused before the end.
-    more: bool,
+impl Progress {
+    fn of(request: usize) -> Progress {
+        let scan = Scan::new(STEP);
+        Progress { request, scan }
+    }
 }
 
-impl Scan {
-    fn begin(&mut self, room: usize) {
-        (self.room, self.more) = (room, false);
-    }
-
-    /// Hands over the entries of a table from where the walk has come to.
-    fn walk(&mut self, table: &Table, mut each: impl FnMut(EntryView)) {
-        if self.table != table.id() {
-            (self.table, self.place) = (table.id(), 0);
+fn read_for_a_turn(pipeline: &Pipeline, requests: &[v1::Entity], progress: &mut Progress) -> Found {
+    let mut turn = Vec::new();
+    let mut room = STEP;
+    while room > 0
+        && let Some(request) = requests.get(progress.request)
+    {
+        progress.scan.resume(room);
+        let mut found = Vec::new();
+        let result = read_some(pipeline, request, &mut progress.scan, &mut found);
+        let pauses = result.is_ok() && progress.scan.is_paused();
+        room = progress.scan.room().saturating_sub(ENTRY);
+        turn.push((progress.request, result.map(|()| found)));
+        if pauses {
+            break;
         }
-        for (place, view) in table.entries_from(self.place) {
-            if self.room == 0 {
-                (self.place, self.more) = (place, true);
-                return;
-            }
-            self.room -= 1;
-            each(view);
-        }
-        // Not again, should the walk pause before the next table's first entry.
-        self.place = usize::MAX;
+        *progress = Progress::of(progress.request + 1);
     }
+    turn
 }
 
 /// Appends all that one request asks for. On an error nothing of it is appended.
@@ -130,8 +139,7 @@ pub(super) fn read(
     request: &v1::Entity,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let mut scan = Scan::default();
-    scan.begin(usize::MAX);
+    let mut scan = Scan::new(usize::MAX);
     read_some(pipeline, request, &mut scan, found)
 }
 
@@ -141,12 +149,15 @@ fn read_some(
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let Some(mut request) = request.entity.clone() else {
+    let Some(request) = &request.entity else {
         return Err(EntityError::invalid(
             "the entity is empty: expected one of its kinds",
         ));
     };
-    strings::request(&pipeline.strings, &mut request)?;
+    let mut request = Cow::Borrowed(request);
+    if !pipeline.strings.is_empty() {
+        strings::request(&pipeline.strings, request.to_mut())?;
+    }
     let before = found.len();
     let result = read_step(pipeline, &request, scan, found);
     let result = result.and_then(|()| strings::answer(&pipeline.strings, &mut found[before..]));
@@ -162,8 +173,7 @@ pub(super) fn read_raw(
     request: &Entity,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let mut scan = Scan::default();
-    scan.begin(usize::MAX);
+    let mut scan = Scan::new(usize::MAX);
     read_step(pipeline, request, &mut scan, found)
 }
 
@@ -180,17 +190,17 @@ fn read_step(
             direct::read_counters(pipeline, request, scan, found)
         }
         Entity::DirectMeterEntry(request) => direct::read_meters(pipeline, request, scan, found),
-        Entity::CounterEntry(request) => arrays::read_counters(engine, request, found),
-        Entity::MeterEntry(request) => arrays::read_meters(engine, request, found),
-        Entity::RegisterEntry(request) => arrays::read_registers(engine, request, found),
+        Entity::CounterEntry(request) => arrays::read_counters(engine, request, scan, found),
+        Entity::MeterEntry(request) => arrays::read_meters(engine, request, scan, found),
+        Entity::RegisterEntry(request) => arrays::read_registers(engine, request, scan, found),
         Entity::PacketReplicationEngineEntry(request) => {
-            replication::read(pipeline, request, found)
+            replication::read(pipeline, request, scan, found)
         }
-        Entity::ActionProfileMember(request) => profile::read_members(engine, request, found),
-        Entity::ActionProfileGroup(request) => profile::read_groups(engine, request, found),
-        // Of what this switch does not have, there is none to be found by a wildcard.
-        Entity::ValueSetEntry(request) => value_set::read(engine, request, found),
+        Entity::ActionProfileMember(request) => profile::read_members(engine, request, scan, found),
+        Entity::ActionProfileGroup(request) => profile::read_groups(engine, request, scan, found),
+        Entity::ValueSetEntry(request) => value_set::read(engine, request, scan, found),
         Entity::DigestEntry(request) => digests::read(&pipeline.digests, request, found),
+        // Of what this switch does not have, there is none to be found by a wildcard.
         Entity::ExternEntry(request) => none_of("extern", request.extern_type_id),
     }
 }
@@ -215,14 +225,27 @@ pub(super) fn for_tables(
     if id != 0 {
         return each(pipeline.engine.table(id)?, scan);
     }
-    let begin = scan.table;
-    for table in pipeline.engine.tables().filter(|table| table.id() >= begin) {
+    for table in pipeline.engine.tables() {
+        if scan.is_past(table.id()) {
+            continue;
+        }
         each(table, scan)?;
-        if scan.more {
+        if scan.is_paused() {
             break;
         }
     }
     Ok(())
+}
+
+/// Hands over the entries of a table from where the walk has come to.
+fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(EntryView)) {
+    let first = usize::try_from(scan.first(table.id())).unwrap_or(usize::MAX);
+    for (place, view) in table.entries_from(first) {
+        if !scan.admits(table.id(), place as u64, ENTRY) {
+            return;
+        }
+        each(view);
+    }
 }
 
 fn read_entries(
@@ -313,7 +336,7 @@ pub(super) fn select(
         return Ok(());
     }
     if request.r#match.is_empty() {
-        scan.walk(table, |view| {
+        walk(table, scan, |view| {
             if passes(&view) {
                 each(view);
             }
@@ -326,10 +349,11 @@ pub(super) fn select(
         Ok(_) | Err(ControlError::NoSuchEntry { .. }) => {}
         // Without the priority that the table's entries have, the key alone may stand for several.
         Err(ControlError::Priority { .. }) if request.priority == 0 => {
-            table
-                .entries()
-                .filter(|view| has_key(view, &key) && passes(view))
-                .for_each(each);
+            walk(table, scan, |view| {
+                if has_key(&view, &key) && passes(&view) {
+                    each(view);
+                }
+            });
         }
         Err(error) => return Err(error.into()),
     }

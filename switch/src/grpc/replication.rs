@@ -7,6 +7,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::error::EntityError;
+use super::scan::{Scan, cost_of};
 use crate::config::MAX_PORT;
 use crate::engine::{CloneSession, Replica};
 use crate::pipeline::Pipeline;
@@ -109,10 +110,16 @@ fn replica(message: &v1::Replica) -> Result<Replica, EntityError> {
     Ok(Replica { port, rid })
 }
 
+/// The id from which a walk goes on.
+fn first(scan: &Scan) -> u32 {
+    u32::try_from(scan.first(0)).unwrap_or(u32::MAX)
+}
+
 /// Reads a group or session, or with id 0 all of them. One that is not there is an error.
 pub(super) fn read(
     pipeline: &Pipeline,
     request: &PacketReplicationEngineEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let entity = |entry: PreType| {
@@ -125,8 +132,12 @@ pub(super) fn read(
             multicast_group_id: 0,
             ..
         })) => {
-            let groups = pipeline.groups.values().cloned();
-            found.extend(groups.map(|group| entity(PreType::MulticastGroupEntry(group))));
+            for (id, group) in pipeline.groups.range(first(scan)..) {
+                if !scan.admits(0, u64::from(*id), cost_of(group.replicas.len())) {
+                    break;
+                }
+                found.push(entity(PreType::MulticastGroupEntry(group.clone())));
+            }
         }
         Some(PreType::MulticastGroupEntry(group)) => {
             let id = group.multicast_group_id;
@@ -137,8 +148,12 @@ pub(super) fn read(
             found.push(entity(PreType::MulticastGroupEntry(group.clone())));
         }
         Some(PreType::CloneSessionEntry(CloneSessionEntry { session_id: 0, .. })) => {
-            let sessions = pipeline.sessions.values().cloned();
-            found.extend(sessions.map(|session| entity(PreType::CloneSessionEntry(session))));
+            for (id, session) in pipeline.sessions.range(first(scan)..) {
+                if !scan.admits(0, u64::from(*id), cost_of(session.replicas.len())) {
+                    break;
+                }
+                found.push(entity(PreType::CloneSessionEntry(session.clone())));
+            }
         }
         Some(PreType::CloneSessionEntry(session)) => {
             let id = session.session_id;

@@ -170,8 +170,10 @@ pub(super) fn open(
                         break Err(status);
                     }
                 }
-                // The controller has ended the stream, or is gone.
-                Some(Err(_)) | None => break Ok(()),
+                // It is told what is wrong with its message, unless it is gone.
+                Some(Err(status)) => break Err(status),
+                // The controller has ended the stream.
+                None => break Ok(()),
             }
         };
         if let (Err(status), Some(sender)) = (result, end.upgrade()) {

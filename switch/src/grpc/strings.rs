@@ -121,7 +121,7 @@ impl Strings {
         })
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
 }

@@ -4,6 +4,7 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
 
 use super::error::EntityError;
+use super::scan::{Scan, cost_of};
 use super::table_entry::{field_match, match_message};
 use crate::engine::{Engine, ValueSet};
 
@@ -22,6 +23,7 @@ pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), En
 pub(super) fn read(
     engine: &Engine,
     request: &ValueSetEntry,
+    scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
     let mut push = |set: &ValueSet| {
@@ -34,7 +36,15 @@ pub(super) fn read(
         }));
     };
     match request.value_set_id {
-        0 => engine.value_sets().for_each(push),
+        0 => {
+            let past = *scan;
+            for set in engine.value_sets().filter(|set| !past.is_past(set.id())) {
+                if !scan.admits(set.id(), 0, cost_of(set.members().len())) {
+                    break;
+                }
+                push(set);
+            }
+        }
         id => push(engine.value_set(id)?),
     }
     Ok(())

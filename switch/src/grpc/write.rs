@@ -12,7 +12,9 @@ use super::direct::{self, Direct};
 use super::error::{EntityError, batch_status};
 use super::table_entry::{entry, key};
 use super::undo::UndoLog;
-use super::{Service, arrays, digests, no_pipeline, profile, replication, strings, value_set};
+use super::{
+    Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
+};
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
 
@@ -26,6 +28,7 @@ impl Service {
             atomicity,
             ..
         } = request;
+        check_count(updates.len(), "updates")?;
         let _turn = self.between_writes.read().await;
         let answer = self.send_as_primary(device_id, &role, election_id, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;

@@ -203,7 +203,12 @@ impl Profile {
 
     /// All members by id, values canonical.
     pub fn members(&self) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
-        let members = self.members.iter();
+        self.members_from(0)
+    }
+
+    /// Members by id, from this one on.
+    pub fn members_from(&self, first: u32) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
+        let members = self.members.range(first..);
         members.map(|(id, member)| (*id, self.call(&member.bound)))
     }
 
@@ -219,7 +224,12 @@ impl Profile {
 
     /// All groups by id.
     pub fn groups(&self) -> impl Iterator<Item = (u32, GroupView)> + '_ {
-        let groups = self.group_ids.iter();
+        self.groups_from(0)
+    }
+
+    /// Groups by id, from this one on.
+    pub fn groups_from(&self, first: u32) -> impl Iterator<Item = (u32, GroupView)> + '_ {
+        let groups = self.group_ids.range(first..);
         groups.filter_map(|(id, at)| Some((*id, self.groups.get(*at)?.view())))
     }
 

@@ -1,0 +1,165 @@
+//! What reads have found and their clients have not fetched yet.
+//!
+//! An entity takes hundreds of bytes in memory and some tens on the wire, so answers wait as they
+//! go over the wire. Together they have a bound; a client that does not fetch its own loses it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::{self, ReadResponse};
+
+use super::ResponseStream;
+use super::error::{EntityError, batch_status};
+
+/// Entities in one response.
+const ENTITIES_PER_RESPONSE: usize = 500;
+/// Bytes beyond which a response is sent: far below the 4 MiB that clients accept by default.
+const RESPONSE_BYTES: usize = 1 << 20;
+/// Bytes of one answer.
+pub(super) const ANSWER_BYTES: usize = 256 << 20;
+/// Bytes of all answers together.
+const WAITING_BYTES: usize = 512 << 20;
+/// Room for answers is given out in pieces of this many bytes.
+const PIECE: usize = 64 << 10;
+/// Time in which a client takes the next response.
+const FETCH: Duration = Duration::from_secs(60);
+
+/// Room for the answers of all reads.
+pub(super) fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(WAITING_BYTES / PIECE))
+}
+
+/// The answer to a read.
+pub(super) struct Answer {
+    results: Vec<Result<(), EntityError>>,
+    /// Encoded; the last one still grows.
+    responses: Vec<Vec<u8>>,
+    /// Entities in the last response.
+    entities: usize,
+    bytes: usize,
+    room: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Answer {
+    /// To so many requests, all of which succeed until [`Answer::push`] says otherwise.
+    pub(super) fn new(requests: usize, room: Arc<Semaphore>) -> Answer {
+        Answer {
+            results: vec![Ok(()); requests],
+            responses: Vec::new(),
+            entities: 0,
+            bytes: 0,
+            room,
+            held: None,
+        }
+    }
+
+    /// Adds what a request has found. False: that failed, or there is no room, which is its result
+    /// then.
+    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, EntityError>) -> bool {
+        let pushed =
+            found.and_then(|found| found.into_iter().try_for_each(|entity| self.append(entity)));
+        let succeeded = pushed.is_ok();
+        if let Some(result) = self.results.get_mut(request).filter(|_| !succeeded) {
+            *result = pushed;
+        }
+        succeeded
+    }
+
+    /// The request and those after it fail with this.
+    pub(super) fn refuse_from(&mut self, request: usize, error: &EntityError) {
+        for result in &mut self.results[request..] {
+            *result = Err(error.clone());
+        }
+    }
+
+    fn append(&mut self, entity: Entity) -> Result<(), EntityError> {
+        let full =
+            |last: &Vec<u8>| self.entities == ENTITIES_PER_RESPONSE || last.len() >= RESPONSE_BYTES;
+        if self.responses.last().is_none_or(full) {
+            self.responses.push(Vec::new());
+            self.entities = 0;
+        }
+        let response = ReadResponse {
+            entities: vec![v1::Entity {
+                entity: Some(entity),
+            }],
+        };
+        self.reserve(self.bytes + response.encoded_len())?;
+        // Encoded messages one behind the other are one message with all their entities.
+        if let Some(last) = self.responses.last_mut() {
+            let before = last.len();
+            last.extend_from_slice(&response.encode_to_vec());
+            self.bytes += last.len() - before;
+            self.entities += 1;
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<(), EntityError> {
+        let exhausted = |what: String| EntityError::new(Code::ResourceExhausted, what);
+        if bytes > ANSWER_BYTES {
+            return Err(exhausted(format!(
+                "the answer exceeds {ANSWER_BYTES} bytes; read less at once"
+            )));
+        }
+        let held = self.held.as_ref().map_or(0, |held| held.num_permits());
+        let missing = bytes.div_ceil(PIECE).saturating_sub(held);
+        if missing == 0 {
+            return Ok(());
+        }
+        let more = u32::try_from(missing)
+            .ok()
+            .and_then(|missing| self.room.clone().try_acquire_many_owned(missing).ok());
+        let more = more.ok_or_else(|| {
+            exhausted(format!(
+                "answers that were not fetched take {WAITING_BYTES} bytes; fetch them, or read \
+                 less at once"
+            ))
+        })?;
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Sends it as fast as its client takes it.
+    pub(super) fn stream(self) -> ResponseStream<ReadResponse> {
+        let Answer {
+            results,
+            responses,
+            held,
+            ..
+        } = self;
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut end = batch_status(&results).err();
+            for response in responses {
+                let response = ReadResponse::decode(response.as_slice());
+                let response = response.map_err(|error| Status::internal(error.to_string()));
+                match sender.send_timeout(response, FETCH).await {
+                    Ok(()) => {}
+                    Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
+                        let late = format!("the answer was not fetched for {FETCH:?}");
+                        end = Some(Status::deadline_exceeded(late));
+                        break;
+                    }
+                    // The client is gone.
+                    Err(mpsc::error::SendTimeoutError::Closed(_)) => return,
+                }
+            }
+            drop(held);
+            if let Some(end) = end {
+                // When the client is gone, nobody asks.
+                let _ = sender.send(Err(end)).await;
+            }
+        });
+        Box::pin(ReceiverStream::new(receiver))
+    }
+}

@@ -53,7 +53,7 @@ pub use table::{
     ActionCall, EntryAction, EntryRef, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table,
     TableEntry, TableMut, WeightedCall,
 };
-pub use undo::{Before, Touched};
+pub use undo::{Touched, UndoLog};
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;

@@ -163,3 +163,64 @@ impl Answer {
         Box::pin(ReceiverStream::new(receiver))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt;
+    use ultima_p4runtime::batch;
+    use ultima_p4runtime::v1::{CounterEntry, Index};
+
+    use super::*;
+
+    fn counters(count: i64) -> Vec<Entity> {
+        let cell = |index| CounterEntry {
+            counter_id: 7,
+            index: Some(Index { index }),
+            data: None,
+        };
+        let cells = (0..count).map(|index| Entity::CounterEntry(cell(index)));
+        cells.collect()
+    }
+
+    async fn fetch(answer: Answer) -> (Vec<Entity>, Vec<Code>) {
+        let mut stream = answer.stream();
+        let mut found = Vec::new();
+        while let Some(response) = stream.next().await {
+            match response {
+                Ok(response) => {
+                    assert!(response.entities.len() <= ENTITIES_PER_RESPONSE);
+                    found.extend(response.entities.into_iter().filter_map(|one| one.entity));
+                }
+                Err(status) => {
+                    let outcomes = batch::outcomes(&status).expect("outcomes");
+                    let codes = outcomes.iter().map(|one| Code::from(one.canonical_code));
+                    return (found, codes.collect());
+                }
+            }
+        }
+        (found, Vec::new())
+    }
+
+    #[tokio::test]
+    async fn what_was_found_is_sent_in_parts() {
+        let mut answer = Answer::new(2, room());
+        assert!(answer.push(0, Ok(counters(1200))));
+        assert!(!answer.push(1, Err(EntityError::invalid("no"))));
+        let (found, codes) = fetch(answer).await;
+        assert_eq!(found, counters(1200));
+        assert_eq!(codes, [Code::Ok, Code::InvalidArgument]);
+    }
+
+    #[tokio::test]
+    async fn answers_that_wait_share_their_room_and_give_it_back() {
+        let room = Arc::new(Semaphore::new(2));
+        let mut first = Answer::new(1, room.clone());
+        assert!(first.push(0, Ok(counters(1000))), "64 KiB are enough");
+        let mut second = Answer::new(1, room.clone());
+        assert!(!second.push(0, Ok(counters(100_000))));
+        let (_, codes) = fetch(second).await;
+        assert_eq!(codes, [Code::ResourceExhausted]);
+        fetch(first).await;
+        assert_eq!(room.available_permits(), 2);
+    }
+}

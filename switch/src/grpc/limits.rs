@@ -26,8 +26,10 @@ const REQUEST: usize = 4 << 20;
 
 /// Programs that are received and loaded at once; others wait.
 const PIPELINE_CONFIGS: usize = 2;
-/// Other calls that are received and answered at once; others wait. What a read answers has its own
+/// Reads that are received and carried out at once; others wait. What they have found has its own
 /// bound.
+const READS: usize = 8;
+/// The same of all other calls, which never wait for reads to have their place.
 const REQUESTS: usize = 16;
 /// Time for a program.
 const PIPELINE_CONFIG_TIME: Duration = Duration::from_secs(300);
@@ -56,6 +58,7 @@ pub(crate) struct Limited<T> {
     pipeline_config: Class<T>,
     /// Streams last; their number is bounded by arbitration.
     stream: P4RuntimeServer<T>,
+    read: Class<T>,
     other: Class<T>,
 }
 
@@ -64,6 +67,7 @@ impl<T> Clone for Limited<T> {
         Limited {
             pipeline_config: self.pipeline_config.clone(),
             stream: self.stream.clone(),
+            read: self.read.clone(),
             other: self.other.clone(),
         }
     }
@@ -74,18 +78,16 @@ impl<T: P4Runtime> Limited<T> {
         let calls = Arc::new(calls);
         let server =
             |longest| P4RuntimeServer::from_arc(calls.clone()).max_decoding_message_size(longest);
+        let class = |longest, places, time| Class {
+            server: server(longest),
+            places: Arc::new(Semaphore::new(places)),
+            time,
+        };
         Limited {
-            pipeline_config: Class {
-                server: server(PIPELINE_CONFIG),
-                places: Arc::new(Semaphore::new(PIPELINE_CONFIGS)),
-                time: PIPELINE_CONFIG_TIME,
-            },
+            pipeline_config: class(PIPELINE_CONFIG, PIPELINE_CONFIGS, PIPELINE_CONFIG_TIME),
             stream: server(STREAM_MESSAGE),
-            other: Class {
-                server: server(REQUEST),
-                places: Arc::new(Semaphore::new(REQUESTS)),
-                time: REQUEST_TIME,
-            },
+            read: class(REQUEST, READS, REQUEST_TIME),
+            other: class(REQUEST, REQUESTS, REQUEST_TIME),
         }
     }
 }
@@ -126,6 +128,7 @@ impl<T: P4Runtime> Service<http::Request<Body>> for Limited<T> {
         match request.uri().path().rsplit('/').next() {
             Some("SetForwardingPipelineConfig") => self.pipeline_config.call(request),
             Some("StreamChannel") => self.stream.call(request),
+            Some("Read") => self.read.call(request),
             _ => self.other.call(request),
         }
     }

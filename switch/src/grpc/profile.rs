@@ -63,6 +63,15 @@ pub(super) fn write_group(
     Ok(())
 }
 
+/// A member as a message.
+pub(super) fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> Entity {
+    Entity::ActionProfileMember(ActionProfileMember {
+        action_profile_id: profile.id(),
+        member_id: id,
+        action: Some(action_message(call)),
+    })
+}
+
 /// One member, all of a profile with an id of 0, or with no profile's id all that there are.
 pub(super) fn read_members(
     engine: &Engine,
@@ -70,19 +79,12 @@ pub(super) fn read_members(
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), EntityError> {
-    let message = |profile: &Profile, id: u32, call: &ActionCall| {
-        Entity::ActionProfileMember(ActionProfileMember {
-            action_profile_id: profile.id(),
-            member_id: id,
-            action: Some(action_message(call)),
-        })
-    };
     let mut all = |profile: &Profile, scan: &mut Scan| {
         for (id, call) in profile.members_from(first(scan, profile)) {
             if !scan.admits(profile.id(), u64::from(id), ENTRY) {
                 break;
             }
-            found.push(message(profile, id, &call));
+            found.push(member_entity(profile, id, &call));
         }
     };
     match (request.action_profile_id, request.member_id) {
@@ -91,7 +93,7 @@ pub(super) fn read_members(
         (profile, 0) => all(engine.profile(profile)?, scan),
         (profile, id) => {
             let profile = engine.profile(profile)?;
-            found.push(message(profile, id, &profile.member(id)?));
+            found.push(member_entity(profile, id, &profile.member(id)?));
         }
     }
     Ok(())

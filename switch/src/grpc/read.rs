@@ -143,7 +143,7 @@ pub(super) fn read(
     read_some(pipeline, request, &mut scan, found)
 }
 
-fn read_some(
+pub(super) fn read_some(
     pipeline: &Pipeline,
     request: &v1::Entity,
     scan: &mut Scan,

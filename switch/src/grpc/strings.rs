@@ -3,10 +3,13 @@
 //!
 //! Messages are translated before the rest of the server sees them and after it has written them.
 //! A string stands for a number that is given out when it first comes in a write; types of one URI
-//! share their strings. Numbers that no entry or member has any more are given out again when they
-//! run out. What the program's own entries have is shown as the decimal number.
+//! share their strings. Places that have a number are counted as they are written, so that numbers
+//! that no entry or member has any more are given out again when they run out. What the program's
+//! own entries have is shown as the decimal number.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod numbers;
+
+use std::collections::HashMap;
 
 use tonic::Code;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
@@ -16,12 +19,15 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::field_match::FieldMatchType;
 use ultima_p4runtime::v1::table_action::Type as ActionType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
-use ultima_p4runtime::v1::{self, Action, ActionProfileMember, TableAction, TableEntry};
+use ultima_p4runtime::v1::{self, Action, TableAction, TableEntry};
 
 use super::error::EntityError;
+use super::profile::member_entity;
 use super::read;
-use crate::engine::Engine;
+use super::table_entry::{key, message};
+use crate::engine::{Engine, FieldMatch};
 use crate::pipeline::Pipeline;
+use numbers::Numbers;
 
 /// Longest string, in bytes.
 const MAX_LENGTH: usize = 256;
@@ -29,7 +35,7 @@ const MAX_LENGTH: usize = 256;
 const MAX_STRINGS: u64 = 1 << 16;
 
 /// The strings of a program's translated types.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Strings {
     types: Vec<Type>,
     /// Positions of types by table and match field.
@@ -39,23 +45,40 @@ pub(crate) struct Strings {
 }
 
 /// All types of one URI.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Type {
     uri: String,
-    /// Greatest number that fits all fields and parameters of these types.
-    max: u64,
-    numbers: HashMap<Vec<u8>, u64>,
-    strings: BTreeMap<u64, Vec<u8>>,
+    /// As many as fit all fields and parameters of these types.
+    numbers: Numbers,
 }
+
+/// A number of a type, by its position.
+type Use = (usize, u64);
 
 /// The side that a message is translated for.
 enum Side<'a> {
-    /// The switch's. New strings get numbers.
-    Write(&'a mut Strings),
+    /// The switch's. New strings get numbers; each value's is held.
+    Write(&'a mut Strings, &'a mut Vec<Use>),
     /// The switch's, of a request that changes nothing.
     Request(&'a Strings),
     /// The controller's.
     Controller(&'a Strings),
+}
+
+/// What has strings of its own.
+enum Holder {
+    Entry(u32, Vec<FieldMatch>, i32),
+    DefaultEntry(u32),
+    Member(u32, u32),
+}
+
+/// A write under way.
+pub(super) struct Writing {
+    holder: Option<Holder>,
+    /// What the holder had before.
+    before: Vec<Use>,
+    /// What the message has: held until it is known what the holder has afterwards.
+    held: Vec<Use>,
 }
 
 impl Strings {
@@ -106,15 +129,13 @@ impl Strings {
         let known = self.types.iter().position(|known| known.uri == *uri);
         Some(match known {
             Some(at) => {
-                self.types[at].max = self.types[at].max.min(max);
+                self.types[at].numbers.limit(max);
                 at
             }
             None => {
                 self.types.push(Type {
                     uri: uri.clone(),
-                    max,
-                    numbers: HashMap::new(),
-                    strings: BTreeMap::new(),
+                    numbers: Numbers::new(max),
                 });
                 self.types.len() - 1
             }
@@ -126,33 +147,128 @@ impl Strings {
     }
 }
 
-/// Translates what is to be written.
+impl Strings {
+    /// From now on, changes may be taken back.
+    pub(super) fn begin(&mut self) {
+        self.types.iter_mut().for_each(|one| one.numbers.begin());
+    }
+
+    /// The changes stay.
+    pub(super) fn accept(&mut self) {
+        self.types.iter_mut().for_each(|one| one.numbers.accept());
+    }
+
+    /// Takes the changes back.
+    pub(super) fn undo(&mut self) {
+        self.types.iter_mut().for_each(|one| one.numbers.undo());
+    }
+
+    fn hold(&mut self, uses: &[Use]) {
+        for (at, number) in uses {
+            self.types[*at].numbers.hold(*number);
+        }
+    }
+
+    fn release(&mut self, uses: &[Use]) {
+        for (at, number) in uses {
+            self.types[*at].numbers.release(*number);
+        }
+    }
+}
+
+/// Translates what is to be written. `None`: the program has no strings.
 pub(super) fn write(
     pipeline: &mut Pipeline,
     update: UpdateType,
     entity: &mut Entity,
-) -> Result<(), EntityError> {
+) -> Result<Option<Writing>, EntityError> {
     if pipeline.strings.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    if update == UpdateType::Delete {
+    let mut held = Vec::new();
+    let translated = if update == UpdateType::Delete {
         // §9.1, §9.2.1: of what is deleted, only the key is looked at.
         match entity {
             Entity::TableEntry(entry) => entry.action = None,
             Entity::ActionProfileMember(member) => member.action = None,
             _ => {}
         }
-        return Side::Request(&pipeline.strings).entity(entity);
+        Side::Request(&pipeline.strings).entity(entity)
+    } else {
+        Side::Write(&mut pipeline.strings, &mut held).entity(entity)
+    };
+    if let Err(error) = translated {
+        pipeline.strings.release(&held);
+        return Err(error);
     }
-    let original = entity.clone();
-    match Side::Write(&mut pipeline.strings).entity(entity) {
-        Err(error) if error.code == Code::ResourceExhausted => {
-            sweep(pipeline)?;
-            *entity = original;
-            Side::Write(&mut pipeline.strings).entity(entity)
+    let holder = Holder::of(entity);
+    let before = holder.iter().flat_map(|one| one.uses(pipeline)).collect();
+    Ok(Some(Writing {
+        holder,
+        before,
+        held,
+    }))
+}
+
+impl Writing {
+    /// It is done, or was refused.
+    pub(super) fn end(self, pipeline: &mut Pipeline) {
+        let after = self.holder.iter().flat_map(|one| one.uses(pipeline));
+        let after: Vec<_> = after.collect();
+        pipeline.strings.hold(&after);
+        pipeline.strings.release(&self.before);
+        pipeline.strings.release(&self.held);
+    }
+}
+
+impl Holder {
+    /// Of what an entity writes to. One whose key cannot be is refused, and holds nothing.
+    fn of(entity: &Entity) -> Option<Holder> {
+        match entity {
+            Entity::TableEntry(entry) if entry.is_default_action => {
+                Some(Holder::DefaultEntry(entry.table_id))
+            }
+            Entity::TableEntry(entry) => {
+                let key = key(entry).ok()?;
+                Some(Holder::Entry(entry.table_id, key, entry.priority))
+            }
+            Entity::ActionProfileMember(member) => {
+                Some(Holder::Member(member.action_profile_id, member.member_id))
+            }
+            _ => None,
         }
-        result => result,
     }
+
+    /// The numbers that it has, each as often as it has it; none if it is not there.
+    fn uses(&self, pipeline: &Pipeline) -> Vec<Use> {
+        let engine = &pipeline.engine;
+        let entity = match self {
+            Holder::Entry(table, key, priority) => engine.table(*table).and_then(|table| {
+                let view = table.get(key, *priority)?;
+                Ok(Entity::TableEntry(message(table, &view, false)))
+            }),
+            Holder::DefaultEntry(table) => engine.table(*table).map(|table| {
+                let view = table.default_entry();
+                Entity::TableEntry(message(table, &view, true))
+            }),
+            Holder::Member(profile, id) => engine.profile(*profile).and_then(|profile| {
+                let call = profile.member(*id)?;
+                Ok(member_entity(profile, *id, &call))
+            }),
+        };
+        entity.map_or_else(|_| Vec::new(), |entity| uses(&pipeline.strings, entity))
+    }
+}
+
+/// The numbers in an entity of the switch's side.
+fn uses(strings: &Strings, mut entity: Entity) -> Vec<Use> {
+    let mut found = Vec::new();
+    let all = values(strings, &mut entity, &mut |at, value| {
+        found.push((at, number(value)));
+        Ok(())
+    });
+    debug_assert!(all.is_ok(), "nothing fails here");
+    found
 }
 
 /// Translates what a read asks for.
@@ -187,68 +303,44 @@ pub(crate) fn with_strings(strings: &Strings, entries: Vec<TableEntry>) -> Vec<T
 
 /// Gives the numbers of the program's own entries their strings.
 pub(crate) fn adopt(pipeline: &mut Pipeline) {
-    let used = match pipeline.strings.is_empty() {
-        true => Vec::new(),
-        false => used(pipeline).unwrap_or_default(),
-    };
-    for (known, used) in pipeline.strings.types.iter_mut().zip(used) {
-        for number in used {
-            let string = number.to_string().into_bytes();
-            known.numbers.insert(string.clone(), number);
-            known.strings.insert(number, string);
-        }
+    if pipeline.strings.is_empty() {
+        return;
     }
-}
-
-/// Forgets the strings that no entry and no member has any more.
-fn sweep(pipeline: &mut Pipeline) -> Result<(), EntityError> {
-    let used = used(pipeline)?;
-    for (known, used) in pipeline.strings.types.iter_mut().zip(used) {
-        known.strings.retain(|number, _| used.contains(number));
-        known.numbers.retain(|_, number| used.contains(number));
-    }
-    Ok(())
-}
-
-/// The numbers that entries and members have, by the positions of their types.
-fn used(pipeline: &Pipeline) -> Result<Vec<BTreeSet<u64>>, EntityError> {
     let requests = [
         Entity::TableEntry(TableEntry::default()),
         Entity::TableEntry(TableEntry {
             is_default_action: true,
             ..TableEntry::default()
         }),
-        Entity::ActionProfileMember(ActionProfileMember::default()),
     ];
     let mut found = Vec::new();
     for request in requests {
-        read::read_raw(pipeline, &request, &mut found)?;
+        let read = read::read_raw(pipeline, &request, &mut found);
+        debug_assert!(read.is_ok(), "a wildcard finds what there is");
     }
-    let mut used = vec![BTreeSet::new(); pipeline.strings.types.len()];
-    for entity in &mut found {
-        values(&pipeline.strings, entity, &mut |at, value| {
-            used[at].insert(number(value));
-            Ok(())
-        })?;
+    for entity in found {
+        let uses = uses(&pipeline.strings, entity);
+        pipeline.strings.hold(&uses);
     }
-    Ok(used)
 }
 
 impl Side<'_> {
     fn entity(&mut self, entity: &mut Entity) -> Result<(), EntityError> {
         match self {
-            Side::Write(strings) => {
+            Side::Write(strings, held) => {
                 // The types' numbers change while the positions of their values are looked up.
                 let mut types = std::mem::take(&mut strings.types);
                 let result = values(strings, entity, &mut |at, value| {
-                    *value = types[at].number(value)?.to_be_bytes().to_vec();
+                    let number = types[at].hold(value)?;
+                    held.push((at, number));
+                    *value = number.to_be_bytes().to_vec();
                     Ok(())
                 });
                 strings.types = types;
                 result
             }
             Side::Request(strings) => values(strings, entity, &mut |at, value| {
-                let known = strings.types[at].numbers.get(value);
+                let known = strings.types[at].numbers.number(value);
                 let missing = || {
                     let text = String::from_utf8_lossy(value);
                     let message = format!("nothing that was written has {text:?}");
@@ -259,8 +351,8 @@ impl Side<'_> {
             }),
             Side::Controller(strings) => values(strings, entity, &mut |at, value| {
                 let number = number(value);
-                let known = strings.types[at].strings.get(&number);
-                *value = known.map_or_else(|| number.to_string().into_bytes(), Vec::clone);
+                let known = strings.types[at].numbers.string(number);
+                *value = known.map_or_else(|| number.to_string().into_bytes(), <[_]>::to_vec);
                 Ok(())
             }),
         }
@@ -268,39 +360,22 @@ impl Side<'_> {
 }
 
 impl Type {
-    /// The number of a string; a new one if it has none.
-    fn number(&mut self, string: &[u8]) -> Result<u64, EntityError> {
-        if let Some(number) = self.numbers.get(string) {
-            return Ok(*number);
-        }
-        if string.is_empty() || string.len() > MAX_LENGTH {
-            let (uri, length) = (&self.uri, string.len());
+    /// The number of a string, a new one if it has none, which one more place has from now on.
+    fn hold(&mut self, string: &[u8]) -> Result<u64, EntityError> {
+        let length = string.len();
+        if length == 0 || length > MAX_LENGTH {
+            let uri = &self.uri;
             return Err(EntityError::invalid(format!(
                 "a string of {uri} has {length} bytes, expected 1 to {MAX_LENGTH}"
             )));
         }
-        // A number as the answer shows those of the program's own.
-        let shown = std::str::from_utf8(string)
-            .ok()
-            .and_then(|s| s.parse().ok());
-        let own = shown.filter(|number: &u64| {
-            *number <= self.max
-                && number.to_string().as_bytes() == string
-                && !self.strings.contains_key(number)
-        });
-        let free = || (1..=self.max).find(|number| !self.strings.contains_key(number));
-        let number = own.or_else(free).ok_or_else(|| {
-            let (uri, max) = (&self.uri, self.max);
-            EntityError::new(
-                Code::ResourceExhausted,
-                format!(
-                    "there are {max} strings of {uri} already, all that the program has room for"
-                ),
-            )
-        })?;
-        self.numbers.insert(string.to_vec(), number);
-        self.strings.insert(number, string.to_vec());
-        Ok(number)
+        self.numbers.hold_string(string).map_err(|_| {
+            let (uri, max) = (&self.uri, self.numbers.max());
+            let what = format!(
+                "there are {max} strings of {uri} already, all that the program has room for"
+            );
+            EntityError::new(Code::ResourceExhausted, what)
+        })
     }
 }
 

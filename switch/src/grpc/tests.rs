@@ -15,6 +15,7 @@ use ultima_p4runtime::v1::{
     TableAction, TableEntry, Update, ValueSetEntry, field_match, p4_data::Data, table_action,
 };
 
+use super::scan::Scan;
 use super::{read, write};
 use crate::engine::Limits;
 use crate::pipeline::Pipeline;
@@ -300,7 +301,50 @@ fn translated_entities() -> Vec<Entity> {
     ]
 }
 
-fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
+/// Reads what a wildcard stands for, with a pause wherever there can be one.
+fn step_by_step(
+    pipeline: &Pipeline,
+    request: &Entity,
+) -> Vec<ultima_p4runtime::v1::entity::Entity> {
+    let mut found = Vec::new();
+    let mut scan = Scan::new(1);
+    loop {
+        let read = read::read_some(pipeline, request, &mut scan, &mut found);
+        read.expect("a wildcard finds what there is");
+        if !scan.is_paused() {
+            return found;
+        }
+        scan.resume(1);
+    }
+}
+
+#[test]
+fn steps_find_what_a_single_walk_finds() {
+    let programs: [(Pipeline, Vec<Entity>); 3] = [
+        (pipeline(), entities()),
+        (profiles(), shared_entities()),
+        (translated(), translated_entities()),
+    ];
+    let mut found = 0;
+    for (mut pipeline, entities) in programs {
+        for entity in entities {
+            // Some are there already, some are none that can be inserted.
+            for update in [Update::insert(entity.clone()), Update::modify(entity)] {
+                let _ = write::apply(&mut pipeline, update);
+            }
+        }
+        for request in wildcards() {
+            let mut once = Vec::new();
+            read::read(&pipeline, &request, &mut once).expect("a wildcard finds what there is");
+            assert_eq!(step_by_step(&pipeline, &request), once);
+            found += once.len();
+        }
+    }
+    assert!(found > 30, "{found}");
+}
+
+/// A wildcard of each kind.
+fn wildcards() -> [Entity; 9] {
     let replica = [Replica {
         port: 0,
         instance: 0,
@@ -308,7 +352,7 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
     let mut group = multicast_group(1, replica).expect("a group");
     let mut session = clone_session(1, replica).expect("a session");
     (group.multicast_group_id, session.session_id) = (0, 0);
-    let requests: [Entity; 9] = [
+    [
         TableEntry {
             counter_data: Some(CounterData::default()),
             ..TableEntry::default()
@@ -322,9 +366,12 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
         ValueSetEntry::default().into(),
         group.into(),
         session.into(),
-    ];
+    ]
+}
+
+fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
     let mut found = Vec::new();
-    for request in requests {
+    for request in wildcards() {
         read::read(pipeline, &request, &mut found).expect("a wildcard finds what there is");
     }
     found

@@ -76,6 +76,7 @@ fn apply_all_or_none(
         };
         return (0..count).map(|index| Err(outcome(index))).collect();
     }
+    log.accept(pipeline);
     vec![Ok(()); count]
 }
 
@@ -102,10 +103,22 @@ fn apply_logged(
     let Some(mut entity) = entity else {
         return Err(EntityError::invalid("the entity is empty"));
     };
-    strings::write(pipeline, kind, &mut entity)?;
+    let strings = strings::write(pipeline, kind, &mut entity)?;
     if let Some(log) = log {
         log.keep(pipeline, &entity);
     }
+    let result = apply_entity(pipeline, kind, entity);
+    if let Some(strings) = strings {
+        strings.end(pipeline);
+    }
+    result
+}
+
+fn apply_entity(
+    pipeline: &mut Pipeline,
+    kind: UpdateType,
+    entity: Entity,
+) -> Result<(), EntityError> {
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, &entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),

@@ -230,6 +230,58 @@ async fn digests_and_timeouts_are_taken_back_too() {
 }
 
 #[tokio::test]
+async fn arrays_are_taken_back_by_the_cell_and_whole() {
+    let (bed, mut controller) = bed().await;
+    let meter = bed.names.meter("IngressPipe.policer").expect("meter");
+    let register = bed.names.register("IngressPipe.last_number");
+    let register = register.expect("register");
+    let config = |cir| {
+        Some(MeterConfig {
+            cir,
+            cburst: 2,
+            pir: 30,
+            pburst: 4,
+            eburst: 0,
+        })
+    };
+    let metered = |entry: MeterEntry, cir| {
+        let config = config(cir);
+        Update::modify(MeterEntry { config, ..entry })
+    };
+    let stored = |entry: RegisterEntry, value| {
+        let data = Some(P4Data {
+            data: Some(Data::Bitstring(vec![value])),
+        });
+        Update::modify(RegisterEntry { data, ..entry })
+    };
+    let one = || {
+        let cells = (meter.cell(1), register.cell(1));
+        (cells.0.expect("cell"), cells.1.expect("cell"))
+    };
+    let written = vec![metered(one().0, 5), stored(one().1, 6)];
+    controller.write(written).await.expect("written");
+    let before = everything(&mut controller).await;
+    for cells_first in [true, false] {
+        let mut updates = Vec::new();
+        for round in 1..9 {
+            let cells = [metered(one().0, 7), stored(one().1, round)];
+            let whole = [metered(meter.cells(), 8), stored(register.cells(), round)];
+            let (first, second) = match cells_first {
+                true => (cells, whole),
+                false => (whole, cells),
+            };
+            updates.extend(first.into_iter().chain(second));
+        }
+        updates.push(Update::delete(bed.unicast(3, 1)));
+        let status = controller
+            .write_all_or_none(updates, Atomicity::RollbackOnError)
+            .await;
+        status.expect_err("the last fails");
+        assert_eq!(everything(&mut controller).await, before);
+    }
+}
+
+#[tokio::test]
 async fn an_empty_batch_is_done() {
     let (_bed, mut controller) = bed().await;
     for atomicity in BOTH {

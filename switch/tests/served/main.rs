@@ -5,6 +5,7 @@
 mod arbitration;
 mod authority;
 mod batches;
+mod bounds;
 mod common;
 mod digests;
 mod entities;

@@ -87,24 +87,27 @@ const CONTROLLER: Pushed = Pushed {
     json: include_bytes!("../../../switch/tests/programs/controller.json"),
 };
 
+/// This project's program.
+fn ours() -> Pushed<'static> {
+    let ultima_p4::Program {
+        p4info,
+        device_config: json,
+    } = ultima_p4::v1model();
+    Pushed { p4info, json }
+}
+
 #[test]
 fn p4runtime_shell() {
-    scripted::run(
-        "shell.py",
-        "p4runtime-shell",
-        &needs::shell_python(),
-        &CONTROLLER,
-    );
+    let python = needs::shell_python();
+    scripted::run("shell.py", "p4runtime-shell", &python, &CONTROLLER);
+    scripted::run("ultima_shell.py", "p4runtime-shell", &python, &ours());
 }
 
 #[test]
 fn finsy() {
-    scripted::run(
-        "finsy_client.py",
-        "finsy",
-        &needs::finsy_python(),
-        &CONTROLLER,
-    );
+    let python = needs::finsy_python();
+    scripted::run("finsy_client.py", "finsy", &python, &CONTROLLER);
+    scripted::run("ultima_finsy.py", "finsy", &python, &ours());
 }
 
 #[test]

@@ -6,12 +6,14 @@
 //! there, so that both pick the same member for a packet when they were written in the same order.
 //! A group without a live member does nothing, as P4Runtime has it (§9.2.4, `NoAction`).
 
+mod map;
 mod slots;
 mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::map::Map;
 use self::slots::Slots;
 use super::checksum::Calculation;
 use super::error::ControlError;
@@ -58,9 +60,9 @@ pub(super) struct Selector {
 #[derive(Debug)]
 pub struct Profile {
     declared: Declaration,
-    members: BTreeMap<u32, Member>,
+    members: Map<Member>,
     /// Positions of groups by id.
-    group_ids: BTreeMap<u32, u32>,
+    group_ids: Map<u32>,
     /// Named groups, and the sets that entries have to themselves.
     groups: Slots<Group>,
     /// Members by BMv2's handles.
@@ -68,19 +70,10 @@ pub struct Profile {
     /// Entries that have a set to themselves.
     one_shots: usize,
     used: Used,
+    /// `one_shots` and `used` before changes that may be taken back.
+    before: Option<(usize, Used)>,
     /// Ports that are not up.
     ports: BTreeMap<u16, PortState>,
-}
-
-/// What the control plane has written to a profile.
-#[derive(Debug, Clone)]
-pub(super) struct ProfileState {
-    members: BTreeMap<u32, Member>,
-    group_ids: BTreeMap<u32, u32>,
-    groups: Slots<Group>,
-    copies: Slots<Bound>,
-    one_shots: usize,
-    used: Used,
 }
 
 /// What groups and sets take, all together.
@@ -103,7 +96,7 @@ struct Bound {
 struct Member {
     bound: Bound,
     /// As many as its greatest weight, at least one.
-    copies: Vec<u32>,
+    copies: Arc<Vec<u32>>,
     /// Entries that refer to it.
     entries: usize,
     /// The weights that it has in groups, and in how many groups it has each.
@@ -112,13 +105,13 @@ struct Member {
 
 #[derive(Debug, Clone)]
 struct Group {
-    written: Vec<GroupMember>,
+    written: Arc<[GroupMember]>,
     max_size: u32,
     used: Used,
     /// Copies of members with the ports that they need, in order of copies.
-    ways: Vec<(u32, Option<u16>)>,
+    ways: Arc<[(u32, Option<u16>)]>,
     /// Copies whose port is up.
-    live: Vec<u32>,
+    live: Arc<[u32]>,
     /// Entries that refer to it.
     entries: usize,
 }
@@ -176,12 +169,13 @@ impl Profile {
     pub(super) fn new(declared: Declaration) -> Profile {
         Profile {
             declared,
-            members: BTreeMap::new(),
-            group_ids: BTreeMap::new(),
+            members: Map::default(),
+            group_ids: Map::default(),
             groups: Slots::default(),
             copies: Slots::default(),
             one_shots: 0,
             used: Used::default(),
+            before: None,
             ports: BTreeMap::new(),
         }
     }
@@ -278,26 +272,33 @@ impl Profile {
         }
     }
 
-    /// Keeps what has been written.
-    pub(super) fn save(&self) -> ProfileState {
-        ProfileState {
-            members: self.members.clone(),
-            group_ids: self.group_ids.clone(),
-            groups: self.groups.clone(),
-            copies: self.copies.clone(),
-            one_shots: self.one_shots,
-            used: self.used,
-        }
+    /// From now on, writes may be taken back; no port comes or goes until that is decided.
+    pub(super) fn begin(&mut self) {
+        self.members.begin();
+        self.group_ids.begin();
+        self.groups.begin();
+        self.copies.begin();
+        self.before = Some((self.one_shots, self.used));
     }
 
-    /// Puts back what had been written. No port has come or gone since.
-    pub(super) fn restore(&mut self, state: ProfileState) {
-        self.members = state.members;
-        self.group_ids = state.group_ids;
-        self.groups = state.groups;
-        self.copies = state.copies;
-        self.one_shots = state.one_shots;
-        self.used = state.used;
+    /// What was written stays.
+    pub(super) fn accept(&mut self) {
+        self.members.accept();
+        self.group_ids.accept();
+        self.groups.accept();
+        self.copies.accept();
+        self.before = None;
+    }
+
+    /// Takes back what was written, at the cost of what it touched.
+    pub(super) fn undo(&mut self) {
+        self.members.undo();
+        self.group_ids.undo();
+        self.groups.undo();
+        self.copies.undo();
+        if let Some((one_shots, used)) = self.before.take() {
+            (self.one_shots, self.used) = (one_shots, used);
+        }
     }
 
     fn call(&self, bound: &Bound) -> ActionCall {
@@ -323,7 +324,7 @@ const GROUP: &str = "group";
 impl Group {
     fn view(&self) -> GroupView {
         GroupView {
-            members: self.written.clone(),
+            members: self.written.to_vec(),
             max_size: self.max_size,
         }
     }

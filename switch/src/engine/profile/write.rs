@@ -1,6 +1,7 @@
 //! What the control plane writes to an action profile (P4Runtime §9.2).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::super::error::ControlError;
 use super::super::table::{ActionCall, EntryAction, OneShot, Scope, SizeUnit, WeightedCall};
@@ -28,7 +29,7 @@ impl Profile {
             self.declared.size,
         )?;
         let member = Member {
-            copies: vec![self.copies.add(bound.clone())],
+            copies: Arc::new(vec![self.copies.add(bound.clone())]),
             bound,
             entries: 0,
             weights: BTreeMap::new(),
@@ -47,8 +48,8 @@ impl Profile {
             return Err(missing);
         }
         let bound = self.bind(call)?;
-        let member = self.members.get_mut(&id).ok_or(missing)?;
-        for copy in &member.copies {
+        let member = self.members.get_mut(id).ok_or(missing)?;
+        for copy in member.copies.iter() {
             if let Some(place) = self.copies.get_mut(*copy) {
                 *place = bound.clone();
             }
@@ -72,9 +73,9 @@ impl Profile {
         if let Some(by) = by {
             return Err(self.in_use(MEMBER, id, by));
         }
-        if let Some(member) = self.members.remove(&id) {
-            for copy in member.copies {
-                self.copies.remove(copy);
+        if let Some(member) = self.members.remove(id) {
+            for copy in member.copies.iter() {
+                self.copies.remove(*copy);
             }
         }
         Ok(())
@@ -112,11 +113,11 @@ impl Profile {
         )?;
         let used = self.check_group(id, &members, max_size, Used::default())?;
         let group = Group {
-            written: Vec::new(),
+            written: Arc::default(),
             max_size,
             used: Used::default(),
-            ways: Vec::new(),
-            live: Vec::new(),
+            ways: Arc::default(),
+            live: Arc::default(),
             entries: 0,
         };
         let at = self.groups.add(group);
@@ -162,7 +163,7 @@ impl Profile {
         }
         self.fill(at, Vec::new(), Used::default());
         self.groups.remove(at);
-        self.group_ids.remove(&id);
+        self.group_ids.remove(id);
         Ok(())
     }
 
@@ -181,7 +182,7 @@ impl Profile {
             )),
             EntryAction::Member(id) => {
                 let missing = self.missing(MEMBER, *id);
-                let member = self.members.get_mut(id).ok_or(missing)?;
+                let member = self.members.get_mut(*id).ok_or(missing)?;
                 member.entries += 1;
                 Ok((Choice::Member(member.copies[0]), action.clone()))
             }
@@ -205,7 +206,7 @@ impl Profile {
     pub(in crate::engine) fn release(&mut self, choice: Choice, action: &EntryAction) {
         match (choice, action) {
             (_, EntryAction::Member(id)) => {
-                if let Some(member) = self.members.get_mut(id) {
+                if let Some(member) = self.members.get_mut(*id) {
                     member.entries -= 1;
                 }
             }
@@ -213,8 +214,8 @@ impl Profile {
                 self.one_shots -= 1;
                 if let Some(set) = self.groups.remove(at) {
                     self.account(set.used, Used::default());
-                    for (copy, _) in set.ways {
-                        self.copies.remove(copy);
+                    for (copy, _) in set.ways.iter() {
+                        self.copies.remove(*copy);
                     }
                 }
             }
@@ -277,11 +278,11 @@ impl Profile {
         }
         ways.sort_unstable_by_key(|(copy, _)| *copy);
         let mut group = Group {
-            written: Vec::new(),
+            written: Arc::default(),
             max_size: 0,
             used,
-            ways,
-            live: Vec::new(),
+            ways: ways.into(),
+            live: Arc::default(),
             entries: 1,
         };
         group.revive(&self.ports);
@@ -300,9 +301,13 @@ impl Profile {
         let before = std::mem::replace(&mut group.used, used);
         let old = std::mem::take(&mut group.written);
         self.account(before, used);
-        let touched: BTreeSet<u32> = old.iter().chain(&members).map(|one| one.member).collect();
+        let touched: BTreeSet<u32> = old
+            .iter()
+            .chain(members.iter())
+            .map(|one| one.member)
+            .collect();
         for id in &touched {
-            let Some(member) = self.members.get_mut(id) else {
+            let Some(member) = self.members.get_mut(*id) else {
                 continue;
             };
             let weight = |list: &[GroupMember]| {
@@ -311,7 +316,8 @@ impl Profile {
             };
             if let Some(weight) = weight(&members) {
                 while member.copies.len() < weight as usize {
-                    member.copies.push(self.copies.add(member.bound.clone()));
+                    let copy = self.copies.add(member.bound.clone());
+                    Arc::make_mut(&mut member.copies).push(copy);
                 }
                 *member.weights.entry(weight).or_default() += 1;
             }
@@ -333,17 +339,17 @@ impl Profile {
         }
         ways.sort_unstable_by_key(|(copy, _)| *copy);
         for id in &touched {
-            if let Some(member) = self.members.get_mut(id) {
+            if let Some(member) = self.members.get_mut(*id) {
                 let needed = member.weights.keys().next_back().map_or(1, |most| *most);
                 while member.copies.len() > needed as usize {
-                    if let Some(copy) = member.copies.pop() {
+                    if let Some(copy) = Arc::make_mut(&mut member.copies).pop() {
                         self.copies.remove(copy);
                     }
                 }
             }
         }
         if let Some(group) = self.groups.get_mut(at) {
-            (group.written, group.ways) = (members, ways);
+            (group.written, group.ways) = (members.into(), ways.into());
             group.revive(&self.ports);
         }
     }

@@ -9,7 +9,7 @@ use super::words::WordMap;
 pub(super) type Words = Box<[u64]>;
 
 /// The key of an entry, as words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct EntryKey {
     /// Zero where `mask` is; zero in range fields.
     pub value: Words,
@@ -48,7 +48,7 @@ impl EntryKey {
 }
 
 /// A range of values of one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Range {
     /// The field's first word in the key.
     pub at: usize,

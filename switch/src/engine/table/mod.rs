@@ -22,7 +22,7 @@ pub use entry::{
 };
 pub(super) use key::{Key, KeyField, MatchKind, Owner};
 pub(super) use signature::{Scope, Signature, TableParam};
-pub(super) use undo::SavedEntry;
+pub(super) use undo::{SavedDefault, SavedEntry};
 pub use write::TableMut;
 
 use super::bits::Slot;
@@ -35,8 +35,7 @@ use super::phv::Phv;
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
 use idle::{Age, Alarms};
-use matcher::EntryKey;
-pub(super) use matcher::Matcher;
+pub(super) use matcher::{EntryKey, Matcher};
 
 /// The next node of a pipeline; `None` is its end.
 pub(super) type Next = Option<usize>;

@@ -1,0 +1,86 @@
+//! What one client may take of the switch, and of the time of others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tonic::{Code, Status};
+use ultima_p4runtime::v1::stream_message_request::Update as Message;
+use ultima_p4runtime::v1::{CounterEntry, Entity, PacketOut, RegisterEntry, TableEntry, Update};
+
+use crate::common::{Bed, Controller};
+
+const A: u64 = 0x0200_0000_0001;
+
+/// Elements that take little on the wire and much in memory.
+const MANY: usize = 100_000;
+
+#[tokio::test]
+async fn requests_that_would_take_much_memory_are_refused() {
+    let bed = Bed::new(1).await;
+    let mut controller = bed.controller().await;
+    let refused = |status: Result<(), Status>, says: &str| {
+        let status = status.expect_err("refused");
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains(says), "{status}");
+    };
+    let updates = vec![Update::default(); MANY];
+    refused(controller.write(updates).await, "p4.v1.WriteRequest");
+    let entities = vec![Entity::default(); MANY];
+    let read = controller.read(entities).await.map(drop);
+    refused(read, "p4.v1.ReadRequest");
+    let one_too_many = vec![Update::default(); (1 << 14) + 1];
+    let says = "the request has 16385 updates, expected at most 16384; send several";
+    refused(controller.write(one_too_many).await, says);
+    let one_too_many = vec![Entity::default(); (1 << 14) + 1];
+    let read = controller.read(one_too_many).await.map(drop);
+    refused(read, "16385 entities");
+}
+
+#[tokio::test]
+async fn long_messages_are_refused() {
+    let bed = Bed::new(1).await;
+    let mut controller = bed.controller().await;
+    let long = TableEntry {
+        metadata: vec![0; 5 << 20],
+        ..bed.unicast(A, 1)
+    };
+    let error = controller.write(vec![Update::insert(long)]).await;
+    assert_eq!(error.expect_err("refused").code(), Code::OutOfRange);
+    let packet = PacketOut {
+        payload: vec![0; 300 << 10],
+        ..PacketOut::default()
+    };
+    controller.send(Message::Packet(packet)).await;
+    let error = controller.message().await.expect_err("the stream ends");
+    assert_eq!(error.code(), Code::OutOfRange);
+}
+
+#[tokio::test]
+async fn a_write_waits_for_few_of_the_reads_before_it() {
+    const READERS: usize = 40;
+    let bed = Bed::new(1).await;
+    let mut controller = bed.controller().await;
+    // Each read takes many turns of the forwarding thread.
+    let all: [Entity; 2] = [
+        CounterEntry::default().into(),
+        RegisterEntry::default().into(),
+    ];
+    let requests: Vec<Entity> = all.iter().cycle().take(2000).cloned().collect();
+    let read = Arc::new(AtomicUsize::new(0));
+    let mut readers = tokio::task::JoinSet::new();
+    for election_id in 0..READERS as u128 {
+        let mut reader = Controller::connect(bed.switch.grpc_addr(), election_id).await;
+        let (requests, read) = (requests.clone(), read.clone());
+        readers.spawn(async move {
+            reader.read(requests).await.expect("read");
+            read.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    while read.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    controller.insert(vec![bed.unicast(A, 1).into()]).await;
+    let before = read.load(Ordering::Relaxed);
+    assert!(before < READERS / 2, "{before} of {READERS}");
+    readers.join_all().await;
+}

@@ -174,7 +174,7 @@ impl Datapath {
             datapath.add_port(new).map_err(io::Error::other)?;
         }
         if let Some(pipeline) = active {
-            datapath.commit(pipeline);
+            drop(datapath.commit(pipeline));
         }
         Ok(datapath)
     }

@@ -8,6 +8,13 @@ use crate::notify::Notifier;
 use crate::pipeline::Pipeline;
 use crate::tm::Nanos;
 
+/// Programs that another has taken the place of. To free them takes longer than packets can wait.
+#[must_use]
+pub(crate) struct Replaced {
+    _active: Option<Pipeline>,
+    _saved: Option<Pipeline>,
+}
+
 impl Datapath {
     /// The program that reads and writes of the control plane refer to: the saved one, if there is
     /// one.
@@ -27,36 +34,37 @@ impl Datapath {
         self.active.as_mut()
     }
 
-    /// Keeps a program for a later [`Datapath::commit_saved`].
-    pub(crate) fn save(&mut self, mut pipeline: Pipeline) {
+    /// Keeps a program for a later [`Datapath::commit_saved`], in place of the one that it gives
+    /// back.
+    pub(crate) fn save(&mut self, mut pipeline: Pipeline) -> Option<Pipeline> {
         self.introduce_ports(&mut pipeline);
-        self.saved = Some(pipeline);
+        self.saved.replace(pipeline)
     }
 
-    /// Makes the saved program the one that packets run through. False: there is none.
-    pub(crate) fn commit_saved(&mut self) -> bool {
-        let saved = self.saved.take();
-        let found = saved.is_some();
-        if let Some(pipeline) = saved {
-            self.commit(pipeline);
-        }
-        found
+    /// Makes the saved program the one that packets run through. `None`: there is none.
+    pub(crate) fn commit_saved(&mut self) -> Option<Replaced> {
+        let saved = self.saved.take()?;
+        Some(self.commit(saved))
     }
 
     /// Makes this program the one that packets run through. Copies still queued are the old
     /// program's and go with it, counted.
-    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) {
+    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) -> Replaced {
         self.introduce_ports(&mut pipeline);
         for port in &mut self.ports {
             port.egress.discard_queue(&mut port.stats);
         }
         self.nowhere.egress.discard_queue(&mut self.nowhere.stats);
-        self.saved = None;
+        let saved = self.saved.take();
         let headers = pipeline.engine.controller_headers().clone();
         self.controllers.notifier.set_headers(headers);
         pipeline.engine.start(self.clock.now() / 1000);
-        self.active = Some(pipeline);
+        let active = self.active.replace(pipeline);
         self.note_fates(self.clock.now());
+        Replaced {
+            _active: active,
+            _saved: saved,
+        }
     }
 
     /// Tells controllers what time alone makes due.

@@ -34,6 +34,7 @@ mod register;
 mod schema;
 mod standard;
 mod table;
+mod take_over;
 pub mod trace;
 mod undo;
 mod value;
@@ -53,6 +54,7 @@ pub use table::{
     ActionCall, EntryAction, EntryRef, EntryView, FieldMatch, Match, OneShot, SizeUnit, Table,
     TableEntry, TableMut, WeightedCall,
 };
+pub use take_over::Twin;
 pub use undo::{Touched, UndoLog};
 pub use value_set::ValueSet;
 

@@ -67,6 +67,16 @@ impl Register {
         Ok(())
     }
 
+    /// Whether it has as many cells, as wide.
+    pub(super) fn has_shape_of(&self, other: &Register) -> bool {
+        (self.size, self.width()) == (other.size, other.width())
+    }
+
+    /// Trades cells with a register of the same shape.
+    pub(super) fn swap_cells(&mut self, other: &mut Register) {
+        std::mem::swap(&mut self.bytes, &mut other.bytes);
+    }
+
     /// The bytes of some cells; none for cells outside the array.
     pub(super) fn save(&self, cells: std::ops::Range<usize>) -> Vec<u8> {
         let bytes = self.first.bytes();

@@ -1,5 +1,6 @@
 //! Setting and getting the forwarding pipeline config (P4Runtime §14, §15).
 
+use tokio::runtime::Handle;
 use tonic::Status;
 use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
@@ -10,8 +11,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::Service;
-use super::reconcile::reconcile;
-use crate::datapath::Datapath;
+use super::reconcile::take_over;
 use crate::pipeline::Pipeline;
 
 impl Service {
@@ -28,16 +28,66 @@ impl Service {
         } = request;
         self.controllers()
             .check_primary(device_id, &role, election_id)?;
-        let turn;
-        let answer = match Action::try_from(request.action) {
+        // What comes from the primary is sent under one lock with the check that it is that still,
+        // since it may have changed while the program was being loaded.
+        let reaper = Reaper(Handle::current());
+        match Action::try_from(request.action) {
             Ok(Action::Commit) => {
                 if config.is_some() {
                     return Err(Status::invalid_argument(
                         "COMMIT takes no config: it commits the saved one",
                     ));
                 }
-                turn = self.between_writes.read().await;
-                self.send_as_primary(device_id, &role, election_id, commit_saved)?
+                let _turn = self.between_writes.read().await;
+                let answer =
+                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
+                        let replaced = datapath.commit_saved();
+                        let replaced = replaced.ok_or_else(no_saved)?;
+                        reaper.free(replaced);
+                        Ok::<(), Status>(())
+                    })?;
+                answer.wait().await??;
+            }
+            // That it loads is the answer.
+            Ok(Action::Verify) => reaper.free(self.load(config).await?),
+            Ok(Action::VerifyAndSave) => {
+                let pipeline = self.load(config).await?;
+                let _turn = self.between_writes.read().await;
+                let answer =
+                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
+                        reaper.free(datapath.save(pipeline));
+                    })?;
+                answer.wait().await?;
+            }
+            Ok(Action::VerifyAndCommit) => {
+                let pipeline = self.load(config).await?;
+                let _turn = self.between_writes.read().await;
+                let answer =
+                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
+                        reaper.free(datapath.commit(pipeline));
+                    })?;
+                answer.wait().await?;
+            }
+            Ok(Action::ReconcileAndCommit) => {
+                let pipeline = self.load(config).await?;
+                let _one = self.reading.lock().await;
+                let _no_writes = self.between_writes.write().await;
+                let (mut pipeline, twins) = self.reconcile(pipeline).await?;
+                let answer =
+                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
+                        let taken = datapath
+                            .active_mut()
+                            .map_or(Ok(()), |old| take_over(old, &mut pipeline, &twins));
+                        match taken {
+                            Ok(()) => reaper.free(datapath.commit(pipeline)),
+                            Err(error) => {
+                                reaper.free(pipeline);
+                                return Err(Status::invalid_argument(error.to_string()));
+                            }
+                        }
+                        Ok(())
+                    })?;
+                answer.wait().await??;
             }
             Ok(Action::Unspecified) | Err(_) => {
                 return Err(Status::invalid_argument(format!(
@@ -46,17 +96,7 @@ impl Service {
                     request.action
                 )));
             }
-            Ok(action) => {
-                let pipeline = self.load(config).await?;
-                turn = self.between_writes.read().await;
-                // The primary may have changed while the program was being loaded: checked again.
-                self.send_as_primary(device_id, &role, election_id, move |datapath| {
-                    install(datapath, action, pipeline)
-                })?
-            }
-        };
-        answer.wait().await??;
-        drop(turn);
+        }
         Ok(SetForwardingPipelineConfigResponse {})
     }
 
@@ -98,30 +138,18 @@ impl Service {
     }
 }
 
-fn install(datapath: &mut Datapath, action: Action, mut pipeline: Pipeline) -> Result<(), Status> {
-    match action {
-        Action::VerifyAndSave => datapath.save(pipeline),
-        Action::VerifyAndCommit => datapath.commit(pipeline),
-        Action::ReconcileAndCommit => {
-            if let Some(old) = datapath.active() {
-                reconcile(old, &mut pipeline)
-                    .map_err(|error| Status::invalid_argument(error.to_string()))?;
-            }
-            datapath.commit(pipeline);
-        }
-        // VERIFY: that it loaded is the answer. The others do not come here.
-        Action::Verify | Action::Commit | Action::Unspecified => {}
-    }
-    Ok(())
+fn no_saved() -> Status {
+    Status::not_found("no config is saved; VERIFY_AND_SAVE one first")
 }
 
-fn commit_saved(datapath: &mut Datapath) -> Result<(), Status> {
-    if datapath.commit_saved() {
-        return Ok(());
+/// Frees what the forwarding thread has no time to free: a program with 10^5 entries takes
+/// milliseconds.
+struct Reaper(Handle);
+
+impl Reaper {
+    fn free<T: Send + 'static>(&self, old: T) {
+        self.0.spawn_blocking(move || drop(old));
     }
-    Err(Status::not_found(
-        "no config is saved; VERIFY_AND_SAVE one first",
-    ))
 }
 
 /// What a response type asks for.

@@ -133,16 +133,7 @@ fn read_for_a_turn(pipeline: &Pipeline, requests: &[v1::Entity], progress: &mut 
     turn
 }
 
-/// Appends all that one request asks for. On an error nothing of it is appended.
-pub(super) fn read(
-    pipeline: &Pipeline,
-    request: &v1::Entity,
-    found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let mut scan = Scan::new(usize::MAX);
-    read_some(pipeline, request, &mut scan, found)
-}
-
+/// Appends what one request asks for, until the walk pauses. On an error nothing is appended.
 pub(super) fn read_some(
     pipeline: &Pipeline,
     request: &v1::Entity,
@@ -167,7 +158,7 @@ pub(super) fn read_some(
     result
 }
 
-/// As [`read`], without strings, and what an error leaves is to be taken away.
+/// All that one request asks for, without strings. What an error leaves is to be taken away.
 pub(super) fn read_raw(
     pipeline: &Pipeline,
     request: &Entity,
@@ -238,13 +229,13 @@ pub(super) fn for_tables(
 }
 
 /// Hands over the entries of a table from where the walk has come to.
-fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(EntryView)) {
+pub(super) fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(usize, EntryView)) {
     let first = usize::try_from(scan.first(table.id())).unwrap_or(usize::MAX);
     for (place, view) in table.entries_from(first) {
         if !scan.admits(table.id(), place as u64, ENTRY) {
             return;
         }
-        each(view);
+        each(place, view);
     }
 }
 
@@ -336,7 +327,7 @@ pub(super) fn select(
         return Ok(());
     }
     if request.r#match.is_empty() {
-        walk(table, scan, |view| {
+        walk(table, scan, |_, view| {
             if passes(&view) {
                 each(view);
             }
@@ -349,7 +340,7 @@ pub(super) fn select(
         Ok(_) | Err(ControlError::NoSuchEntry { .. }) => {}
         // Without the priority that the table's entries have, the key alone may stand for several.
         Err(ControlError::Priority { .. }) if request.priority == 0 => {
-            walk(table, scan, |view| {
+            walk(table, scan, |_, view| {
                 if has_key(&view, &key) && passes(&view) {
                     each(view);
                 }

@@ -1,106 +1,250 @@
 //! RECONCILE_AND_COMMIT: a new program takes over the state of the old (P4Runtime §14).
 //!
-//! What a reader would see of the old program is written to the new one, in the same messages. So
-//! the state is preserved exactly where a controller could have moved it by hand, and refused where
-//! it could not.
+//! What a controller has written is read from the old program, as any reader would see it, and
+//! written to the new one in the same messages. So the state is preserved exactly where a controller
+//! could have moved it by hand, and refused where it could not. Packets run on meanwhile, through
+//! the old program: reading takes their forwarding thread step by step, writing takes none of it.
+//! What packets change themselves, counters, meters and registers, moves at the very end, between
+//! two packets.
 
-use tonic::Code;
+use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
-use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
-    self, ActionProfileGroup, ActionProfileMember, CloneSessionEntry, CounterData, CounterEntry,
-    DigestEntry, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterEntry,
-    MulticastGroupEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update,
-    ValueSetEntry,
+    self, ActionProfileGroup, ActionProfileMember, CloneSessionEntry, CounterData, DigestEntry,
+    DirectCounterEntry, DirectMeterEntry, MulticastGroupEntry, PacketReplicationEngineEntry,
+    TableEntry, Update, ValueSetEntry,
 };
 
 use super::error::EntityError;
-use super::{read, write};
+use super::scan::{STEP, Scan};
+use super::table_entry::{counter_data, key, message, meter_message};
+use super::{Service, read, strings, write};
+use crate::engine::Twin;
 use crate::pipeline::Pipeline;
 
-/// Writes the state of `old` to `new`, freshly loaded.
-pub(super) fn reconcile(old: &Pipeline, new: &mut Pipeline) -> Result<(), EntityError> {
-    let all_entries = TableEntry {
-        counter_data: Some(CounterData::default()),
-        meter_config: Some(MeterConfig::default()),
-        ..TableEntry::default()
-    };
-    let defaults = old.defaults_set.iter().map(|&table_id| {
-        Entity::TableEntry(TableEntry {
-            table_id,
-            is_default_action: true,
-            ..TableEntry::default()
-        })
-    });
+/// What a controller has written to a program, in an order in which it can be written to another:
+/// entries refer to groups, groups to members. Of entries of tables, with their places.
+pub(super) type State = Vec<(Entity, Option<u32>)>;
+
+/// How far reading it has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    part: usize,
+    scan: Scan,
+}
+
+impl Progress {
+    pub(super) fn begin(room: usize) -> Progress {
+        let scan = Scan::new(room);
+        Progress { part: 0, scan }
+    }
+}
+
+/// A part of the state.
+enum Part {
+    /// All entries of all tables but default ones.
+    Entries,
+    /// What such a read finds.
+    Read(Box<Entity>),
+}
+
+fn parts(old: &Pipeline) -> Vec<Part> {
     let replication = |entry| {
         Entity::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
             r#type: Some(entry),
         })
     };
-    let requests = [
-        // Entries refer to groups, groups to members.
+    let default_entries = TableEntry {
+        is_default_action: true,
+        ..TableEntry::default()
+    };
+    let defaults = old.defaults_set.iter().map(|&table_id| {
+        Entity::TableEntry(TableEntry {
+            table_id,
+            ..default_entries.clone()
+        })
+    });
+    let before = [
         Entity::ActionProfileMember(ActionProfileMember::default()),
         Entity::ActionProfileGroup(ActionProfileGroup::default()),
-        Entity::TableEntry(all_entries),
-        Entity::CounterEntry(CounterEntry::default()),
-        Entity::MeterEntry(MeterEntry::default()),
-        Entity::RegisterEntry(RegisterEntry::default()),
+    ];
+    let after = [
         Entity::ValueSetEntry(ValueSetEntry::default()),
         replication(PreType::MulticastGroupEntry(MulticastGroupEntry::default())),
         replication(PreType::CloneSessionEntry(CloneSessionEntry::default())),
         Entity::DigestEntry(DigestEntry::default()),
     ];
-    let default_entries = TableEntry {
-        is_default_action: true,
-        ..TableEntry::default()
-    };
-    let defaults_resources = [
+    let resources = [
         Entity::DirectCounterEntry(DirectCounterEntry {
             table_entry: Some(default_entries.clone()),
             data: None,
         }),
         Entity::DirectMeterEntry(DirectMeterEntry {
-            table_entry: Some(default_entries),
+            table_entry: Some(default_entries.clone()),
             ..DirectMeterEntry::default()
         }),
     ];
+    let after = after.into_iter().chain(defaults).chain(resources);
+    let before = before.into_iter().map(Box::new).map(Part::Read);
+    let all = before
+        .chain([Part::Entries])
+        .chain(after.map(Box::new).map(Part::Read));
+    all.collect()
+}
+
+/// Reads the state for one step. `None`: that was the last one.
+pub(super) fn read_some(
+    old: &Pipeline,
+    mut progress: Progress,
+    room: usize,
+    state: &mut State,
+) -> Result<Option<Progress>, EntityError> {
+    progress.scan.resume(room);
+    let Some(part) = parts(old).into_iter().nth(progress.part) else {
+        return Ok(None);
+    };
+    match part {
+        Part::Entries => read_entries(old, &mut progress.scan, state)?,
+        Part::Read(request) => {
+            let request = v1::Entity {
+                entity: Some(*request),
+            };
+            let mut found = Vec::new();
+            read::read_some(old, &request, &mut progress.scan, &mut found)?;
+            let found = found.into_iter().filter(is_state);
+            state.extend(found.map(|entity| (entity, None)));
+        }
+    }
+    if !progress.scan.is_paused() {
+        progress = Progress {
+            part: progress.part + 1,
+            ..Progress::begin(room)
+        };
+    }
+    Ok(Some(progress))
+}
+
+fn read_entries(old: &Pipeline, scan: &mut Scan, state: &mut State) -> Result<(), EntityError> {
     let mut found = Vec::new();
-    let requests = requests.into_iter().chain(defaults);
-    for request in requests.chain(defaults_resources) {
-        read::read(
-            old,
-            &v1::Entity {
-                entity: Some(request),
-            },
-            &mut found,
-        )?;
-    }
-    for entity in found.into_iter().filter(is_state) {
-        carry_over(new, entity).map_err(|error| {
-            EntityError::new(
-                error.code,
-                format!("the existing state cannot be preserved: {error}"),
-            )
-        })?;
-    }
+    let mut places = Vec::new();
+    read::for_tables(old, 0, scan, |table, scan| {
+        read::walk(table, scan, |place, view| {
+            let mut entry = message(table, &view, false);
+            entry.counter_data = view.counter.map(counter_data);
+            let config = view.meter.and_then(|meter| meter.config);
+            entry.meter_config = config.map(meter_message);
+            found.push(Entity::TableEntry(entry));
+            places.push(u32::try_from(place).ok());
+        });
+        Ok(())
+    })?;
+    strings::answer(&old.strings, &mut found)?;
+    state.extend(found.into_iter().zip(places));
     Ok(())
+}
+
+/// Writes the state of an old program to a new one, freshly loaded, and tells which entries of both
+/// have direct resources.
+pub(super) fn write_state(state: State, new: &mut Pipeline) -> Result<Vec<Twin>, EntityError> {
+    let mut twins = Vec::new();
+    for (entity, place) in state {
+        let has_key = match &entity {
+            Entity::TableEntry(entry) => Some(TableEntry {
+                table_id: entry.table_id,
+                r#match: entry.r#match.clone(),
+                priority: entry.priority,
+                ..TableEntry::default()
+            }),
+            _ => None,
+        };
+        // Programs bring their constant entries.
+        if !matches!(&entity, Entity::TableEntry(entry) if entry.is_const) {
+            carry_over(new, entity).map_err(|error| cannot_preserve(&error))?;
+        }
+        if let (Some(old), Some(entry)) = (place, has_key) {
+            twins.extend(twin(new, entry, old));
+        }
+    }
+    Ok(twins)
+}
+
+/// The same entry in the new program, if it has direct resources there.
+fn twin(new: &Pipeline, entry: TableEntry, old: u32) -> Option<Twin> {
+    let table = new.engine.table(entry.table_id).ok()?;
+    if !table.has_counter() && !table.has_meter() {
+        return None;
+    }
+    let mut entity = Entity::TableEntry(entry);
+    strings::request(&new.strings, &mut entity).ok()?;
+    let Entity::TableEntry(entry) = entity else {
+        return None;
+    };
+    let place = table.place_of(&key(&entry).ok()?, entry.priority).ok()?;
+    Some(Twin {
+        table: entry.table_id,
+        old,
+        new: place,
+    })
+}
+
+/// What packets change moves to the new program, through which they run from then on.
+pub(super) fn take_over(
+    old: &mut Pipeline,
+    new: &mut Pipeline,
+    twins: &[Twin],
+) -> Result<(), EntityError> {
+    let taken = new.engine.take_over(&mut old.engine, twins);
+    taken.map_err(|error| cannot_preserve(&error.into()))
+}
+
+fn cannot_preserve(error: &EntityError) -> EntityError {
+    let what = format!("the existing state cannot be preserved: {error}");
+    EntityError::new(error.code, what)
+}
+
+impl Service {
+    /// Writes the running program's state to a new one. Nobody may write meanwhile.
+    pub(super) async fn reconcile(
+        &self,
+        mut new: Pipeline,
+    ) -> Result<(Pipeline, Vec<Twin>), Status> {
+        let invalid = |error: EntityError| Status::invalid_argument(error.to_string());
+        let mut state = State::new();
+        let mut progress = Some(Progress::begin(STEP));
+        while let Some(at) = progress {
+            let turn = self.forwarder.call(move |datapath| {
+                let mut some = State::new();
+                let next = match datapath.active() {
+                    Some(old) => read_some(old, at, STEP, &mut some)?,
+                    None => None,
+                };
+                Ok((next, some))
+            });
+            let (next, some) = turn.await?.map_err(invalid)?;
+            state.extend(some);
+            progress = next;
+        }
+        let written = tokio::task::spawn_blocking(move || {
+            let twins = write_state(state, &mut new);
+            twins.map(|twins| (new, twins))
+        });
+        match written.await {
+            Ok(written) => written.map_err(invalid),
+            Err(_) => Err(Status::internal(
+                "preserving the state failed; the program before stays",
+            )),
+        }
+    }
 }
 
 /// Whether an entity differs from what any freshly loaded program has.
 fn is_state(entity: &Entity) -> bool {
     match entity {
-        Entity::TableEntry(entry) => !entry.is_const,
-        Entity::CounterEntry(entry) => entry.data != Some(CounterData::default()),
-        Entity::MeterEntry(entry) => entry.config.is_some(),
         Entity::DirectCounterEntry(entry) => entry.data != Some(CounterData::default()),
         Entity::DirectMeterEntry(entry) => entry.config.is_some(),
         Entity::ValueSetEntry(entry) => !entry.members.is_empty(),
-        Entity::RegisterEntry(entry) => {
-            let data = entry.data.as_ref().and_then(|data| data.data.as_ref());
-            !matches!(data, Some(Data::Bitstring(bytes)) if bytes.iter().all(|byte| *byte == 0))
-        }
         _ => true,
     }
 }

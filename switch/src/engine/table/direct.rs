@@ -86,3 +86,40 @@ impl Table {
         }
     }
 }
+
+impl Entry {
+    /// Takes the direct counter and meter of the same entry in another program.
+    fn take_over(&mut self, old: &Entry, counter: bool, meter: bool) {
+        if counter {
+            self.counter = old.counter;
+        }
+        if meter {
+            self.meter.clone_from(&old.meter);
+        }
+    }
+}
+
+impl Table {
+    /// Takes the direct resources of an entry over from the same table of another program.
+    pub(in crate::engine) fn take_over(&mut self, place: u32, old: &Table, old_place: u32) {
+        let (counter, meter) = self.common(old);
+        let entry = self.entries.get_mut(place as usize);
+        let old = old.entries.get(old_place as usize);
+        if let (Some(Some(entry)), Some(Some(old))) = (entry, old) {
+            entry.take_over(old, counter, meter);
+        }
+    }
+
+    /// The same of the default entry.
+    pub(in crate::engine) fn take_over_default(&mut self, old: &Table) {
+        let (counter, meter) = self.common(old);
+        self.default.take_over(&old.default, counter, meter);
+    }
+
+    /// Whether both have direct counters, and meters of one unit.
+    fn common(&self, old: &Table) -> (bool, bool) {
+        let unit = |table: &Table| table.declared.meter.map(|meter| meter.unit);
+        let meter = unit(self).is_some() && unit(self) == unit(old);
+        (self.declared.has_counter && old.declared.has_counter, meter)
+    }
+}

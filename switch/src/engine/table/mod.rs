@@ -341,6 +341,14 @@ impl Table {
         Ok(self.view(self.live(self.find(key, priority)?)))
     }
 
+    /// The place of the entry with this key and priority, which it keeps as long as it is there.
+    ///
+    /// # Errors
+    /// As of [`Table::get`].
+    pub fn place_of(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
+        self.find(key, priority)
+    }
+
     /// The default entry; its key is empty.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)

@@ -169,11 +169,18 @@ impl Forwarder {
             if count > 0 {
                 vigil.busy(clock.now());
             }
-            busy = false;
-            let mut called = false;
-            for event in &events[..count] {
+            let events = &events[..count];
+            busy = events.iter().any(|event| event.data() == WAKE);
+            if busy {
+                // What can leave right away leaves first, so that ingress and egress of one packet
+                // see the same; queues are bounded, and nothing is received meanwhile. What arrives
+                // after a command was sent finds it done.
+                while self.datapath.serve_ports() {}
+                self.run_commands();
+            }
+            for event in events {
                 match event.data() {
-                    WAKE => called = true,
+                    WAKE => {}
                     ALARM => self.alarm.rang(clock.now()),
                     LINK_NEWS => self.datapath.links_changed(),
                     port => self
@@ -183,16 +190,6 @@ impl Forwarder {
             }
             self.datapath.watch_ports();
             busy |= self.datapath.serve_ports();
-            if called {
-                // What can leave right away leaves first, so that ingress and egress of one packet
-                // see the same; queues are bounded, and nothing is received meanwhile.
-                while busy {
-                    busy = self.datapath.serve_ports();
-                }
-                self.run_commands();
-                // Commands leave work for the ports.
-                busy = true;
-            }
             self.datapath.notify_due();
             self.datapath.flush_captures(false);
             if self.ends_with_replay && !busy {

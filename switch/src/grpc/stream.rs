@@ -93,12 +93,6 @@ impl Controllers {
         (id, closed)
     }
 
-    fn update(&mut self, id: StreamId, update: &MasterArbitrationUpdate) -> Result<(), Status> {
-        let notices = self.arbitration.update(id, update)?;
-        self.tell(notices);
-        Ok(())
-    }
-
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
         let notices = self.arbitration.leave(id);
@@ -243,15 +237,17 @@ impl Client<'_> {
     fn arbitrate(&self, update: &MasterArbitrationUpdate) -> Result<(), Status> {
         let mut controllers = self.service.controllers();
         let was_primary = controllers.arbitration.is_primary(self.id);
-        controllers.update(self.id, update)?;
+        let notices = controllers.arbitration.update(self.id, update)?;
         if !was_primary && controllers.arbitration.is_primary(self.id) {
-            // §9.8: it may not know what its predecessor was told.
+            // §9.8: it may not know what its predecessor was told. Sent before it hears that it is
+            // the primary, so that what a packet says from then on is told.
             self.service.forwarder.send(|datapath| {
                 if let Some(pipeline) = datapath.active_mut() {
                     pipeline.digests.forget_sent();
                 }
             });
         }
+        controllers.tell(notices);
         Ok(())
     }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tonic::{Code, Status};
 use ultima_p4runtime::v1::stream_message_request::Update as Message;
-use ultima_p4runtime::v1::{CounterEntry, Entity, PacketOut, RegisterEntry, TableEntry, Update};
+use ultima_p4runtime::v1::{
+    CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry, Update,
+};
 
-use crate::common::{Bed, Controller};
+use crate::common::{Bed, Controller, DEVICE};
 
 const A: u64 = 0x0200_0000_0001;
 
@@ -66,21 +68,29 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
         RegisterEntry::default().into(),
     ];
     let requests: Vec<Entity> = all.iter().cycle().take(2000).cloned().collect();
-    let read = Arc::new(AtomicUsize::new(0));
+    let found = Arc::new(AtomicUsize::new(0));
     let mut readers = tokio::task::JoinSet::new();
     for election_id in 0..READERS as u128 {
         let mut reader = Controller::connect(bed.switch.grpc_addr(), election_id).await;
-        let (requests, read) = (requests.clone(), read.clone());
+        let request = ReadRequest {
+            device_id: DEVICE,
+            entities: requests.clone(),
+            ..ReadRequest::default()
+        };
+        let found = found.clone();
         readers.spawn(async move {
-            reader.read(requests).await.expect("read");
-            read.fetch_add(1, Ordering::Relaxed);
+            // The answer begins when everything is found; nobody fetches it.
+            let answer = reader.client.read(request).await.expect("read");
+            found.fetch_add(1, Ordering::Relaxed);
+            answer
         });
     }
-    while read.load(Ordering::Relaxed) == 0 {
+    while found.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
+    let before = found.load(Ordering::Relaxed);
     controller.insert(vec![bed.unicast(A, 1).into()]).await;
-    let before = read.load(Ordering::Relaxed);
-    assert!(before < READERS / 2, "{before} of {READERS}");
+    let meanwhile = found.load(Ordering::Relaxed) - before;
+    assert!(meanwhile < READERS / 2, "{before}, then {meanwhile}");
     readers.join_all().await;
 }

@@ -100,6 +100,8 @@ pub(crate) struct Snapshot {
     /// Copies ordered to ports that do not exist, and those whose egress is still to come.
     pub(crate) unattached: PortStats,
     pub(crate) unattached_held: Held,
+    /// What the limits of the programs so far did not allow.
+    pub(crate) over_limit: u64,
 }
 
 /// Ports, queues and programs.
@@ -124,6 +126,8 @@ pub(crate) struct Datapath {
     active: Option<Pipeline>,
     /// A program saved and not yet committed (P4Runtime §14, VERIFY_AND_SAVE).
     saved: Option<Pipeline>,
+    /// What the limits of programs that are gone did not allow.
+    over_limit: u64,
     pool: Pool,
     flush_at: Option<Nanos>,
     tracer: Tracer,
@@ -162,6 +166,7 @@ impl Datapath {
             joined: false,
             active: None,
             saved: None,
+            over_limit: 0,
             pool: Pool::default(),
             flush_at: None,
             tracer: Tracer::default(),
@@ -224,6 +229,8 @@ impl Datapath {
             ports: ports.collect(),
             unattached: self.nowhere.stats.clone(),
             unattached_held: self.nowhere.egress.held(),
+            over_limit: self.over_limit
+                + (self.active()).map_or(0, |active| active.engine.over_limit()),
         }
     }
 

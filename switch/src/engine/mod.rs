@@ -8,6 +8,7 @@
 mod action;
 mod bits;
 mod checksum;
+mod clone;
 mod code;
 mod compile;
 mod controller_header;
@@ -16,6 +17,7 @@ mod deparser;
 mod digest;
 mod error;
 mod expression;
+mod family;
 mod hash;
 mod inspect;
 mod json;
@@ -71,6 +73,7 @@ use checksum::{Calculation, Checksum};
 use code::{Code, REGISTERS, Registers};
 use deparser::Deparser;
 use digest::LearnList;
+use family::Family;
 use layout::Layout;
 use parser::Parser;
 use phv::Phv;
@@ -90,8 +93,12 @@ pub struct Limits {
     pub parser_states: u32,
     /// Jumps that one packet may take in the actions of one pass.
     pub action_jumps: u32,
-    /// Times that one packet may be resubmitted, recirculated or cloned from egress, in all.
+    /// Times that one packet may be resubmitted, recirculated or cloned from egress: what it is cloned
+    /// to goes on counting from there.
     pub passes: u32,
+    /// Copies, resubmits and recirculations of one received packet and of all that comes of it, in
+    /// all.
+    pub descendants: u32,
     /// Multicast groups.
     pub groups: usize,
     /// Clone sessions.
@@ -112,6 +119,7 @@ impl Default for Limits {
             parser_states: 256,
             action_jumps: 1 << 16,
             passes: 16,
+            descendants: 1 << 12,
             groups: 1 << 12,
             sessions: 1 << 10,
             replicas: 1 << 10,
@@ -145,6 +153,8 @@ struct Packet {
     verdict: Verdict,
     /// What the parser left of the frame.
     payload: Vec<u8>,
+    /// Whatever else came of the same received packet.
+    family: Family,
 }
 
 /// What the queue that a copy leaves knows of it.
@@ -174,6 +184,8 @@ pub enum DropCause {
     JumpLimit,
     /// It was resubmitted or recirculated more often than [`Limits::passes`].
     PassLimit,
+    /// More would have come of one received packet than [`Limits::descendants`].
+    DescendantLimit,
     /// An `assert` or `assume` of the program did not hold (BMv2 would end itself).
     Assertion,
 }
@@ -228,7 +240,7 @@ pub struct Engine {
     pool: Vec<Phv>,
     registers: Box<Registers>,
     packets: Vec<Arc<Packet>>,
-    clones_refused: u64,
+    over_limit: u64,
     /// Positions by P4Info id.
     table_ids: BTreeMap<u32, usize>,
     profile_ids: BTreeMap<u32, usize>,
@@ -268,7 +280,7 @@ impl Engine {
             pool: Vec::new(),
             registers: Box::new([0; REGISTERS]),
             packets: Vec::new(),
-            clones_refused: 0,
+            over_limit: 0,
         }
     }
 
@@ -326,9 +338,10 @@ impl Engine {
         self.state.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     }
 
-    /// Copies that clones from egress asked for and [`Limits::passes`] did not allow.
-    pub fn clones_refused(&self) -> u64 {
-        self.clones_refused
+    /// Copies that were not ordered, and passes through ingress that did not begin, because of
+    /// [`Limits::passes`] and [`Limits::descendants`].
+    pub fn over_limit(&self) -> u64 {
+        self.over_limit
     }
 
     /// All tables of the P4Info, in order of ids.

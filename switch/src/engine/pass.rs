@@ -7,12 +7,14 @@
 use std::sync::Arc;
 
 use super::action::{Machine, State, Verdict};
+use super::clone::{Egress, Ingress, replicate};
 use super::code::Shared;
+use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
-use super::pre::{CloneSession, Replica};
+use super::pre::Replica;
 use super::standard::{DROP_PORT, InstanceType};
-use super::trace::{Arrival, Event, Origin, Recorder};
+use super::trace::{Arrival, Event, Origin};
 use super::{
     Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Limits, Packet, Program, QueueInfo,
 };
@@ -26,12 +28,17 @@ struct Start<'a> {
     /// A header vector whose fields of the given list are kept.
     kept: Option<(Phv, usize)>,
     passes: u32,
+    family: Family,
 }
 
 /// How one pass through ingress ends.
 enum End {
     Done(IngressOutcome),
-    Resubmit { phv: Phv, fields: usize },
+    Resubmit {
+        phv: Phv,
+        fields: usize,
+        family: Family,
+    },
 }
 
 impl Engine {
@@ -51,25 +58,32 @@ impl Engine {
             kind,
             kept: None,
             passes: 0,
+            family: Family::default(),
         };
         self.enter(start, now_us, copies)
     }
 
     fn enter(&mut self, mut start: Start, now_us: u64, copies: &mut Vec<Copy>) -> IngressOutcome {
         loop {
-            if start.passes > self.limits.passes {
+            if start.passes > 0
+                && let Err(cause) = self.admit_pass(&mut start)
+            {
                 if let Some((phv, _)) = start.kept {
                     self.release(phv);
                 }
                 if let Some(recorder) = &mut self.state.trace {
-                    recorder.dropped(DropCause::PassLimit);
+                    recorder.dropped(cause);
                 }
-                return IngressOutcome::Dropped(DropCause::PassLimit);
+                return IngressOutcome::Dropped(cause);
             }
             let (frame, passes) = (start.frame, start.passes);
             match self.ingress_pass(start, now_us, copies) {
                 End::Done(outcome) => return outcome,
-                End::Resubmit { phv, fields } => {
+                End::Resubmit {
+                    phv,
+                    fields,
+                    family,
+                } => {
                     let (kind, kept) = (InstanceType::Resubmitted, Some((phv, fields)));
                     start = Start {
                         frame,
@@ -77,14 +91,38 @@ impl Engine {
                         kind,
                         kept,
                         passes: passes + 1,
+                        family,
                     };
                 }
             }
         }
     }
 
+    /// Whether a packet may go through ingress again.
+    fn admit_pass(&mut self, start: &mut Start) -> Result<(), DropCause> {
+        let cause = if start.passes > self.limits.passes {
+            DropCause::PassLimit
+        } else if start.family.admit(1, self.limits.descendants) == 0 {
+            DropCause::DescendantLimit
+        } else {
+            return Ok(());
+        };
+        self.over_limit += 1;
+        Err(cause)
+    }
+
+    /// How many of the copies that a packet asks for may be.
+    pub(super) fn admit_copies(&mut self, family: &mut Family, wanted: usize) -> usize {
+        // Groups and sessions have few replicas, `Limits::replicas`.
+        let wanted = wanted as u32;
+        let admitted = family.admit(wanted, self.limits.descendants);
+        self.over_limit += u64::from(wanted - admitted);
+        admitted as usize
+    }
+
     fn ingress_pass(&mut self, start: Start, now_us: u64, copies: &mut Vec<Copy>) -> End {
         let frame = start.frame;
+        let mut family = start.family;
         let length = frame.len() as u32;
         if let Some(recorder) = &mut self.state.trace {
             recorder.note(Event::Ingress {
@@ -137,11 +175,21 @@ impl Engine {
         verdict.exit = false;
         verdict.jumps = 0;
 
-        if let Some((session, fields)) = verdict.clone.take() {
-            self.clone_ingress(session, fields, &phv, &verdict, frame, now_us, copies);
+        if let Some(clone) = verdict.clone.take() {
+            let ingress = Ingress {
+                phv: &phv,
+                verdict: &verdict,
+                frame,
+                now_us,
+            };
+            self.clone_ingress(clone, ingress, &mut family, copies);
         }
         if let Some(fields) = verdict.resubmit {
-            return End::Resubmit { phv, fields };
+            return End::Resubmit {
+                phv,
+                fields,
+                family,
+            };
         }
         let standard = &self.program.standard;
         let group = standard.mcast_grp.get(&phv) as u32;
@@ -150,12 +198,23 @@ impl Engine {
             standard.instance_type.store(&mut phv.bytes, kind);
             // In v1model, truncation in ingress has no effect on replicas.
             verdict.truncate = None;
-            if self.pre.group(group).is_none_or(<[Replica]>::is_empty) {
+            let priority = standard.priority.get(&phv) as u8;
+            let wanted = self.pre.group(group).map_or(0, <[Replica]>::len);
+            if wanted == 0 {
                 return self.end(phv, IngressOutcome::Dropped(DropCause::EmptyGroup));
             }
-            let priority = standard.priority.get(&phv) as u8;
-            let packet = self.share(phv, verdict, payload);
-            let replicas = self.pre.group(group).unwrap_or_default();
+            let admitted = self.admit_copies(&mut family, wanted);
+            if admitted == 0 {
+                return self.end(phv, IngressOutcome::Dropped(DropCause::DescendantLimit));
+            }
+            if let Some(recorder) = &mut self.state.trace
+                && admitted < wanted
+            {
+                let replicas = wanted - admitted;
+                recorder.note(Event::ReplicasRefused { replicas });
+            }
+            let packet = self.share(phv, verdict, payload, family);
+            let replicas = &self.pre.group(group).unwrap_or_default()[..admitted];
             let order = (Origin::Multicast { group }, priority);
             replicate(replicas, &packet, order, &mut self.state.trace, copies);
             return End::Done(IngressOutcome::Forwarded);
@@ -164,6 +223,10 @@ impl Engine {
         if port == DROP_PORT {
             return self.end(phv, IngressOutcome::Dropped(DropCause::Program));
         }
+        if self.admit_copies(&mut family, 1) == 0 {
+            return self.end(phv, IngressOutcome::Dropped(DropCause::DescendantLimit));
+        }
+        let standard = &self.program.standard;
         let kind = InstanceType::Normal as u128;
         standard.instance_type.store(&mut phv.bytes, kind);
         let priority = standard.priority.get(&phv) as u8;
@@ -172,7 +235,7 @@ impl Engine {
             Some(recorder) => recorder.order(port, rid, Origin::Unicast),
             None => None,
         };
-        let packet = self.share(phv, verdict, payload);
+        let packet = self.share(phv, verdict, payload, family);
         copies.push(Copy {
             port,
             rid,
@@ -283,78 +346,6 @@ impl Engine {
         (program, machine)
     }
 
-    /// Clones from ingress are the packet as it arrived, parsed anew, with the kept fields as they
-    /// are at the end of ingress.
-    #[expect(clippy::too_many_arguments, reason = "the whole state of a packet")]
-    fn clone_ingress(
-        &mut self,
-        session: u32,
-        fields: usize,
-        phv: &Phv,
-        verdict: &Verdict,
-        frame: &[u8],
-        now_us: u64,
-        copies: &mut Vec<Copy>,
-    ) {
-        let Some(found) = self.find_session(session) else {
-            return;
-        };
-        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
-        let mut copy = self.acquire();
-        let length = verdict.ingress_length;
-        let standard = &self.program.standard;
-        let port = standard.ingress_port.load(&phv.bytes);
-        standard.ingress_port.store(&mut copy.bytes, port);
-        let mut fresh = Verdict {
-            ingress_length: length,
-            length,
-            passes: verdict.passes,
-            truncate,
-            ..Verdict::default()
-        };
-        // The parser passed the same frame a moment ago: it can fail only for what it reads from
-        // metadata.
-        let recorder = self.state.trace.take();
-        let parsed = self.parse_into(&mut copy, &mut fresh, frame, now_us);
-        self.state.trace = recorder;
-        let Ok(parsed) = parsed else {
-            return self.release(copy);
-        };
-        copy.reset_metadata(&self.program.layout);
-        keep(&self.program.field_lists[fields], phv, &mut copy);
-        let kind = InstanceType::IngressClone as u128;
-        self.program
-            .standard
-            .instance_type
-            .store(&mut copy.bytes, kind);
-        fresh.exit = false;
-        let packet = self.share(copy, fresh, &frame[parsed.bytes..]);
-        self.order_clones(session, &packet, priority, copies);
-    }
-
-    /// The clone session of an id, if it is there.
-    fn find_session(&mut self, id: u32) -> Option<&CloneSession> {
-        let session = self.pre.session(id);
-        if let (None, Some(recorder)) = (session, &mut self.state.trace) {
-            recorder.note(Event::NoSession { session: id });
-        }
-        session
-    }
-
-    fn order_clones(
-        &mut self,
-        session: u32,
-        packet: &Arc<Packet>,
-        priority: u8,
-        copies: &mut Vec<Copy>,
-    ) {
-        if let Some(found) = self.pre.session(session) {
-            let order = (Origin::Clone { session }, priority);
-            let trace = &mut self.state.trace;
-            replicate(&found.replicas, packet, order, trace, copies);
-        }
-    }
-
     /// A copy leaves the queue of its port: egress pipeline, deparser. `out` is cleared first;
     /// copies ordered by clones and recirculation are appended to `clones`.
     pub fn egress(
@@ -420,8 +411,13 @@ impl Engine {
         if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
             return self.end_egress(phv, cause);
         }
-        if let Some((session, fields)) = verdict.clone.take() {
-            self.clone_egress(session, fields, &phv, &verdict, payload, clones);
+        if let Some(clone) = verdict.clone.take() {
+            let egress = Egress {
+                phv: &phv,
+                verdict: &verdict,
+                payload,
+            };
+            self.clone_egress(clone, egress, packet.family.join(), clones);
         }
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
@@ -439,6 +435,7 @@ impl Engine {
                 kind,
                 kept,
                 passes,
+                family: packet.family.join(),
             };
             return EgressOutcome::Recirculated(self.enter(start, now_us, clones));
         }
@@ -454,48 +451,6 @@ impl Engine {
         EgressOutcome::Dropped(cause)
     }
 
-    /// Clones from egress are the packet as it is, with fresh metadata but for the kept fields.
-    fn clone_egress(
-        &mut self,
-        session: u32,
-        fields: usize,
-        phv: &Phv,
-        verdict: &Verdict,
-        payload: &[u8],
-        clones: &mut Vec<Copy>,
-    ) {
-        let Some(found) = self.find_session(session) else {
-            return;
-        };
-        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
-        let replicas = found.replicas.len();
-        let passes = verdict.passes + 1;
-        if passes > self.limits.passes {
-            self.clones_refused += replicas as u64;
-            if let Some(recorder) = &mut self.state.trace {
-                recorder.note(Event::CloneRefused { replicas });
-            }
-            return;
-        }
-        let mut copy = self.duplicate(phv);
-        copy.reset_metadata(&self.program.layout);
-        keep(&self.program.field_lists[fields], phv, &mut copy);
-        let kind = InstanceType::EgressClone as u128;
-        self.program
-            .standard
-            .instance_type
-            .store(&mut copy.bytes, kind);
-        let fresh = Verdict {
-            ingress_length: verdict.ingress_length,
-            length: verdict.length,
-            passes,
-            truncate,
-            ..Verdict::default()
-        };
-        let packet = self.share(copy, fresh, payload);
-        self.order_clones(session, &packet, priority, clones);
-    }
-
     /// A header vector in its initial state.
     pub(super) fn acquire(&mut self) -> Phv {
         let mut phv = self.pool.pop().unwrap_or_default();
@@ -503,7 +458,7 @@ impl Engine {
         phv
     }
 
-    fn duplicate(&mut self, phv: &Phv) -> Phv {
+    pub(super) fn duplicate(&mut self, phv: &Phv) -> Phv {
         let mut copy = self.pool.pop().unwrap_or_default();
         copy.bytes.clone_from(&phv.bytes);
         copy
@@ -516,12 +471,19 @@ impl Engine {
     }
 
     /// Puts together what the copies of a packet share.
-    fn share(&mut self, phv: Phv, verdict: Verdict, payload: &[u8]) -> Arc<Packet> {
+    pub(super) fn share(
+        &mut self,
+        phv: Phv,
+        verdict: Verdict,
+        payload: &[u8],
+        family: Family,
+    ) -> Arc<Packet> {
         let mut packet = self.packets.pop().unwrap_or_default();
         // What is in the pool has one owner, so this never clones.
         let shared = Arc::make_mut(&mut packet);
         let used = std::mem::replace(&mut shared.phv, phv);
         shared.verdict = verdict;
+        shared.family = family;
         shared.payload.clear();
         shared.payload.extend_from_slice(payload);
         self.release(used);
@@ -562,49 +524,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Orders a copy for every replica, with where it comes from and its priority.
-fn replicate(
-    replicas: &[Replica],
-    packet: &Arc<Packet>,
-    (origin, priority): (Origin, u8),
-    trace: &mut Option<Box<Recorder>>,
-    copies: &mut Vec<Copy>,
-) {
-    let len = packet.verdict.sent_length();
-    copies.extend(replicas.iter().map(|replica| Copy {
-        port: replica.port,
-        rid: replica.rid,
-        priority,
-        len,
-        mark: match trace {
-            Some(recorder) => recorder.order(replica.port, replica.rid, origin),
-            None => None,
-        },
-        packet: packet.clone(),
-    }));
-}
-
 /// Header vectors, and packets, kept for the next packets.
 const MAX_POOL: usize = 4096;
 /// Longest payload buffer that is kept.
 const MAX_KEPT: usize = 1 << 14;
 
 /// Copies fields from one header vector to another.
-fn keep(fields: &[super::bits::Slot], from: &Phv, to: &mut Phv) {
+pub(super) fn keep(fields: &[super::bits::Slot], from: &Phv, to: &mut Phv) {
     for slot in fields {
         slot.copy_to(&from.bytes, *slot, &mut to.bytes);
-    }
-}
-
-/// A session's length limit; 0 stands for none.
-fn cut(bytes: u32) -> Option<u32> {
-    (bytes != 0).then_some(bytes)
-}
-
-impl Verdict {
-    /// Bytes that the queue counts: no more than what truncation leaves.
-    fn sent_length(&self) -> u32 {
-        self.truncate
-            .map_or(self.length, |longest| self.length.min(longest))
     }
 }

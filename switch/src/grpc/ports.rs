@@ -45,6 +45,7 @@ pub(crate) fn statistics(device_id: u64, snapshot: Snapshot) -> GetResponse {
             bytes: snapshot.unattached_held.queued_bytes(),
             by_key: Vec::new(),
         }),
+        over_limit: snapshot.over_limit,
         notifications: None,
     }
 }

@@ -294,7 +294,11 @@ impl Page {
                 ),
             },
             Event::CloneRefused { replicas } => self.step(
-                format_args!("clone refused: one pass too many, {replicas} replicas"),
+                format_args!("clones refused at the limits: {replicas}"),
+                source,
+            ),
+            Event::ReplicasRefused { replicas } => self.step(
+                format_args!("replicas refused at the limit of descendants: {replicas}"),
                 source,
             ),
             Event::Egress {
@@ -369,6 +373,7 @@ fn why(cause: DropCause) -> &'static str {
         DropCause::ParserLimit => "limit of parser states reached",
         DropCause::JumpLimit => "limit of jumps in actions reached",
         DropCause::PassLimit => "limit of passes (resubmit, recirculate, egress clone) reached",
+        DropCause::DescendantLimit => "limit of what may come of one packet reached",
         DropCause::Assertion => "an assertion does not hold",
     }
 }

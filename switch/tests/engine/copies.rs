@@ -1,8 +1,8 @@
 //! What becomes of packets after a pipeline, and what actions keep.
 
 use ultima_switch::engine::{
-    CloneSession, ControlError, CounterCell, DropCause, EntryRef, ErrorKind, IngressOutcome,
-    MeterConfig, QueueInfo, Replica,
+    CloneSession, ControlError, CounterCell, DropCause, EgressOutcome, EntryRef, ErrorKind,
+    IngressOutcome, MeterConfig, QueueInfo, Replica,
 };
 
 use crate::control::{Testbed, bytes, exact};
@@ -162,7 +162,7 @@ fn egress_clones_of_clones_meet_the_limit() {
         .unwrap();
     let sent = testbed.send(1, &frame(23, 6, 9, 5));
     assert_eq!(sent.len(), 1 + 16);
-    assert_eq!(testbed.engine.clones_refused(), 1);
+    assert_eq!(testbed.engine.over_limit(), 1);
 }
 
 #[test]
@@ -213,6 +213,55 @@ fn recirculation_takes_the_packet_as_it_was_sent() {
         }]
     );
     assert_eq!(send(&mut testbed, 21, 200, 5), []);
+}
+
+/// `Limits::descendants` by default.
+const DESCENDANTS: usize = 4096;
+
+#[test]
+fn what_comes_of_one_packet_is_bounded_in_all() {
+    let mut testbed = program!("copies");
+    let twice = vec![replica(4, 1), replica(4, 2)];
+    let pre = testbed.engine.pre_mut();
+    pre.insert_session(6, session(twice.clone())).unwrap();
+    pre.insert_group(3, twice).unwrap();
+    // Clones of clones: two of each, so 2 ^ 16 by the limit of passes alone.
+    let sent = testbed.send(1, &frame(23, 6, 9, 5));
+    assert_eq!(sent.len(), DESCENDANTS);
+    let refused = testbed.engine.over_limit();
+    assert!(refused > 0);
+    // Multicast of recirculated multicast: two copies and two recirculations in each generation, and
+    // none leaves.
+    let (mut copies, mut ordered) = (Vec::new(), 0);
+    let group = frame(24, 3, 9, 5);
+    testbed.engine.ingress(1, &group, 0, &mut copies);
+    let (mut again, mut out) = (0, Vec::new());
+    while let Some(copy) = copies.pop() {
+        ordered += 1;
+        let queue = QueueInfo::default();
+        let outcome = testbed.engine.egress(copy, queue, 0, &mut out, &mut copies);
+        again += usize::from(outcome == EgressOutcome::Recirculated(IngressOutcome::Forwarded));
+    }
+    assert!(ordered + again <= DESCENDANTS);
+    assert!(
+        ordered + again >= DESCENDANTS - 1,
+        "the last two may not fit"
+    );
+    assert!(testbed.engine.over_limit() > refused);
+    // The next packet has a count of its own.
+    assert_eq!(send(&mut testbed, 20, 6, 5).len(), 3);
+}
+
+#[test]
+fn clones_of_resubmitted_packets_count_together() {
+    let mut testbed = program!("copies");
+    let many: Vec<_> = (1..=1024).map(|rid| replica(4, rid)).collect();
+    let pre = testbed.engine.pre_mut();
+    pre.insert_session(6, session(many)).unwrap();
+    let (outcome, copies) = testbed.ingress(1, &frame(25, 6, 9, 5), 0);
+    assert_eq!(outcome, IngressOutcome::Dropped(DropCause::DescendantLimit));
+    // Three resubmissions, and what is left for the clones.
+    assert_eq!(copies.len(), DESCENDANTS - 3);
 }
 
 #[test]

@@ -147,6 +147,11 @@ control Serve(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             sum_up();
         } else if (hdr.orders.order == 14) {
             log_msg("value {} of port {}", { hdr.orders.value, hdr.orders.port });
+        } else if (hdr.orders.order == 24) {
+            standard.mcast_grp = (bit<16>)hdr.orders.argument;
+        } else if (hdr.orders.order == 25) {
+            clone(CloneType.I2E, (bit<32>)hdr.orders.argument);
+            resubmit_preserving_field_list(2);
         }
     }
 }
@@ -166,6 +171,10 @@ control Describe(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             mark_to_drop(standard);
         } else if (hdr.orders.order == 23) {
             clone(CloneType.E2E, (bit<32>)hdr.orders.argument);
+        } else if (hdr.orders.order == 24) {
+            // Every replica goes to the group again.
+            recirculate_preserving_field_list(2);
+            again = true;
         }
         if (!again) {
             hdr.copy.setValid();

@@ -364,9 +364,14 @@ pub enum Event {
         #[serde(flatten)]
         origin: Origin,
     },
-    /// A clone from egress is one pass too many.
+    /// Clones that the limits do not allow: one pass too many, or too many descendants.
     CloneRefused {
-        /// Replicas that it would have had.
+        /// Replicas of the session that were not ordered.
+        replicas: usize,
+    },
+    /// Replicas that are too many descendants of one packet.
+    ReplicasRefused {
+        /// Replicas of the group that were not ordered.
         replicas: usize,
     },
     /// A copy leaves its queue, and egress starts.

@@ -1,0 +1,197 @@
+//! Clones: copies for the replicas of a session, beside what becomes of the packet itself.
+
+use std::sync::Arc;
+
+use super::action::Verdict;
+use super::family::Family;
+use super::pass::keep;
+use super::phv::Phv;
+use super::pre::{CloneSession, Replica};
+use super::standard::InstanceType;
+use super::trace::{Event, Origin, Recorder};
+use super::{Copy, Engine, Packet};
+
+/// A packet at the end of ingress.
+pub(super) struct Ingress<'a> {
+    pub phv: &'a Phv,
+    pub verdict: &'a Verdict,
+    /// As it arrived.
+    pub frame: &'a [u8],
+    pub now_us: u64,
+}
+
+/// A packet at the end of egress.
+pub(super) struct Egress<'a> {
+    pub phv: &'a Phv,
+    pub verdict: &'a Verdict,
+    /// What the parser left of the frame.
+    pub payload: &'a [u8],
+}
+
+/// What a session makes of its clones.
+struct Orders {
+    session: u32,
+    /// How many of its replicas may be.
+    replicas: usize,
+    priority: u8,
+    truncate: Option<u32>,
+}
+
+impl Engine {
+    /// Clones from ingress are the packet as it arrived, parsed anew, with the kept fields as they
+    /// are at the end of ingress.
+    pub(super) fn clone_ingress(
+        &mut self,
+        (session, fields): (u32, usize),
+        ingress: Ingress<'_>,
+        family: &mut Family,
+        copies: &mut Vec<Copy>,
+    ) {
+        let verdict = ingress.verdict;
+        let Some(orders) = self.orders(session, verdict.passes, family) else {
+            return;
+        };
+        let mut copy = self.acquire();
+        let length = verdict.ingress_length;
+        let standard = &self.program.standard;
+        let port = standard.ingress_port.load(&ingress.phv.bytes);
+        standard.ingress_port.store(&mut copy.bytes, port);
+        let mut fresh = Verdict {
+            ingress_length: length,
+            length,
+            passes: verdict.passes,
+            truncate: orders.truncate,
+            ..Verdict::default()
+        };
+        // The parser passed the same frame a moment ago: it can fail only for what it reads from
+        // metadata.
+        let recorder = self.state.trace.take();
+        let parsed = self.parse_into(&mut copy, &mut fresh, ingress.frame, ingress.now_us);
+        self.state.trace = recorder;
+        let Ok(parsed) = parsed else {
+            return self.release(copy);
+        };
+        copy.reset_metadata(&self.program.layout);
+        keep(&self.program.field_lists[fields], ingress.phv, &mut copy);
+        let kind = InstanceType::IngressClone as u128;
+        self.program
+            .standard
+            .instance_type
+            .store(&mut copy.bytes, kind);
+        fresh.exit = false;
+        let payload = &ingress.frame[parsed.bytes..];
+        let packet = self.share(copy, fresh, payload, family.join());
+        self.order_clones(&orders, &packet, copies);
+    }
+
+    /// Clones from egress are the packet as it is, with fresh metadata but for the kept fields.
+    pub(super) fn clone_egress(
+        &mut self,
+        (session, fields): (u32, usize),
+        egress: Egress<'_>,
+        mut family: Family,
+        clones: &mut Vec<Copy>,
+    ) {
+        let verdict = egress.verdict;
+        let passes = verdict.passes + 1;
+        let Some(orders) = self.orders(session, passes, &mut family) else {
+            return;
+        };
+        let mut copy = self.duplicate(egress.phv);
+        copy.reset_metadata(&self.program.layout);
+        keep(&self.program.field_lists[fields], egress.phv, &mut copy);
+        let kind = InstanceType::EgressClone as u128;
+        self.program
+            .standard
+            .instance_type
+            .store(&mut copy.bytes, kind);
+        let fresh = Verdict {
+            ingress_length: verdict.ingress_length,
+            length: verdict.length,
+            passes,
+            truncate: orders.truncate,
+            ..Verdict::default()
+        };
+        let packet = self.share(copy, fresh, egress.payload, family);
+        self.order_clones(&orders, &packet, clones);
+    }
+
+    /// What is to be ordered for clones that would be in their given pass. `None`: nothing, because
+    /// the session is not there or has no replicas, or because of the limits.
+    fn orders(&mut self, session: u32, passes: u32, family: &mut Family) -> Option<Orders> {
+        let found = self.find_session(session)?;
+        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
+        let wanted = found.replicas.len();
+        let replicas = if passes > self.limits.passes {
+            self.over_limit += wanted as u64;
+            0
+        } else {
+            self.admit_copies(family, wanted)
+        };
+        if let Some(recorder) = &mut self.state.trace
+            && replicas < wanted
+        {
+            let replicas = wanted - replicas;
+            recorder.note(Event::CloneRefused { replicas });
+        }
+        (replicas > 0).then_some(Orders {
+            session,
+            replicas,
+            priority,
+            truncate,
+        })
+    }
+
+    /// The clone session of an id, if it is there.
+    fn find_session(&mut self, id: u32) -> Option<&CloneSession> {
+        let session = self.pre.session(id);
+        if let (None, Some(recorder)) = (session, &mut self.state.trace) {
+            recorder.note(Event::NoSession { session: id });
+        }
+        session
+    }
+
+    fn order_clones(&mut self, orders: &Orders, packet: &Arc<Packet>, copies: &mut Vec<Copy>) {
+        let session = orders.session;
+        if let Some(found) = self.pre.session(session) {
+            let order = (Origin::Clone { session }, orders.priority);
+            let replicas = &found.replicas[..orders.replicas];
+            replicate(replicas, packet, order, &mut self.state.trace, copies);
+        }
+    }
+}
+
+/// Orders a copy for every replica, with where it comes from and its priority.
+pub(super) fn replicate(
+    replicas: &[Replica],
+    packet: &Arc<Packet>,
+    (origin, priority): (Origin, u8),
+    trace: &mut Option<Box<Recorder>>,
+    copies: &mut Vec<Copy>,
+) {
+    let len = packet.verdict.sent_length();
+    copies.extend(replicas.iter().map(|replica| Copy {
+        port: replica.port,
+        rid: replica.rid,
+        priority,
+        len,
+        mark: match trace {
+            Some(recorder) => recorder.order(replica.port, replica.rid, origin),
+            None => None,
+        },
+        packet: packet.clone(),
+    }));
+}
+
+/// A session's length limit; 0 stands for none.
+fn cut(bytes: u32) -> Option<u32> {
+    (bytes != 0).then_some(bytes)
+}
+
+impl Verdict {
+    /// Bytes that the queue counts: no more than what truncation leaves.
+    fn sent_length(&self) -> u32 {
+        self.truncate
+            .map_or(self.length, |longest| self.length.min(longest))
+    }
+}

@@ -98,7 +98,7 @@ impl Bench {
         engine.ingress(port, frame, now, &mut copies);
         let mut queue = VecDeque::from(std::mem::take(&mut copies));
         while let Some(copy) = queue.pop_front() {
-            // One too many to be followed: without an end to them, there could be none to this.
+            // One too many to be followed, and what comes of it, too.
             let Some(mark) = copy.mark else { continue };
             follow(engine, mark.copy);
             let outcome = engine.egress(copy, QueueInfo::default(), now, &mut out, &mut copies);

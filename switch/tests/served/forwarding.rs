@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::common::{
-    Bed, Controller, Peer, accounted, bare, group, number, packets, probe, program,
+    Bed, Controller, Peer, accounted, bare, group, number, packets, pipeline_config, probe, program,
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use pcap_file::pcap::PcapReader;
+use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::{Attach, Loss, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
@@ -88,6 +89,34 @@ async fn a_group_gets_one_copy_each_and_egress_tells_them_apart() {
     let cut = statistics.ports[3].clone();
     assert_eq!(cut.ordered.expect("ordered").bytes, 1000);
     assert_eq!(cut.left.expect("left").bytes, 64);
+}
+
+#[tokio::test]
+async fn what_the_limits_stop_is_counted_and_stays_counted() {
+    let copies = ProgramFiles {
+        json: include_bytes!("../programs/copies.json").to_vec(),
+        p4info: include_str!("../programs/copies.p4info.txtpb").to_owned(),
+    };
+    let bed = Bed::with_program(bare(), copies, vec![WireConfig::default(); 2]).await;
+    // To port 2, with an argument that lets it go round more often than anything may.
+    let orders = |order| [order, 255, 0, 2, 0, 0, 0, 5];
+    let (resubmit, recirculate) = (orders(4), orders(21));
+    bed.peers[&1].send(&resubmit);
+    let port = bed.entered(1, 1).await;
+    assert_eq!(packets(&port.ingress_program), 1);
+    assert_eq!(bed.statistics().await.over_limit, 1);
+    bed.peers[&1].send(&recirculate);
+    // Sixteen times, and the first.
+    let port = bed.settled(2, 17).await;
+    let drops = port.drops.expect("drops");
+    assert_eq!(packets(&drops.recirculated), 17);
+    assert_eq!(bed.statistics().await.over_limit, 2);
+    let mut controller = bed.controller().await;
+    controller
+        .set_pipeline(Action::VerifyAndCommit, Some(pipeline_config()))
+        .await
+        .expect("another program");
+    assert_eq!(bed.statistics().await.over_limit, 2);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use super::script::{self, Command, Step};
-use super::session::Session;
+use super::session::{Failure, Session};
 use super::target::{Bench, Target};
 
 /// Ending of the files that hold what a test does.
@@ -90,13 +90,16 @@ impl Case {
             Err(problem) => return Verdict::Failed(problem),
         };
         let ports = ports(&steps);
+        let is_ours = matches!(target, Target::Embedded);
         let outcome = target
-            .with(&ports, async |bench| self.run_on(bench, &steps).await)
+            .with(&ports, async |bench| {
+                self.run_on(bench, &steps, is_ours).await
+            })
             .await;
         outcome.unwrap_or_else(|error| Verdict::Failed(error.to_string()))
     }
 
-    async fn run_on(&self, bench: Bench<'_>, steps: &[Step]) -> Verdict {
+    async fn run_on(&self, bench: Bench<'_>, steps: &[Step], is_ours: bool) -> Verdict {
         let (p4info, names, json) = match self.program() {
             Ok(program) => program,
             Err(problem) => return Verdict::Failed(problem),
@@ -109,13 +112,10 @@ impl Case {
         if let Err(error) = bench.client.set_pipeline(config).await {
             return Verdict::Failed(format!("the program does not load: {error}"));
         }
-        match Session::new(bench, &names, &p4info).run(steps).await {
-            Ok(()) => Verdict::Passed,
-            Err(failure) if failure.error.is_beyond_target() => {
-                Verdict::Skipped(failure.to_string())
-            }
-            Err(failure) => Verdict::Failed(failure.to_string()),
-        }
+        verdict(
+            Session::new(bench, &names, &p4info).run(steps).await,
+            is_ours,
+        )
     }
 
     fn program(&self) -> Result<(P4Info, Names, Vec<u8>), String> {
@@ -132,6 +132,18 @@ impl Case {
     }
 }
 
+/// How a test that was run to its end, or to its first failure, ended. What another's target does
+/// not have says nothing about it; what the embedded switch does not have, it should.
+fn verdict(outcome: Result<(), Failure>, is_ours: bool) -> Verdict {
+    match outcome {
+        Ok(()) => Verdict::Passed,
+        Err(failure) if !is_ours && failure.error.is_beyond_target() => {
+            Verdict::Skipped(failure.to_string())
+        }
+        Err(failure) => Verdict::Failed(failure.to_string()),
+    }
+}
+
 /// The ports that a test speaks of.
 fn ports(steps: &[Step]) -> BTreeSet<u16> {
     let port = |step: &Step| match &step.command {
@@ -139,4 +151,34 @@ fn ports(steps: &[Step]) -> BTreeSet<u16> {
         _ => None,
     };
     steps.iter().filter_map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::super::client::ClientError;
+    use super::super::session::StepError;
+    use super::*;
+
+    #[test]
+    fn only_other_targets_may_lack_something() {
+        let outcome = |code| {
+            let error = ClientError::Refused {
+                code,
+                message: "registers".into(),
+            };
+            Err(Failure {
+                line: 3,
+                error: Box::new(StepError::Client(error)),
+            })
+        };
+        let why = "line 3: Unimplemented: registers".to_owned();
+        let skipped = verdict(outcome(Code::Unimplemented), false);
+        assert_eq!(skipped, Verdict::Skipped(why.clone()));
+        let failed = verdict(outcome(Code::Unimplemented), true);
+        assert_eq!(failed, Verdict::Failed(why));
+        let refused = verdict(outcome(Code::NotFound), false);
+        assert!(matches!(refused, Verdict::Failed(_)));
+    }
 }

@@ -1,3 +1,5 @@
-#![no_main]
+//! BMv2 JSON.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ultima_fuzz::bmv2_json(data));
+#![cfg_attr(fuzzing, no_main)]
+
+ultima_fuzz::target!(bmv2_json);

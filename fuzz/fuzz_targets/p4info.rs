@@ -1,3 +1,5 @@
-#![no_main]
+//! P4Info in text format.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ultima_fuzz::p4info(data));
+#![cfg_attr(fuzzing, no_main)]
+
+ultima_fuzz::target!(p4info);

@@ -1,3 +1,5 @@
-#![no_main]
+//! Requests to a switch's gRPC server.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ultima_fuzz::p4runtime(data));
+#![cfg_attr(fuzzing, no_main)]
+
+ultima_fuzz::target!(p4runtime);

@@ -1,3 +1,5 @@
-#![no_main]
+//! Frames through programs.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ultima_fuzz::packets(data));
+#![cfg_attr(fuzzing, no_main)]
+
+ultima_fuzz::target!(packets);

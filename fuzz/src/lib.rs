@@ -1,15 +1,19 @@
 //! What the fuzz targets do with their input, one function for each target.
 //!
 //! None of them may panic, whatever the input is; sanitizers and libFuzzer's limits watch memory
-//! and time. The seeds, and what was found before, also run in the ordinary tests of the switch
-//! (`switch/tests/engine/fuzz.rs`), with a stable toolchain.
+//! and time. The seeds, and what was found before, are also this crate's test, with a stable
+//! toolchain; and the targets, built without cargo-fuzz, run over files (see [`target`]).
 
 mod p4runtime;
 mod packets;
+mod pcap;
 mod programs;
+pub mod target;
+mod updates;
 
 pub use p4runtime::p4runtime;
 pub use packets::packets;
+pub use pcap::pcap;
 
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::Names;
@@ -57,5 +61,51 @@ pub fn p4info(data: &[u8]) {
     let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
     if let Ok(mut engine) = Engine::load(program.json, &p4info, Limits::default()) {
         send(&mut engine, 1, &[0; 60], 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// Runs every file of a target's folder.
+    fn run(target: &str, run: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+        let files = fs::read_dir(folder.join(target)).expect("the target has seeds");
+        let mut count = 0;
+        for file in files {
+            let path = file.expect("a file").path();
+            // A panic names the file that it is about.
+            println!("{}", path.display());
+            run(&fs::read(&path).expect("it can be read"));
+            count += 1;
+        }
+        assert!(count >= 3, "{target} has {count} seeds");
+    }
+
+    #[test]
+    fn bmv2_json() {
+        run("bmv2_json", super::bmv2_json);
+    }
+
+    #[test]
+    fn p4info() {
+        run("p4info", super::p4info);
+    }
+
+    #[test]
+    fn packets() {
+        run("packets", super::packets);
+    }
+
+    #[test]
+    fn p4runtime() {
+        run("p4runtime", super::p4runtime);
+    }
+
+    #[test]
+    fn pcap() {
+        run("pcap", super::pcap);
     }
 }

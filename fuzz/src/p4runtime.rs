@@ -1,10 +1,12 @@
-//! P4Runtime requests, to a server that runs a program.
+//! Requests to a switch's gRPC server, P4Runtime's and others.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -14,17 +16,28 @@ use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::stream_message_request::Update;
+use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{
-    ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest,
+    Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest,
     SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, Uint128,
     WriteRequest,
 };
-use ultima_switch::{Switch, SwitchConfig};
+use ultima_switch::proto::trace_client::TraceClient;
+use ultima_switch::proto::trace_request::Packets;
+use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
+use ultima_switch::proto::{Change, SetSettingsRequest, Settings, TraceRequest};
+use ultima_switch::trace::PacketTrace;
+use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use super::programs::{PROGRAMS, Program};
+use super::updates;
 
 /// Requests of one input.
-const MAX_REQUESTS: usize = 8;
+const MAX_REQUESTS: usize = 16;
+/// Updates of one generated batch.
+const MAX_UPDATES: u8 = 8;
+/// The switch's ports.
+const PORTS: [u16; 2] = [1, 2];
 const DEVICE: u64 = 1;
 const ELECTION: Uint128 = Uint128 { high: 0, low: 1 };
 /// An answer that takes longer is a hang.
@@ -32,20 +45,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 static BED: LazyLock<Mutex<Bed>> = LazyLock::new(|| Mutex::new(Bed::new()));
 
-/// Structured: a program, then requests, each the bytes of a protobuf message. All are sent as the
-/// primary's, most of them with the right device and election id.
+/// Structured: a program, then requests. Some are the bytes of a protobuf message, sent as the
+/// primary's, most of them with the right device and election id; some are made to fit the program.
+/// A batch that is rolled back must leave everything as it was.
 pub fn p4runtime(data: &[u8]) {
     let mut bed = BED.lock().unwrap_or_else(PoisonError::into_inner);
     // An input that ends early is none.
     let _ = bed.run(&mut Unstructured::new(data));
 }
 
-/// A switch without ports, and its primary.
+/// A switch, and its primary.
 struct Bed {
     runtime: Runtime,
     _switch: Switch,
-    client: P4RuntimeClient<Channel>,
+    far_ends: Vec<OwnedFd>,
+    clients: Clients,
     stream: Option<Primary>,
+}
+
+/// A client of each service.
+struct Clients {
+    p4runtime: P4RuntimeClient<Channel>,
+    traffic: TrafficManagerClient<Channel>,
+    trace: TraceClient<Channel>,
 }
 
 struct Primary {
@@ -60,19 +82,42 @@ impl Bed {
             .enable_all()
             .build()
             .expect("a runtime");
+        let (mut ports, mut far_ends) = (Vec::new(), Vec::new());
+        for number in PORTS {
+            let (ours, theirs) = socketpair(
+                AddressFamily::Unix,
+                SockType::SeqPacket,
+                None,
+                SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            )
+            .expect("sockets");
+            far_ends.push(theirs);
+            ports.push(PortConfig {
+                number,
+                attach: Attach::Socket(ours),
+                wire: WireConfig::default(),
+            });
+        }
         let config = SwitchConfig {
             device_id: DEVICE,
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             cpu_port: Some(510),
+            ports,
             ..SwitchConfig::default()
         };
         let switch = runtime.block_on(Switch::start(config));
         let switch = switch.expect("it starts");
         let address = format!("http://{}", switch.grpc_addr());
-        let client = runtime.block_on(P4RuntimeClient::connect(address));
+        let endpoint = Channel::from_shared(address).expect("an address");
+        let channel = runtime.block_on(endpoint.connect()).expect("it listens");
         Bed {
-            client: client.expect("it listens"),
+            clients: Clients {
+                p4runtime: P4RuntimeClient::new(channel.clone()),
+                traffic: TrafficManagerClient::new(channel.clone()),
+                trace: TraceClient::new(channel),
+            },
             _switch: switch,
+            far_ends,
             runtime,
             stream: None,
         }
@@ -80,19 +125,25 @@ impl Bed {
 
     fn run(&mut self, input: &mut Unstructured) -> Result<()> {
         let program = &PROGRAMS[usize::from(u8::arbitrary(input)?) % PROGRAMS.len()];
+        // What earlier inputs sent.
+        let mut frame = [0; 1 << 16];
+        for end in &self.far_ends {
+            while recv(end.as_raw_fd(), &mut frame, MsgFlags::empty()).is_ok() {}
+        }
+        let clients = &mut self.clients;
         self.runtime.block_on(async {
             // What an input did to the stream ends with it.
             let mut primary = match self.stream.take() {
                 Some(primary) => primary,
-                None => Primary::new(&mut self.client).await,
+                None => Primary::new(&mut clients.p4runtime).await,
             };
-            reset(&mut self.client, program).await;
+            reset(clients, program).await;
             let mut stream_used = false;
             for _ in 0..MAX_REQUESTS {
                 if input.is_empty() {
                     break;
                 }
-                stream_used |= request(&mut self.client, &mut primary, input).await?;
+                stream_used |= request(clients, program, &mut primary, input).await?;
             }
             if !stream_used {
                 self.stream = Some(primary);
@@ -147,20 +198,10 @@ async fn timely<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T,
     answer
 }
 
-/// Puts the program in, and its entries.
-async fn reset(client: &mut P4RuntimeClient<Channel>, program: &Program) {
-    let config = ForwardingPipelineConfig {
-        p4info: Some(program.p4info()),
-        p4_device_config: program.json.to_vec(),
-        cookie: None,
-    };
-    let request = SetForwardingPipelineConfigRequest {
-        device_id: DEVICE,
-        election_id: Some(ELECTION),
-        action: Action::VerifyAndCommit.into(),
-        config: Some(config),
-        ..SetForwardingPipelineConfigRequest::default()
-    };
+/// Puts the program in, and its entries; and takes settings off the wires.
+async fn reset(clients: &mut Clients, program: &Program) {
+    let client = &mut clients.p4runtime;
+    let request = pipeline(program, Action::VerifyAndCommit);
     let answer = timely(client.set_forwarding_pipeline_config(request)).await;
     answer.expect("the program loads");
     let entries = WriteRequest {
@@ -171,20 +212,145 @@ async fn reset(client: &mut P4RuntimeClient<Channel>, program: &Program) {
     timely(client.write(entries))
         .await
         .expect("its entries fit");
+    let request = SetSettingsRequest {
+        device_id: DEVICE,
+        changes: vec![Change {
+            settings: Some(Settings::default()),
+            ..Change::default()
+        }],
+    };
+    timely(clients.traffic.set(request))
+        .await
+        .expect("perfect wires");
+}
+
+fn pipeline(program: &Program, action: Action) -> SetForwardingPipelineConfigRequest {
+    SetForwardingPipelineConfigRequest {
+        device_id: DEVICE,
+        election_id: Some(ELECTION),
+        action: action.into(),
+        config: Some(ForwardingPipelineConfig {
+            p4info: Some(program.p4info()),
+            p4_device_config: program.json.to_vec(),
+            cookie: None,
+        }),
+        ..SetForwardingPipelineConfigRequest::default()
+    }
+}
+
+/// Reads everything there is.
+async fn contents(client: &mut P4RuntimeClient<Channel>) -> Vec<Entity> {
+    let request = ReadRequest {
+        device_id: DEVICE,
+        entities: updates::everything(),
+        ..ReadRequest::default()
+    };
+    let mut stream = timely(client.read(request))
+        .await
+        .expect("all can be read")
+        .into_inner();
+    let mut contents = Vec::new();
+    while let Some(part) = timely(stream.message()).await.expect("all can be read") {
+        contents.extend(part.entities);
+    }
+    // Only groups and arrays are in an order of their own.
+    contents.sort_by_cached_key(Message::encode_to_vec);
+    contents
+}
+
+/// Sends a batch of generated updates.
+async fn batch(
+    client: &mut P4RuntimeClient<Channel>,
+    program: &Program,
+    input: &mut Unstructured<'_>,
+) -> Result<()> {
+    let p4info = program.p4info();
+    let atomicity = *input.choose(&[
+        Atomicity::ContinueOnError,
+        Atomicity::RollbackOnError,
+        Atomicity::DataplaneAtomic,
+    ])?;
+    let mut batch = Vec::new();
+    for _ in 0..=u8::arbitrary(input)? % MAX_UPDATES {
+        batch.push(updates::update(input, &p4info)?);
+    }
+    let request = WriteRequest {
+        device_id: DEVICE,
+        election_id: Some(ELECTION),
+        updates: batch,
+        atomicity: atomicity.into(),
+        ..WriteRequest::default()
+    };
+    let before = contents(client).await;
+    let answer = timely(client.write(request)).await;
+    if answer.is_err() && atomicity != Atomicity::ContinueOnError {
+        let after = contents(client).await;
+        assert!(
+            before == after,
+            "rolled back to {after:?}, it was {before:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Sends a frame into a port and waits for the trace of it.
+async fn frame(trace: &mut TraceClient<Channel>, port: u16, frame: &[u8]) {
+    let request = TraceRequest {
+        device_id: DEVICE,
+        port: port.into(),
+        time_limit_ms: 20,
+        packets: Some(Packets::Frame(frame.to_vec())),
+    };
+    let Ok(stream) = timely(trace.packets(request)).await else {
+        return;
+    };
+    let mut stream = stream.into_inner();
+    while let Ok(Some(traced)) = timely(stream.message()).await {
+        let traced: PacketTrace =
+            serde_json::from_slice(&traced.document).expect("a trace can be read");
+        assert_eq!(traced.frame.0, frame);
+    }
 }
 
 /// Sends one request. True: it was for the stream.
 async fn request(
-    client: &mut P4RuntimeClient<Channel>,
+    clients: &mut Clients,
+    program: &Program,
     primary: &mut Primary,
     input: &mut Unstructured<'_>,
 ) -> Result<bool> {
+    let client = &mut clients.p4runtime;
     let kind = u8::arbitrary(input)?;
+    match kind & 0x0f {
+        4..8 => {
+            batch(client, program, input).await?;
+            return Ok(false);
+        }
+        8 => {
+            let actions = [
+                Action::Verify,
+                Action::VerifyAndSave,
+                Action::VerifyAndCommit,
+                Action::Commit,
+                Action::ReconcileAndCommit,
+            ];
+            let action = *input.choose(&actions)?;
+            // Often its own: then there is much to reconcile.
+            let other = usize::from(u8::arbitrary(input)?);
+            let mut request = pipeline(PROGRAMS.get(other).unwrap_or(program), action);
+            if action == Action::Commit {
+                request.config = None;
+            }
+            let _ = timely(client.set_forwarding_pipeline_config(request)).await;
+            return Ok(false);
+        }
+        _ => {}
+    }
     let length = usize::from(u16::arbitrary(input)?);
     let bytes = input.bytes(length.min(input.len()))?;
     // Most requests should get past the checks of who sends them.
     let ours = kind & 0x80 == 0;
-    match kind % 4 {
+    match kind & 0x0f {
         0 => {
             let Ok(mut request) = WriteRequest::decode(bytes) else {
                 return Ok(false);
@@ -219,7 +385,7 @@ async fn request(
             }
             let _ = timely(client.set_forwarding_pipeline_config(request)).await;
         }
-        _ => {
+        3 => {
             let Ok(request) = StreamMessageRequest::decode(bytes) else {
                 return Ok(false);
             };
@@ -234,6 +400,24 @@ async fn request(
                 return Ok(true);
             }
         }
+        9 => {
+            let Ok(mut request) = SetSettingsRequest::decode(bytes) else {
+                return Ok(false);
+            };
+            request.device_id = DEVICE;
+            let _ = timely(clients.traffic.set(request)).await;
+        }
+        10 => {
+            let Ok(mut request) = TraceRequest::decode(bytes) else {
+                return Ok(false);
+            };
+            request.time_limit_ms = request.time_limit_ms.clamp(1, 5);
+            if let Ok(stream) = timely(clients.trace.packets(request)).await {
+                let mut stream = stream.into_inner();
+                while let Ok(Some(_)) = timely(stream.message()).await {}
+            }
+        }
+        other => frame(&mut clients.trace, PORTS[usize::from(other & 1)], bytes).await,
     }
     Ok(false)
 }

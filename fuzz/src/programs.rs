@@ -57,4 +57,7 @@ programs! {
     "switch/tests/programs/profiles": "none",
     "switch/tests/programs/controller": "none",
     "p4/compiled/v1model/ultima": "none",
+    "switch/tests/programs/translated": "none",
+    "switch/tests/programs/tables": "none",
+    "switch/tests/programs/hashes": "none",
 }

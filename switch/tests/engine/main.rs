@@ -3,7 +3,6 @@
 mod arithmetic;
 mod control;
 mod copies;
-mod fuzz;
 mod hashes;
 mod idle;
 mod lookups;

@@ -1,0 +1,5 @@
+//! Pcap files that a port replays.
+
+#![cfg_attr(fuzzing, no_main)]
+
+ultima_fuzz::target!(pcap);

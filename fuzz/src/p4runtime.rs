@@ -16,6 +16,7 @@ use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::stream_message_request::Update;
+use ultima_p4runtime::v1::stream_message_response::Update as Answer;
 use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{
     Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest,
@@ -39,7 +40,11 @@ const MAX_UPDATES: u8 = 8;
 /// The switch's ports.
 const PORTS: [u16; 2] = [1, 2];
 const DEVICE: u64 = 1;
-const ELECTION: Uint128 = Uint128 { high: 0, low: 1 };
+/// No input's is higher: a role's primary is who has the highest that there ever was.
+const ELECTION: Uint128 = Uint128 {
+    high: u64::MAX,
+    low: u64::MAX,
+};
 /// An answer that takes longer is a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -153,6 +158,11 @@ impl Bed {
     }
 }
 
+/// Whether it says that we are the primary.
+fn is_ok(answer: &MasterArbitrationUpdate) -> bool {
+    answer.status.as_ref().is_none_or(|status| status.code == 0)
+}
+
 impl Primary {
     async fn new(client: &mut P4RuntimeClient<Channel>) -> Primary {
         loop {
@@ -169,10 +179,12 @@ impl Primary {
                 ..MasterArbitrationUpdate::default()
             };
             primary.send(Update::Arbitration(arbitration)).await;
-            // While the last one is still there, its election id is taken.
-            match timely(primary.responses.message()).await {
-                Ok(Some(_)) => return primary,
-                Ok(None) | Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            let answer = timely(primary.responses.message()).await;
+            let answer = answer.ok().flatten().and_then(|answer| answer.update);
+            match answer {
+                Some(Answer::Arbitration(answer)) if is_ok(&answer) => return primary,
+                // While the last one is still there, its election id is taken, or beaten.
+                _ => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
     }

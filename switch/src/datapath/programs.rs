@@ -59,7 +59,7 @@ impl Datapath {
         let headers = pipeline.engine.controller_headers().clone();
         self.controllers.notifier.set_headers(headers);
         pipeline.engine.start(self.clock.now() / 1000);
-let active = self.active.replace(pipeline);
+        let active = self.active.replace(pipeline);
         self.over_limit += (active.as_ref()).map_or(0, |active| active.engine.over_limit());
         self.note_fates(self.clock.now());
         Replaced {

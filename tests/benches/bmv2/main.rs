@@ -15,6 +15,8 @@
 //! - *Latency* is the time from before the call that sends a frame to after the call that has
 //!   received it (of a multicast: the last copy), on the same thread, which spins; "back to back"
 //!   sends the next frame at once, "1,000/s" after a pause in which the switch falls asleep.
+//! - *Table writes* are entries of the table of jobs, inserted and deleted in batches of 500, one
+//!   request after the other, while frames flow at a fixed rate.
 //!
 //! The sender stays on the first CPU; the switches may use all.
 
@@ -37,10 +39,12 @@ mod report;
 mod trial;
 
 use report::{Row, percentile};
-use trial::{Bench, RECEIVERS, Rates, Traffic};
+use trial::{Bench, RECEIVERS, Rates, Traffic, WRITES_FOR, Writes};
 
 /// Between two frames of the slow latency measurement.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Frames a second that flow while tables are written: what BMv2 carries, and what it does not.
+const WHILE_WRITING: [f64; 2] = [4_000.0, 50_000.0];
 
 /// Measures the embedded switch and BMv2 side by side.
 #[derive(Parser)]
@@ -74,12 +78,15 @@ enum Trial {
     Rates(Traffic, Duration),
     Latency(Traffic, usize, Duration),
     Flood(Traffic, Duration),
+    /// At this many frames a second.
+    Writes(f64),
 }
 
 enum Sample {
     Rates(Rates),
     /// Microseconds, sorted.
     Latency(Vec<f64>),
+    Writes(Writes),
 }
 
 /// A switch that waits for its turn.
@@ -177,6 +184,22 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
                     }
                 }
             }
+            for rate in WHILE_WRITING {
+                let [a, b] =
+                    both(bmv2.as_ref(), &embedded, Trial::Writes(rate))?.map(
+                        |sample| match sample {
+                            Some(Sample::Writes(writes)) => writes,
+                            _ => Writes::UNKNOWN,
+                        },
+                    );
+                let name = format!("{rate} frames/s for {} s", WRITES_FOR.as_secs());
+                add(
+                    format!("table writes/s during {name}"),
+                    0,
+                    [a.per_second, b.per_second],
+                );
+                add(format!("frames lost of these {name}"), 0, [a.lost, b.lost]);
+            }
             eprintln!("round {} of {}", round + 1, arguments.rounds);
         }
         println!("{}", report::head());
@@ -240,6 +263,7 @@ fn compete(target: &Target, todo: Receiver<Trial>, done: Sender<io::Result<Sampl
         for trial in todo {
             let sample = match trial {
                 Trial::Rates(traffic, span) => bench.rates(traffic, span).map(Sample::Rates),
+                Trial::Writes(rate) => bench.writes(rate).map(Sample::Writes),
                 Trial::Flood(traffic, span) => bench.flood(traffic, span).map(Sample::Rates),
                 Trial::Latency(traffic, frames, pause) => {
                     bench.latencies(traffic, frames, pause).map(|all| {

@@ -1,6 +1,7 @@
 //! What is measured at one switch: rates and latencies.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,11 @@ const HALVINGS: usize = 5;
 const QUIET: Duration = Duration::from_millis(50);
 /// A frame that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long tables are written while frames flow.
+pub const WRITES_FOR: Duration = Duration::from_secs(3);
+/// Numbers of jobs that nobody has, whose entries come and go; so many are a batch.
+const IDLE_JOBS: RangeInclusive<u16> = 1000..=1499;
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,23 @@ impl Rates {
         lossless: f64::NAN,
         most: f64::NAN,
         per_cpu_second: f64::NAN,
+    };
+}
+
+/// Table writes while frames flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Writes {
+    /// Updates done a second.
+    pub per_second: f64,
+    /// Frames that did not come out of the switch.
+    pub lost: f64,
+}
+
+impl Writes {
+    /// Of a switch that is not there.
+    pub const UNKNOWN: Writes = Writes {
+        per_second: f64::NAN,
+        lost: f64::NAN,
     };
 }
 
@@ -170,6 +193,37 @@ impl Bench {
                 && behind <= expected * BEHIND
                 // The sender itself must have kept up, too.
                 && sent as f64 >= offered * (warm_up + span).as_secs_f64() * 0.97,
+        })
+    }
+
+    /// Writes table entries as fast as the switch takes them, batch after batch, while frames flow
+    /// at a fixed rate.
+    pub fn writes(&self, rate: f64) -> io::Result<Writes> {
+        let traffic = Traffic {
+            multicast: false,
+            bytes: 1400,
+        };
+        let (link, frame) = (&self.sender, frame(&self.stage, traffic));
+        let before = link::received(&self.receivers)?;
+        let (sent, per_second) = thread::scope(|scope| {
+            let sender = scope.spawn(|| link.generate(&frame, rate, WRITES_FOR));
+            let per_second = self.stage.operate(0, async |operator| {
+                let start = Instant::now();
+                let mut batches = 0;
+                while !sender.is_finished() {
+                    operator.occupy_jobs(IDLE_JOBS).await;
+                    operator.release_jobs(IDLE_JOBS).await;
+                    batches += 2;
+                }
+                (batches * IDLE_JOBS.len()) as f64 / start.elapsed().as_secs_f64()
+            });
+            let sent = sender.join().expect("the sender does not panic");
+            sent.map(|sent| (sent, per_second))
+        })?;
+        let received = self.quiet()? - before;
+        Ok(Writes {
+            per_second,
+            lost: sent as f64 - received as f64,
         })
     }
 

@@ -161,7 +161,8 @@ impl Engine {
     }
 }
 
-/// Orders a copy for every replica, with where it comes from and its priority.
+/// Orders a copy for every replica, with where it comes from and its priority; the last replica first, as
+/// BMv2 does, which shows where several go to one port.
 pub(super) fn replicate(
     replicas: &[Replica],
     packet: &Arc<Packet>,
@@ -170,7 +171,7 @@ pub(super) fn replicate(
     copies: &mut Vec<Copy>,
 ) {
     let len = packet.verdict.sent_length();
-    copies.extend(replicas.iter().map(|replica| Copy {
+    copies.extend(replicas.iter().rev().map(|replica| Copy {
         port: replica.port,
         rid: replica.rid,
         priority,

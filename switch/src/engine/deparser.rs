@@ -70,7 +70,10 @@ impl Deparser {
         self.emit(machine, out);
         out.extend_from_slice(machine.payload);
         let whole = out.len();
-        out.truncate(shortest);
+        // What is recirculated is not cut, as in BMv2.
+        if machine.verdict.recirculate.is_none() {
+            out.truncate(shortest);
+        }
         if let Some(recorder) = &mut machine.state.trace {
             let valid = |header: &usize| machine.phv.is_valid(*header);
             let headers = self.order.iter().map(|(header, _)| *header).filter(valid);

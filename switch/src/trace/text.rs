@@ -192,8 +192,18 @@ impl Page {
                 }
             }
             Event::Statements { .. } => self.step("statements", source),
-            Event::Write { field, old, new } => {
-                self.step(format_args!("  {field}: {old} -> {new}"), source);
+            Event::Write {
+                field,
+                old,
+                new,
+                invalid,
+            } => {
+                let lost = if *invalid {
+                    ", in an invalid header"
+                } else {
+                    ""
+                };
+                self.step(format_args!("  {field}: {old} -> {new}{lost}"), source);
             }
             Event::Validity { header, valid } => {
                 let valid = if *valid { "valid" } else { "invalid" };

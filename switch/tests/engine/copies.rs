@@ -112,7 +112,7 @@ fn ingress_clones_are_the_packet_as_it_came_with_kept_fields() {
     let original = Said { value: 0, ..NORMAL };
     assert_eq!(
         send(&mut testbed, 2, 6, 5),
-        [clone(4, 7), clone(5, 8), original]
+        [clone(5, 8), clone(4, 7), original]
     );
     let (_, copies) = testbed.ingress(1, &frame(2, 6, 9, 5), 0);
     let priorities: Vec<_> = copies.iter().map(|copy| copy.priority).collect();
@@ -178,7 +178,7 @@ fn groups_replicate() {
     };
     assert_eq!(
         send(&mut testbed, 3, 3, 5),
-        [copy(4, 1), copy(4, 2), copy(2, 1)]
+        [copy(2, 1), copy(4, 2), copy(4, 1)]
     );
     let (outcome, copies) = testbed.ingress(1, &frame(3, 8, 9, 5), 0);
     assert_eq!(outcome, IngressOutcome::Dropped(DropCause::EmptyGroup));
@@ -213,6 +213,16 @@ fn recirculation_takes_the_packet_as_it_was_sent() {
         }]
     );
     assert_eq!(send(&mut testbed, 21, 200, 5), []);
+}
+
+#[test]
+fn what_is_recirculated_is_not_cut() {
+    let mut testbed = program!("copies");
+    let whole = Said {
+        passes: 1,
+        ..NORMAL
+    };
+    assert_eq!(send(&mut testbed, 26, 0, 5), [whole]);
 }
 
 /// `Limits::descendants` by default.

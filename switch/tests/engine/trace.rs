@@ -69,7 +69,9 @@ fn value(number: u64) -> Value {
 
 fn write_of<'a>(events: &[&'a Event], wanted: &str) -> Option<(&'a Value, &'a Value)> {
     events.iter().find_map(|event| match event {
-        Event::Write { field, old, new } if field == wanted => Some((old, new)),
+        Event::Write {
+            field, old, new, ..
+        } if field == wanted => Some((old, new)),
         _ => None,
     })
 }
@@ -448,10 +450,10 @@ fn replicas_and_clones_each_have_their_way() {
     let origin = Origin::Multicast { group: 7 };
     assert_eq!(
         ways,
-        [(5, 1, origin, Fate::Left), (6, 2, origin, Fate::Left)]
+        [(6, 2, origin, Fate::Left), (5, 1, origin, Fate::Left)]
     );
     // Each tells its own RID in the frame that leaves.
-    for (copy, rid) in [(1, 1), (2, 2)] {
+    for (copy, rid) in [(1, 2), (2, 1)] {
         let events = of(&multicast, copy);
         assert_eq!(
             write_of(&events, "copy.rid"),

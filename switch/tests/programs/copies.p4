@@ -175,6 +175,11 @@ control Describe(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             // Every replica goes to the group again.
             recirculate_preserving_field_list(2);
             again = true;
+        } else if (hdr.orders.order == 26 && meta.passes == 0) {
+            meta.passes = 1;
+            truncate(4);
+            recirculate_preserving_field_list(2);
+            again = true;
         }
         if (!again) {
             hdr.copy.setValid();

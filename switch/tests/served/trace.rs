@@ -131,7 +131,7 @@ async fn each_replica_is_followed_to_its_end() {
     let third: Vec<_> = found.extract_if(.., |(port, _)| *port == 3).collect();
     assert_eq!(
         found,
-        [(1, Fate::Dropped), (2, Fate::LostOnWire), (9, Fate::NoPort)]
+        [(9, Fate::NoPort), (2, Fate::LostOnWire), (1, Fate::Dropped)]
     );
     let full = third
         .iter()
@@ -146,7 +146,7 @@ async fn each_replica_is_followed_to_its_end() {
             .all(|copy| copy.origin == origin && copy.of == 0)
     );
     let rids: Vec<_> = trace.copies.iter().map(|copy| copy.rid).collect();
-    assert_eq!(rids, [10, 20, 30, 31, 32, 40]);
+    assert_eq!(rids, [40, 32, 31, 30, 20, 10]);
     // Egress runs for each that leaves its queue, that of no port included.
     let full = trace
         .copies

@@ -93,6 +93,9 @@ pub fn run(options: Options) -> Result<()> {
         &options.port_wires,
     )?;
     let is_file = |port: &PortConfig| matches!(port.attach, Attach::Pcap(_));
+    if !options.replay_after.is_zero() && !ports.iter().any(is_file) {
+        bail!("--replay-after: no pcap file is replayed; give one with -i PORT@pcap:IN,OUT");
+    }
     if options.exit_when_done && !ports.iter().any(is_file) {
         bail!("--exit-when-done: no pcap file is replayed; give one with -i PORT@pcap:IN,OUT");
     }

@@ -17,6 +17,10 @@ use super::interface::Interface;
 const MAX_FRAME: usize = 65_535;
 /// Frames that are not through by then will never be.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Frames sent into interfaces one after the other; more at once are lost at BMv2's input.
+const BURST: u32 = 16;
+/// The pause after so many.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What an interface takes at least: an Ethernet header.
 const MIN_FRAME: usize = 14;
 
@@ -65,6 +69,8 @@ pub enum Ends {
         interfaces: BTreeMap<u16, Interface>,
         /// How long.
         quiet: Duration,
+        /// Frames sent since the last pause.
+        burst: u32,
     },
 }
 
@@ -86,10 +92,17 @@ impl Ends {
                 *sent += 1;
                 socket.send(frame).map(|_| ())
             }
-            Ends::Interfaces { interfaces, .. } => {
+            Ends::Interfaces {
+                interfaces, burst, ..
+            } => {
                 let interface = interfaces.get(&port).ok_or(EndError::NoPort(port))?;
                 if frame.len() < MIN_FRAME {
                     return Err(EndError::TooShort(frame.len()));
+                }
+                *burst += 1;
+                if *burst > BURST {
+                    std::thread::sleep(PAUSE);
+                    *burst = 1;
                 }
                 interface.send(frame)
             }

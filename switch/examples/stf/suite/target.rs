@@ -93,7 +93,11 @@ impl Target {
             })?;
             interfaces.insert(*port, end);
         }
-        let ends = Ends::Interfaces { interfaces, quiet };
+        let ends = Ends::Interfaces {
+            interfaces,
+            quiet,
+            burst: 0,
+        };
         Ok(Target::Running(Box::new(Running { client, ends })))
     }
 

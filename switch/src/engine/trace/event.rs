@@ -263,6 +263,9 @@ pub enum Event {
         old: Value,
         /// After.
         new: Value,
+        /// The header is not valid: the packet will not have it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        invalid: bool,
     },
     /// A header becomes valid or invalid.
     Validity {

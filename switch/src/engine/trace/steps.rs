@@ -229,6 +229,7 @@ impl Recorder {
                         field: symbols::field_name(&instance.name, &field.name),
                         old,
                         new,
+                        invalid: !valid,
                     });
                 }
             }

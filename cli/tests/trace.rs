@@ -151,7 +151,7 @@ fn a_program_without_a_switch() {
         })
         .collect();
     let left = |port| (Some("multicast"), Some(3), Some(port), Some("left"));
-    assert_eq!(copies, [left(1), left(2)]);
+    assert_eq!(copies, [left(2), left(1)]);
     let tables: Vec<_> = trace["events"]
         .as_array()
         .unwrap()

@@ -285,6 +285,9 @@ async fn batch(
     let mut batch = Vec::new();
     for _ in 0..=u8::arbitrary(input)? % MAX_UPDATES {
         batch.push(updates::update(input, &p4info)?);
+        if input.is_empty() {
+            break;
+        }
     }
     let request = WriteRequest {
         device_id: DEVICE,

@@ -7,34 +7,59 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use ultima_p4runtime::config::v1::match_field::{Match as MatchKind, MatchType};
 use ultima_p4runtime::config::v1::{MatchField, P4Info, Preamble, Table};
 use ultima_p4runtime::v1::action_profile_group::Member;
+use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::replica::PortKind;
 use ultima_p4runtime::v1::table_action::Type as Hit;
+use ultima_p4runtime::v1::update::Type;
 use ultima_p4runtime::v1::{self, Entity, FieldMatch, P4Data, TableAction, Update, digest_entry};
 
 /// Ids of members, groups and sessions: few, so that updates meet each other.
 const IDS: u32 = 4;
 
-/// An update of whatever kind.
+/// An update of whatever kind the program has entities of.
 pub fn update(input: &mut Unstructured, p4info: &P4Info) -> Result<Update> {
-    let entity = match u8::arbitrary(input)? % 16 {
-        0..8 => table_entry(input, p4info)?.into(),
-        8 => member(input, p4info)?.into(),
-        9 => group(input, p4info)?.into(),
-        10 => multicast_group(input)?.into(),
-        11 => clone_session(input)?.into(),
-        12 => cell(input, p4info)?,
-        13 => direct(input, p4info)?,
-        14 => value_set(input, p4info)?.into(),
-        _ => digest(input, p4info)?.into(),
+    let has_profiles = !p4info.action_profiles.is_empty();
+    let entity: Entity = match u8::arbitrary(input)? % 16 {
+        0 | 1 if has_profiles => member(input, p4info)?.into(),
+        2 if has_profiles => group(input, p4info)?.into(),
+        3 if !p4info.value_sets.is_empty() => value_set(input, p4info)?.into(),
+        4 if !p4info.digests.is_empty() => digest(input, p4info)?.into(),
+        5 => multicast_group(input)?.into(),
+        6 => clone_session(input)?.into(),
+        7 => cell(input, p4info)?,
+        8 => direct(input, p4info)?,
+        _ => table_entry(input, p4info)?.into(),
     };
-    // Insert, modify or delete; nothing, rarely.
-    let kind = (i32::from(u8::arbitrary(input)?) + 1) % 16;
+    let shape = u8::arbitrary(input)?;
+    let kind = match shape % 16 {
+        15 => Type::Unspecified,
+        _ if is_only_modified(&entity) => Type::Modify,
+        0..8 => Type::Insert,
+        8..12 => Type::Modify,
+        _ => Type::Delete,
+    };
     Ok(Update {
-        r#type: if kind == 0 { 0 } else { kind % 3 + 1 },
+        r#type: kind.into(),
         entity: Some(entity),
     })
+}
+
+/// Whether it is always there, and can only be given other contents.
+fn is_only_modified(entity: &Entity) -> bool {
+    match &entity.entity {
+        Some(Kind::TableEntry(entry)) => entry.is_default_action,
+        Some(
+            Kind::CounterEntry(_)
+            | Kind::DirectCounterEntry(_)
+            | Kind::MeterEntry(_)
+            | Kind::DirectMeterEntry(_)
+            | Kind::RegisterEntry(_)
+            | Kind::ValueSetEntry(_),
+        ) => true,
+        _ => false,
+    }
 }
 
 /// Everything that can be read.
@@ -212,9 +237,6 @@ fn group(input: &mut Unstructured, p4info: &P4Info) -> Result<v1::ActionProfileG
 
 /// An action profile, and a table that has it.
 fn profile<'a>(input: &mut Unstructured, p4info: &'a P4Info) -> Result<(u32, Option<&'a Table>)> {
-    if p4info.action_profiles.is_empty() {
-        return Ok((0, None));
-    }
     let profile = id(&input.choose(&p4info.action_profiles)?.preamble);
     let mut tables = p4info.tables.iter();
     Ok((
@@ -312,9 +334,6 @@ fn direct(input: &mut Unstructured, p4info: &P4Info) -> Result<Entity> {
 }
 
 fn value_set(input: &mut Unstructured, p4info: &P4Info) -> Result<v1::ValueSetEntry> {
-    if p4info.value_sets.is_empty() {
-        return Ok(v1::ValueSetEntry::default());
-    }
     let set = input.choose(&p4info.value_sets)?;
     let mut members = Vec::new();
     for _ in 0..u8::arbitrary(input)? % 4 {
@@ -329,9 +348,6 @@ fn value_set(input: &mut Unstructured, p4info: &P4Info) -> Result<v1::ValueSetEn
 }
 
 fn digest(input: &mut Unstructured, p4info: &P4Info) -> Result<v1::DigestEntry> {
-    if p4info.digests.is_empty() {
-        return Ok(v1::DigestEntry::default());
-    }
     let digest = input.choose(&p4info.digests)?;
     let spans = u8::arbitrary(input)?;
     Ok(v1::DigestEntry {

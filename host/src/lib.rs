@@ -42,6 +42,7 @@
 //! ```
 
 mod bits;
+mod cause;
 mod codec;
 mod collective;
 mod config;
@@ -57,6 +58,7 @@ mod seed;
 mod stats;
 mod time;
 
+pub use cause::{Cause, Causes, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Losses;
 use crate::operation::OperationId;
 
 /// What ended a wait. The later ones are the worse.
@@ -26,8 +27,8 @@ pub enum ClosedBy {
 /// One phase's packets at one rank.
 ///
 /// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of
-/// the phase that this rank received as its own is counted once, as in time, late, duplicate or
-/// refused.
+/// the phase that this rank received as its own is counted once, as in time, cut, late, duplicate
+/// or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounters {
     /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for
@@ -41,6 +42,8 @@ pub struct PhaseCounters {
     pub never_sent: u64,
     /// Datagrams received that counted.
     pub in_time: u64,
+    /// Headers received in time whose payload a switch had cut; [`Losses`] says why.
+    pub cut: u64,
     /// Datagrams received after their slot had closed or their operation had ended.
     pub late: u64,
     /// Datagrams received again.
@@ -56,6 +59,7 @@ impl AddAssign for PhaseCounters {
         self.copies += other.copies;
         self.never_sent += other.never_sent;
         self.in_time += other.in_time;
+        self.cut += other.cut;
         self.late += other.late;
         self.duplicates += other.duplicates;
         self.refused += other.refused;
@@ -99,6 +103,9 @@ pub struct Outcome {
     pub missed_aggregates: u32,
     /// Values for which zero was taken.
     pub missed_values: usize,
+    /// Why contributions and aggregates are missing. The scatter's causes add up to the
+    /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
+    pub lost: Losses,
     /// Packets until now; what is sent or arrives later counts in [`Totals`] only.
     pub phases: Phases,
 }
@@ -174,6 +181,8 @@ pub struct Totals {
     pub operations: u64,
     /// Packets of the two phases, those of operations under way included.
     pub phases: Phases,
+    /// What operations that ended missed.
+    pub lost: Losses,
     /// FEEDBACK packets sent.
     pub feedback_sent: u64,
     /// FEEDBACK packets received.

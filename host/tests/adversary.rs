@@ -24,6 +24,8 @@ struct Schedule {
     seed: u64,
     loss: f64,
     duplicates: f64,
+    /// Of copies: a switch sends their headers only.
+    cuts: f64,
     /// Of copies: up to so many µs of extra delay, which reorders.
     jitter: u64,
     /// By step and rank: when it starts, in µs after the step's beginning; none never does.
@@ -43,24 +45,28 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                 any::<u64>(),
                 prop_oneof![Just(0.0), 0.0..0.3, Just(0.9)],
                 prop_oneof![Just(0.0), 0.0..0.5],
+                prop_oneof![Just(0.0), 0.0..0.5],
                 prop_oneof![Just(0u64), 0u64..1000, 0u64..30_000],
                 prop::collection::vec(rank_starts, 1..6),
             )
-                .prop_map(move |(seed, loss, duplicates, jitter, starts)| Schedule {
-                    ranks,
-                    len,
-                    gather: if multicast {
-                        Gather::Multicast
-                    } else {
-                        Gather::Unicast
-                    },
-                    reorder,
-                    early: early * 10,
-                    seed,
-                    loss,
-                    duplicates,
-                    jitter,
-                    starts,
+                .prop_map(move |(seed, loss, duplicates, cuts, jitter, starts)| {
+                    Schedule {
+                        ranks,
+                        len,
+                        gather: if multicast {
+                            Gather::Multicast
+                        } else {
+                            Gather::Unicast
+                        },
+                        reorder,
+                        early: early * 10,
+                        seed,
+                        loss,
+                        duplicates,
+                        cuts,
+                        jitter,
+                        starts,
+                    }
                 })
         },
     )
@@ -84,9 +90,15 @@ fn network(schedule: &Schedule) -> Network {
     let Schedule {
         loss,
         duplicates,
+        cuts,
         jitter,
         ..
     } = *schedule;
+    let mut cut = Random::new(schedule.seed ^ 1);
+    network.switch = Some(Box::new(move |header, _| {
+        header.switch_flags.trimmed = cut.chance(cuts);
+        header.switch_flags.late = header.switch_flags.trimmed && cut.chance(0.5);
+    }));
     network.fifo = false;
     network.faults = Box::new(move |_, _| {
         let mut delay = || Duration::from_micros(random.below(jitter + 1));
@@ -203,7 +215,7 @@ proptest! {
         let totals = core.totals();
         let mut accounted = totals.rejected.total() + totals.feedback_received;
         for phase in [totals.phases.scatter, totals.phases.gather] {
-            accounted += phase.in_time + phase.late + phase.duplicates + phase.refused;
+            accounted += phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused;
         }
         // FEEDBACK of operations that never start is forgotten with them.
         prop_assert!(accounted <= forgeries.len() as u64);
@@ -225,7 +237,7 @@ fn forgery() -> impl Strategy<Value = Vec<u8>> {
     );
     let forged = (
         header,
-        prop_oneof![3 => Just(SLOT * 4), 1 => Just(4usize), 1 => 0usize..100],
+        prop_oneof![3 => Just(SLOT * 4), 1 => Just(0), 1 => Just(4usize), 1 => 0usize..100],
     )
         .prop_map(|((ranks, job, operation, slot, rest), payload)| {
             let (kind, source, owner) = ranks;
@@ -240,6 +252,8 @@ fn forgery() -> impl Strategy<Value = Vec<u8>> {
                 ultima_wire::Dtype::F32
             };
             header.contributions = rest.1;
+            header.switch_flags.trimmed = rest.1 & 3 == 0;
+            header.switch_flags.late = rest.1 & 12 == 0;
             let mut datagram = vec![0xff; header.len() + payload];
             header.emit(&mut datagram);
             datagram

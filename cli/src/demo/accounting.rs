@@ -97,6 +97,7 @@ fn phase(
     );
     let in_time = hosts(|phase| phase.in_time);
     let late = hosts(|phase| phase.late);
+    let cut = hosts(|phase| phase.cut);
     let no_room = hosts(|phase| phase.refused);
 
     // Copies owed for a packet, and copies that the group makes for its own sender. The program drops these in
@@ -119,6 +120,8 @@ fn phase(
         ("queue", queue.saturating_sub(own_in_queue)),
         ("egress_program", egress - own_in_egress),
         ("wire", drops(|d| d.wire.as_ref())),
+        // Delivered without its payload.
+        ("cut", cut),
         (
             "no_peer",
             drops(|d| d.no_peer.as_ref()) + drops(|d| d.oversize.as_ref()),
@@ -126,7 +129,10 @@ fn phase(
         // For an operation so far ahead of its receiver that there was no room to keep it.
         ("no_room", no_room),
         // Handed to a worker that did not count it: it was killed, or could not read it.
-        ("receiver", left.saturating_sub(in_time + late + no_room)),
+        (
+            "receiver",
+            left.saturating_sub(in_time + cut + late + no_room),
+        ),
     ];
     Phase {
         // What a killed worker owed is what it sent, and what it had given up when it last told.

@@ -1,8 +1,10 @@
 //! The others' shards: aggregates come in.
 
 use crate::bits::Bits;
+use crate::cause::{Cause, Causes};
 use crate::layout::Layout;
 
+use super::cuts::Cuts;
 use super::packet;
 use super::reduce::Verdict;
 
@@ -15,6 +17,7 @@ use super::reduce::Verdict;
 pub(super) struct Collect {
     reorder: u32,
     received: Bits,
+    cuts: Cuts,
     owners: Vec<Owner>,
     /// Aggregates neither here nor known to be gone.
     awaited: u32,
@@ -26,9 +29,21 @@ struct Owner {
     first: u32,
     /// Slots that are not here.
     missing: u32,
+    /// Of these, slots that a switch cut before the owner was given up.
+    cut: u32,
     given_up: bool,
     /// Packets heard that were sent after its last aggregate.
     sent_after: u32,
+    /// It was given up because it was silent, not because of what it sent.
+    silent: bool,
+}
+
+/// Aggregates of the others for which zero is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub(super) slots: u32,
+    pub(super) values: usize,
+    pub(super) causes: Causes,
 }
 
 impl Collect {
@@ -44,13 +59,16 @@ impl Collect {
             self.owners.push(Owner {
                 first,
                 missing,
+                cut: 0,
                 given_up: false,
                 sent_after: 0,
+                silent: false,
             });
             self.awaited += missing;
             first += slots;
         }
         self.received.reset(first as usize);
+        self.cuts.reset(first as usize);
     }
 
     /// Aggregates neither here nor known to be gone.
@@ -68,15 +86,36 @@ impl Collect {
         result: &mut [f32],
     ) -> Verdict {
         let state = &mut self.owners[usize::from(owner)];
-        if !self.received.insert((state.first + slot) as usize) {
+        let index = (state.first + slot) as usize;
+        if !self.received.insert(index) {
             return Verdict::Duplicate;
         }
         packet::read_values(payload, &mut result[layout.slot(owner, slot)]);
         state.missing -= 1;
         if !state.given_up {
-            self.awaited -= 1;
+            // A whole copy of what was cut, which is not awaited any more.
+            if self.cuts.contains(index) {
+                state.cut -= 1;
+            } else {
+                self.awaited -= 1;
+            }
         }
         Verdict::InTime
+    }
+
+    /// A switch cut the aggregate of `owner`'s `slot`: it is not awaited. False if that was known,
+    /// or the aggregate is here.
+    pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
+        let state = &mut self.owners[usize::from(owner)];
+        let index = (state.first + slot) as usize;
+        if self.received.contains(index) || !self.cuts.insert(index, cause) {
+            return false;
+        }
+        if !state.given_up {
+            state.cut += 1;
+            self.awaited -= 1;
+        }
+        true
     }
 
     /// A packet of `owner` came that it sent after its last aggregate.
@@ -88,38 +127,51 @@ impl Collect {
         }
     }
 
-    /// Nothing of `owner` is awaited any more; what comes nevertheless counts until the operation
+    /// All that `owner` sends is out: nothing of it is awaited any more; what comes nevertheless counts until the operation
     /// ends.
     pub(super) fn give_up(&mut self, owner: u16) {
         let state = &mut self.owners[usize::from(owner)];
         if !state.given_up {
             state.given_up = true;
-            self.awaited -= state.missing;
+            self.awaited -= state.missing - state.cut;
         }
     }
 
-    /// Takes zero for every aggregate of the others that is not here; returns how many slots and
-    /// values that were.
-    pub(super) fn zero_missing(
-        &self,
-        layout: &Layout,
-        rank: u16,
-        result: &mut [f32],
-    ) -> (u32, usize) {
-        let (mut slots, mut values) = (0, 0);
+    /// `owner` was silent too long to be waited for.
+    pub(super) fn give_up_silent(&mut self, owner: u16) {
+        self.owners[usize::from(owner)].silent = true;
+        self.give_up(owner);
+    }
+
+    /// Takes zero for every aggregate of the others that is not here; returns how much that was
+    /// and why.
+    pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut [f32]) -> Missing {
+        let mut missing = Missing::default();
         for (owner, state) in (0u16..).zip(&self.owners) {
             if owner == rank || state.missing == 0 {
                 continue;
             }
             for slot in 0..layout.slots(owner) {
-                if !self.received.contains((state.first + slot) as usize) {
+                let index = (state.first + slot) as usize;
+                if !self.received.contains(index) {
                     let range = layout.slot(owner, slot);
-                    slots += 1;
-                    values += range.len();
+                    missing.slots += 1;
+                    missing.values += range.len();
+                    missing.causes.count(self.cause(state, index), 1);
                     result[range].fill(0.0);
                 }
             }
         }
-        (slots, values)
+        missing
+    }
+
+    /// Why the aggregate with number `index`, which is `owner`'s, is not here.
+    fn cause(&self, owner: &Owner, index: usize) -> Cause {
+        match self.cuts.cause(index) {
+            Some(cause) => cause,
+            None if owner.silent => Cause::Silent,
+            None if owner.given_up => Cause::Overtaken,
+            None => Cause::Overdue,
+        }
     }
 }

@@ -13,11 +13,16 @@
 //! | `collect.rs` | the others' shards: aggregates that came |
 //! | `outbox.rs` | what is to be sent, in which order |
 //! | `early.rs` | packets that came before the operation started here |
+//! | `cuts.rs` | payloads that switches cut on the way |
 //! | `packet.rs` | what is read from and written to a datagram |
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `members.rs` | who was heard, who is suspected |
 //!
 //! # When something is known to be gone
+//!
+//! A switch that cannot carry a packet's payload in time sends its header on, marked TRIMMED or
+//! LATE: checked like any other packet, it settles its slot at once and is told as
+//! [`Event::SlotGone`]. What was dropped without a word shows by order:
 //!
 //! A path keeps the order of one source's packets (up to [`Config::reorder`] of them overtaking
 //! one), and a source sends all SCATTER of an operation, then its GATHER, then the next step. So an
@@ -31,6 +36,7 @@
 //! comes although it was given up still counts until its slot or operation has closed.
 
 mod collect;
+mod cuts;
 mod early;
 mod members;
 mod operation;
@@ -44,6 +50,7 @@ use std::collections::VecDeque;
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
 
+use crate::cause::SlotGone;
 use crate::config::{Config, ConfigError};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
@@ -85,6 +92,8 @@ pub enum Event {
         /// back as the next operation's contributions and nothing is allocated in the steady state.
         result: Vec<f32>,
     },
+    /// A switch said that a slot will not come: it is not waited for.
+    SlotGone(SlotGone),
 }
 
 /// Why an operation was not started.
@@ -197,7 +206,7 @@ impl Core {
             .others()
             .filter(|&rank| self.members.is_suspected(rank))
         {
-            operation.give_up(rank);
+            operation.give_up_silent(rank);
         }
         self.operations.push_back(operation);
         if let Some(kept) = self.early.take(id) {
@@ -287,8 +296,9 @@ impl Core {
             });
             return;
         };
-        if let Err(reason) = operation.receive(arrival, &self.config, header, payload) {
-            self.totals.rejected.count(reason);
+        match operation.receive(arrival, &self.config, header, payload) {
+            Ok(gone) => self.events.extend(gone.map(Event::SlotGone)),
+            Err(reason) => self.totals.rejected.count(reason),
         }
     }
 
@@ -416,6 +426,7 @@ impl Core {
         };
         self.members.operation_ended();
         self.totals.operations += 1;
+        self.totals.lost += outcome.lost;
         self.spare_buffers.push(buffers);
         self.events.push_back(Event::Done { outcome, result });
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ultima_wire::{Header, Kind};
 
+use crate::cause::{Losses, Phase, SlotGone};
 use crate::config::Config;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
@@ -56,6 +57,19 @@ struct Waiting {
     shard_duration: Option<Duration>,
 }
 
+impl Waiting {
+    /// A switch said that a slot will not come; false if it is here or was known to be gone.
+    fn slot_gone(&mut self, gone: &SlotGone) -> bool {
+        match gone.phase {
+            Phase::Scatter => self.reduce.cut(gone.source, gone.slot, gone.cause),
+            Phase::Gather => {
+                self.reduce.sent_after(gone.source);
+                self.collect.cut(gone.owner, gone.slot, gone.cause)
+            }
+        }
+    }
+}
+
 /// The phases' memory, which goes from one operation to the next.
 #[derive(Default)]
 pub(super) struct Buffers {
@@ -106,14 +120,14 @@ impl Operation {
     }
 
     /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its
-    /// phase. Nothing changes where it is refused.
+    /// phase. Nothing changes where it is refused. Returns what it says is gone, if that is news.
     pub(super) fn receive(
         &mut self,
         arrival: Time,
         config: &Config,
         header: &Header,
         payload: &[u8],
-    ) -> Result<(), Rejection> {
+    ) -> Result<Option<SlotGone>, Rejection> {
         if header.kind == Kind::Feedback
             && let Some(wait) = packet::advertised_wait(payload)
         {
@@ -123,11 +137,18 @@ impl Operation {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                 phase.late += n
             });
-            return Ok(());
+            return Ok(None);
         };
         let source = header.source;
         if header.kind != Kind::Feedback {
             packet::check(config, &self.layout, header, payload)?;
+            if let Some(cause) = packet::cause_of(header.switch_flags) {
+                let gone = packet::slot_gone(header, self.id, cause);
+                count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
+                    phase.cut += n
+                });
+                return Ok(waiting.slot_gone(&gone).then_some(gone));
+            }
         }
         let verdict = match header.kind {
             Kind::Scatter => waiting
@@ -145,7 +166,7 @@ impl Operation {
                 if header.host_flags.last {
                     waiting.collect.give_up(source);
                 }
-                return Ok(());
+                return Ok(None);
             }
         };
         count(
@@ -158,7 +179,7 @@ impl Operation {
                 Verdict::Duplicate => phase.duplicates += n,
             },
         );
-        Ok(())
+        Ok(None)
     }
 
     /// A packet of a later step came from `source`: it has sent all of this operation.
@@ -169,11 +190,19 @@ impl Operation {
         }
     }
 
-    /// `source` is not waited for.
+    /// `source` has sent all of this operation.
     pub(super) fn give_up(&mut self, source: u16) {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.give_up(source);
             waiting.collect.give_up(source);
+        }
+    }
+
+    /// `source` was silent too long to be waited for.
+    pub(super) fn give_up_silent(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.give_up_silent(source);
+            waiting.collect.give_up_silent(source);
         }
     }
 
@@ -225,11 +254,10 @@ impl Operation {
             mut result,
             shard_duration,
         } = self.waiting.take()?;
-        let (missed_aggregates, missed_values) =
-            collect.zero_missing(&self.layout, rank, &mut result);
+        let missing = collect.zero_missing(&self.layout, rank, &mut result);
         self.outbox.stop_scatter(now);
         let duration = now.since(self.started);
-        let closed_by = match (by_deadline, missed_aggregates) {
+        let closed_by = match (by_deadline, missing.slots) {
             (true, _) => ClosedBy::Deadline,
             (false, 0) => reduce.closed_by(),
             (false, _) => reduce.closed_by().max(ClosedBy::KnownLoss),
@@ -241,8 +269,12 @@ impl Operation {
             duration,
             shard_duration: shard_duration.unwrap_or(duration),
             contributions: reduce.histogram().to_vec(),
-            missed_aggregates,
-            missed_values,
+            missed_aggregates: missing.slots,
+            missed_values: missing.values,
+            lost: Losses {
+                scatter: reduce.lost(),
+                gather: missing.causes,
+            },
             phases: *self.outbox.counters(),
         };
         Some((outcome, result, Buffers { reduce, collect }))

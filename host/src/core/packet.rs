@@ -1,7 +1,8 @@
 //! Datagrams: what is read from them and written to them.
 
-use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Ticks};
+use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
 
+use crate::cause::{Cause, Phase, SlotGone};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -41,7 +42,10 @@ pub(super) fn admit<'a>(
     let (owner, fits) = match header.kind {
         Kind::Scatter => (config.rank, payload.len() <= config.slot_bytes),
         Kind::Gather => (header.source, payload.len() <= config.slot_bytes),
-        Kind::Feedback => (header.source, payload.len() == FEEDBACK_LEN),
+        Kind::Feedback => {
+            let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
+            (header.source, cut || payload.len() == FEEDBACK_LEN)
+        }
         Kind::Probe | Kind::Report | Kind::Repair | Kind::Control => return Err(Rejection::Kind),
     };
     if header.owner != owner {
@@ -53,7 +57,33 @@ pub(super) fn admit<'a>(
     Ok((header, payload))
 }
 
-/// Checks a SCATTER or GATHER against this rank's cut of its bucket.
+/// Why a packet with these flags has no payload; none where it should have one.
+pub(super) fn cause_of(flags: SwitchFlags) -> Option<Cause> {
+    if flags.late {
+        Some(Cause::Late)
+    } else {
+        flags.trimmed.then_some(Cause::Trimmed)
+    }
+}
+
+/// What a SCATTER's or GATHER's header without its payload says.
+pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotGone {
+    SlotGone {
+        id,
+        phase: match header.kind {
+            Kind::Scatter => Phase::Scatter,
+            _ => Phase::Gather,
+        },
+        source: header.source,
+        owner: header.owner,
+        slot: header.slot,
+        cause,
+        hops: header.switch_flags.hops,
+        path_queue: header.path_queue.into(),
+    }
+}
+
+/// Checks a SCATTER or GATHER, whole or cut, against this rank's cut of its bucket.
 pub(super) fn check(
     config: &Config,
     layout: &Layout,
@@ -70,7 +100,11 @@ pub(super) fn check(
     if header.host_flags.hadamard != (config.coding != Coding::Identity) {
         return Err(Rejection::Coding);
     }
-    if payload.len() != layout.slot(header.owner, header.slot).len() * Dtype::F32.size() {
+    let values = match cause_of(header.switch_flags) {
+        Some(_) => 0,
+        None => layout.slot(header.owner, header.slot).len(),
+    };
+    if payload.len() != values * Dtype::F32.size() {
         return Err(Rejection::Length);
     }
     Ok(())

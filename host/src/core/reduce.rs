@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use crate::bits::Bits;
+use crate::cause::{Cause, Causes};
 use crate::estimator::{Contributions, Estimator, Others};
 use crate::layout::Layout;
 use crate::rotation::Rotation;
 use crate::stats::ClosedBy;
 
+use super::cuts::Cuts;
 use super::packet;
 
 /// What became of a packet that is well-formed and ours.
@@ -34,6 +36,8 @@ pub(super) struct Reduce {
     values: Vec<f32>,
     /// By slot and rank.
     arrived: Bits,
+    /// By slot and rank.
+    cuts: Cuts,
     /// By slot: sources whose contribution is neither in nor known to be gone.
     awaited: Vec<u16>,
     closed: Bits,
@@ -44,6 +48,8 @@ pub(super) struct Reduce {
     closed_by: ClosedBy,
     /// By number of contributions: slots closed with as many.
     histogram: Vec<u32>,
+    /// Contributions that closed slots lack.
+    lost: Causes,
 }
 
 #[derive(Clone, Copy)]
@@ -53,6 +59,8 @@ struct Source {
     settled: u32,
     /// Packets heard that were sent after the last of this shard's.
     sent_after: u32,
+    /// It is not waited for because it was silent, not because of what it sent.
+    silent: bool,
 }
 
 /// A slot that closed.
@@ -80,6 +88,7 @@ impl Reduce {
         self.slots = slots;
         self.values.resize(self.shard.len() * others, 0.0);
         self.arrived.reset(slots as usize * usize::from(ranks));
+        self.cuts.reset(slots as usize * usize::from(ranks));
         self.awaited.clear();
         self.awaited.resize(slots as usize, ranks - 1);
         self.closed.reset(slots as usize);
@@ -89,11 +98,13 @@ impl Reduce {
             rotation: rotation(rank),
             settled: 0,
             sent_after: 0,
+            silent: false,
         }));
         self.ready.clear();
         self.closed_by = ClosedBy::Complete;
         self.histogram.clear();
         self.histogram.resize(usize::from(ranks) + 1, 0);
+        self.lost = Causes::default();
     }
 
     /// Slots that have not closed.
@@ -109,6 +120,11 @@ impl Reduce {
     /// Slots by number of contributions.
     pub(super) fn histogram(&self) -> &[u32] {
         &self.histogram
+    }
+
+    /// Contributions that closed slots lack, by cause.
+    pub(super) fn lost(&self) -> Causes {
+        self.lost
     }
 
     /// A contribution of `source` to `slot` came; its length has been checked.
@@ -134,13 +150,31 @@ impl Reduce {
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
             packet::read_values(payload, &mut self.values[start..start + range.len()]);
-            if position >= settled {
+            if position >= settled && !self.cuts.contains(bit) {
                 self.settle_one(slot);
             }
             Verdict::InTime
         };
         self.settle_before(source, position.saturating_sub(self.reorder));
         verdict
+    }
+
+    /// A switch cut `source`'s contribution to `slot`: it is not awaited. False if that was known,
+    /// or the contribution is here.
+    pub(super) fn cut(&mut self, source: u16, slot: u32, cause: Cause) -> bool {
+        let bit = self.bit(slot, source);
+        if self.arrived.contains(bit) || !self.cuts.insert(bit, cause) {
+            return false;
+        }
+        let Source {
+            rotation, settled, ..
+        } = self.sources[usize::from(source)];
+        let position = rotation.position(slot, self.slots);
+        if position >= settled {
+            self.settle_one(slot);
+        }
+        self.settle_before(source, position.saturating_sub(self.reorder));
+        true
     }
 
     /// A packet of `source` came that it sent after its last contribution to this shard.
@@ -152,10 +186,16 @@ impl Reduce {
         }
     }
 
-    /// Nothing of `source` is awaited any more; what comes nevertheless counts while its slot is
-    /// open.
+    /// All that `source` sends is out, by its own word: nothing of it is awaited any more; what
+    /// comes nevertheless counts while its slot is open.
     pub(super) fn give_up(&mut self, source: u16) {
         self.settle_before(source, self.slots);
+    }
+
+    /// `source` was silent too long to be waited for.
+    pub(super) fn give_up_silent(&mut self, source: u16) {
+        self.sources[usize::from(source)].silent = true;
+        self.give_up(source);
     }
 
     /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over
@@ -221,10 +261,31 @@ impl Reduce {
         self.histogram[usize::from(count)] += 1;
         if count < self.ranks {
             self.closed_by = self.closed_by.max(incomplete);
+            for source in 0..self.ranks {
+                if source != self.rank && !self.arrived.contains(self.bit(slot, source)) {
+                    self.lost.count(self.cause(slot, source), 1);
+                }
+            }
         }
         Closed {
             slot,
             contributions: count,
+        }
+    }
+
+    /// Why `source`'s contribution to `slot` is not here.
+    fn cause(&self, slot: u32, source: u16) -> Cause {
+        let Source {
+            rotation,
+            settled,
+            silent,
+            ..
+        } = self.sources[usize::from(source)];
+        match self.cuts.cause(self.bit(slot, source)) {
+            Some(cause) => cause,
+            None if silent => Cause::Silent,
+            None if rotation.position(slot, self.slots) < settled => Cause::Overtaken,
+            None => Cause::Overdue,
         }
     }
 
@@ -235,7 +296,8 @@ impl Reduce {
         } = self.sources[usize::from(source)];
         for position in settled..end {
             let slot = rotation.slot(position, self.slots);
-            if !self.arrived.contains(self.bit(slot, source)) {
+            let bit = self.bit(slot, source);
+            if !self.arrived.contains(bit) && !self.cuts.contains(bit) {
                 self.settle_one(slot);
             }
         }

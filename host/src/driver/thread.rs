@@ -167,8 +167,12 @@ impl<L: Link> DataThread<L> {
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
             let came = self.receive()?;
-            while let Some(Event::Done { outcome, result }) = self.core.poll_event() {
-                self.tell(Reply::Done { outcome, result });
+            while let Some(event) = self.core.poll_event() {
+                match event {
+                    Event::Done { outcome, result } => self.tell(Reply::Done { outcome, result }),
+                    // Counted by cause in the operation's outcome, which is what a caller reads.
+                    Event::SlotGone(_) => {}
+                }
             }
             let idle = !came && !sent && !blocked && !self.core.has_unsent();
             if stop_at.is_some_and(|stop_at| idle || self.now() >= stop_at) {

@@ -9,8 +9,10 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
-    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Gather, OperationId, Outcome, Time,
+    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Gather, OperationId, Outcome,
+    SlotGone, Time,
 };
+use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
 
 /// What the network does to one copy of a packet: the extra delays of its deliveries; none is a
@@ -101,6 +103,10 @@ pub struct Carried {
     pub duplicated: u64,
 }
 
+/// A switch on every path: writes its flags and its times to a copy's header, by its receiver; cuts
+/// the payload where it sets TRIMMED or LATE.
+pub type Switch = Box<dyn FnMut(&mut Header, u16)>;
+
 /// Cores that reach each other over paths of one delay each; a path keeps the order unless `faults`
 /// delays copies and `fifo` is off.
 pub struct Network {
@@ -109,11 +115,17 @@ pub struct Network {
     pub delay: Duration,
     pub fifo: bool,
     pub faults: Faults,
+    pub switch: Option<Switch>,
+    /// Bits per second of every receiver's link, behind a queue without end.
+    pub link_rate: Option<u64>,
     pub scatter: Carried,
     pub gather: Carried,
     in_flight: BinaryHeap<Reverse<Flight>>,
     /// When the last packet of a path arrives, by source and receiver.
     last_arrival: Vec<Vec<Time>>,
+    /// When each receiver's link has carried what was sent so far.
+    link_free: Vec<Time>,
+    gone: Vec<Vec<SlotGone>>,
     flights: u64,
     buf: Vec<u8>,
 }
@@ -124,6 +136,8 @@ pub struct Done {
     pub outcome: Outcome,
     pub encoded: Vec<f32>,
     pub at: Time,
+    /// What switches told this rank until then.
+    pub gone: Vec<SlotGone>,
 }
 
 pub fn config(ranks: u16) -> Config {
@@ -150,10 +164,14 @@ impl Network {
             delay: Duration::from_micros(50),
             fifo: true,
             faults: perfect(),
+            switch: None,
+            link_rate: None,
             scatter: Carried::default(),
             gather: Carried::default(),
             in_flight: BinaryHeap::new(),
             last_arrival: vec![vec![Time::ZERO; ranks]; ranks],
+            link_free: vec![Time::ZERO; ranks],
+            gone: vec![vec![]; ranks],
             flights: 0,
         }
     }
@@ -218,14 +236,19 @@ impl Network {
 
     fn events(&mut self, rank: u16, done: &mut [Option<Done>]) -> usize {
         let mut count = 0;
-        while let Some(Event::Done { outcome, result }) = self.cores[usize::from(rank)].poll_event()
-        {
-            count += 1;
-            done[usize::from(rank)] = Some(Done {
-                outcome,
-                encoded: result,
-                at: self.now,
-            });
+        while let Some(event) = self.cores[usize::from(rank)].poll_event() {
+            match event {
+                Event::SlotGone(gone) => self.gone[usize::from(rank)].push(gone),
+                Event::Done { outcome, result } => {
+                    count += 1;
+                    done[usize::from(rank)] = Some(Done {
+                        outcome,
+                        encoded: result,
+                        at: self.now,
+                        gone: std::mem::take(&mut self.gone[usize::from(rank)]),
+                    });
+                }
+            }
         }
         count
     }
@@ -292,12 +315,23 @@ impl Network {
             carried.dropped += u64::from(fate.is_empty());
             carried.duplicated += fate.len().saturating_sub(1) as u64;
         }
+        let cut = self
+            .switch
+            .as_mut()
+            .map(|switch| pass(switch, datagram, to));
+        let datagram = cut.as_ref().unwrap_or(datagram);
         for extra in fate {
             let last = &mut self.last_arrival[usize::from(from)][usize::from(to)];
             let mut at = self.now + self.delay + extra;
             if self.fifo {
                 at = at.max(*last);
                 *last = at;
+            }
+            if let Some(rate) = self.link_rate {
+                let free = &mut self.link_free[usize::from(to)];
+                let bits = 8 * (FRAME_OVERHEAD + datagram.len()) as u64;
+                at = at.max(*free) + Duration::from_nanos(bits * 1_000_000_000 / rate);
+                *free = at;
             }
             self.flights += 1;
             self.in_flight.push(Reverse(Flight {
@@ -349,12 +383,23 @@ impl Network {
         for (phase, carried) in [(sum.scatter, self.scatter), (sum.gather, self.gather)] {
             assert_eq!(phase.copies, carried.copies);
             assert_eq!(
-                phase.in_time + phase.late + phase.duplicates + phase.refused,
+                phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused,
                 carried.copies - carried.dropped + carried.duplicated,
                 "{phase:?} {carried:?}"
             );
         }
     }
+}
+
+/// A copy of `datagram` as it comes out of a switch.
+fn pass(switch: &mut Switch, datagram: &[u8], to: u16) -> Rc<[u8]> {
+    let (mut header, payload) = Header::parse(datagram).expect("cores send headers");
+    switch(&mut header, to);
+    let cut = header.switch_flags.trimmed || header.switch_flags.late;
+    let mut out = vec![0; header.len()];
+    header.emit(&mut out);
+    out.extend_from_slice(if cut { &[] } else { payload });
+    out.into()
 }
 
 /// The exact mean, and the largest magnitude that went into any sum, for bounds on rounding.

@@ -1,0 +1,60 @@
+//! Payloads that switches cut on the way.
+
+use crate::bits::Bits;
+use crate::cause::Cause;
+
+/// By packet: whether its header came without its payload, and why.
+#[derive(Default)]
+pub(super) struct Cuts {
+    trimmed: Bits,
+    late: Bits,
+}
+
+impl Cuts {
+    /// Empties the set; allocates only when it was never this large.
+    pub(super) fn reset(&mut self, len: usize) {
+        self.trimmed.reset(len);
+        self.late.reset(len);
+    }
+
+    /// The payload of packet `index` was cut; false if that was known. The first word counts: a
+    /// network that duplicates packets may trim one copy and be late with the other.
+    pub(super) fn insert(&mut self, index: usize, cause: Cause) -> bool {
+        if self.contains(index) {
+            return false;
+        }
+        match cause {
+            Cause::Late => self.late.insert(index),
+            _ => self.trimmed.insert(index),
+        }
+    }
+
+    pub(super) fn contains(&self, index: usize) -> bool {
+        self.cause(index).is_some()
+    }
+
+    /// Why packet `index` has no payload.
+    pub(super) fn cause(&self, index: usize) -> Option<Cause> {
+        if self.trimmed.contains(index) {
+            Some(Cause::Trimmed)
+        } else {
+            self.late.contains(index).then_some(Cause::Late)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_counts() {
+        let mut cuts = Cuts::default();
+        cuts.reset(3);
+        assert!(cuts.insert(2, Cause::Late));
+        assert!(!cuts.insert(2, Cause::Trimmed));
+        assert_eq!((cuts.cause(1), cuts.cause(2)), (None, Some(Cause::Late)));
+        cuts.reset(3);
+        assert!(!cuts.contains(2));
+    }
+}

@@ -1,0 +1,123 @@
+//! Budgets: how long a packet's receivers will still wait, by what they told its sender.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::*;
+use proptest::prelude::*;
+use ultima_host::{Coding, Config, Gather};
+use ultima_wire::{Kind, Ticks};
+
+const T_B: Duration = Duration::from_millis(20);
+const DELAY: Duration = Duration::from_micros(50);
+/// What rounding to ticks can take off: once in what is told, once in the budget, once in the time
+/// of sending.
+const ROUNDING: u64 = 3;
+
+/// One copy of a packet as it was sent.
+struct Sent {
+    kind: Kind,
+    from: u16,
+    to: u16,
+    at: u64,
+    budget: u64,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// No packet is late for a receiver that told how long it waits, as long as it does; none is
+    /// carried for longer than any receiver can wait.
+    #[test]
+    fn budgets_are_the_longest_wait(
+        starts in prop::collection::vec(0u64..15_000, 2..6),
+        slots in 1usize..20,
+        multicast in any::<bool>(),
+    ) {
+        let ranks = starts.len() as u16;
+        let gather = if multicast { Gather::Multicast } else { Gather::Unicast };
+        let mut network = Network::new(&Config {
+            slot_bytes: 256,
+            t_s: T_B * 3 / 5,
+            t_b: T_B,
+            coding: Coding::Identity,
+            gather,
+            ..config(ranks)
+        });
+        network.delay = DELAY;
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let sent = log.clone();
+        network.faults = Box::new(move |header, to| {
+            sent.borrow_mut().push(Sent {
+                kind: header.kind,
+                from: header.source,
+                to,
+                at: header.sent_at.0.into(),
+                budget: header.budget.0.into(),
+            });
+            vec![Duration::ZERO]
+        });
+        let begins: Vec<_> = starts.iter().map(|us| Some(Duration::from_micros(*us))).collect();
+        let buckets = vec![vec![1.0; usize::from(ranks) * slots * 64]; usize::from(ranks)];
+        network.run(ID, buckets, &begins);
+
+        let ticks = |span: Duration| u64::from(Ticks::from(span).0);
+        let deadline = |rank: u16| {
+            ticks(Duration::from_micros(starts[usize::from(rank)]) + T_B)
+        };
+        let log = log.borrow();
+        for (at, packet) in log.iter().enumerate() {
+            // Who had told the sender by then: surely, or perhaps just now.
+            let told = |margin: u64| -> BTreeSet<u16> {
+                let before = packet.at + margin;
+                let feedback = log[..at].iter().filter(|s| s.kind == Kind::Feedback);
+                feedback
+                    .filter(|s| s.to == packet.from && s.at + ticks(DELAY) + 1 < before)
+                    .map(|s| s.from)
+                    .collect()
+            };
+            let (surely, perhaps) = (told(0), told(3));
+            let own = deadline(packet.from);
+            let to_all = multicast && packet.kind != Kind::Scatter;
+            let receivers: Vec<u16> = if to_all {
+                (0..ranks).filter(|rank| *rank != packet.from).collect()
+            } else {
+                vec![packet.to]
+            };
+            let at_least = if surely == perhaps {
+                receivers.iter().map(|r| if surely.contains(r) { deadline(*r) } else { own }).max()
+            } else {
+                None
+            };
+            let at_most = receivers
+                .iter()
+                .map(|r| if surely.contains(r) { deadline(*r) } else { own.max(deadline(*r)) })
+                .max();
+            let until = packet.at + packet.budget;
+            prop_assert!(until + ROUNDING >= at_least.unwrap_or(0), "{until} {at_least:?}");
+            // What was told is older than the sender knows by the way that it came.
+            let most = at_most.expect("a receiver") + ticks(DELAY) + ROUNDING;
+            prop_assert!(until <= most, "{until} {at_most:?}");
+        }
+    }
+}
+
+/// Bounds of hours are more than a budget can say: such a packet has no limit.
+#[test]
+fn a_wait_beyond_the_fields_range_is_no_limit() {
+    let hours = Duration::from_secs(2 * 3600);
+    let mut network = Network::new(&Config {
+        t_s: hours / 2,
+        t_b: hours,
+        ..config(2)
+    });
+    network.faults = Box::new(|header, _| {
+        assert_eq!(header.budget, Ticks::MAX);
+        vec![Duration::ZERO]
+    });
+    network.allreduce(ID, &[vec![1.0; 100], vec![2.0; 100]]);
+}

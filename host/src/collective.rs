@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::config::{Config, ConfigError};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
-use crate::driver::thread::{Command, Handle, Reply, Report};
+use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::operation::OperationId;
@@ -112,12 +112,17 @@ impl Collective {
                 Reply::Done { outcome, result } if outcome.id == id => {
                     self.codec.decode(id, &result, bucket);
                     self.spare = result;
-                    return Ok(outcome);
+                    return Ok(*outcome);
                 }
                 Reply::Refused(error) => return Err(error.into()),
                 Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
             }
         }
+    }
+
+    /// A handle to check the ways to the other ranks with, also while an operation runs.
+    pub fn prober(&self) -> Prober {
+        self.data.prober()
     }
 
     /// What happened so far.

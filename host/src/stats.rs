@@ -187,6 +187,10 @@ pub struct Totals {
     pub feedback_sent: u64,
     /// FEEDBACK packets received.
     pub feedback_received: u64,
+    /// CONTROL packets sent.
+    pub control_sent: u64,
+    /// CONTROL packets received.
+    pub control_received: u64,
     /// Datagrams ignored.
     pub rejected: Rejections,
 }

@@ -225,7 +225,7 @@ fn told(say: impl Fn(&mut Core)) -> (Core, Option<Outcome>) {
     let mut outcome = None;
     while let Some(event) = core.poll_event() {
         if let ultima_host::Event::Done { outcome: done, .. } = event {
-            outcome = Some(done);
+            outcome = Some(*done);
         }
     }
     (core, outcome)

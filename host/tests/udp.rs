@@ -8,7 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use ultima_host::{ClosedBy, Collective, Config, Gather, OperationId, Outcome, Report, UdpConfig};
+use ultima_host::{
+    CheckPacket, ClosedBy, Collective, Config, Destination, Gather, Heard, OperationId, Outcome,
+    Report, Stopped, UdpConfig,
+};
 use ultima_wire::{UDP_PORT, group_address};
 
 fn sockets(ranks: u16) -> (Vec<UdpSocket>, Vec<SocketAddrV4>) {
@@ -184,4 +187,54 @@ fn leaving_at_once_costs_the_others_nothing() {
             assert_eq!(rank.join().expect("no panic"), ClosedBy::Complete);
         }
     }
+}
+
+#[test]
+fn check_packets_show_which_ways_work() {
+    let (mut sockets, peers) = sockets(3);
+    // Nobody is where rank 2 should be.
+    let gone = sockets.pop().expect("three").local_addr();
+    assert_eq!(gone.expect("was bound"), SocketAddr::V4(peers[2]));
+    let config = Config {
+        gather: Gather::Unicast,
+        ..config(3)
+    };
+    let mut ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
+        let config = Config {
+            rank,
+            ..config.clone()
+        };
+        collective(config, socket, &peers)
+    });
+    let (one, other) = (ranks.next().expect("two"), ranks.next().expect("two"));
+    drop(ranks);
+    let packet = |rank, payload| CheckPacket {
+        to: Destination::Rank(rank),
+        token: 77,
+        payload,
+    };
+    let packets = vec![
+        packet(2, 8),
+        packet(1, 8),
+        packet(1, 1408),
+        packet(1, 1 << 20),
+    ];
+    one.prober().send(packets).expect("runs");
+    let prober = other.prober();
+    let heard = loop {
+        let (heard, report) = prober.heard(77).expect("runs");
+        if report.totals.control_received == 3 {
+            break heard;
+        }
+        thread::yield_now();
+    };
+    let expected = Heard {
+        source: 0,
+        by_group: false,
+        packets: 3,
+        hops: 0,
+    };
+    assert_eq!(heard, [expected]);
+    drop(other);
+    assert_eq!(prober.heard(77), Err(Stopped));
 }

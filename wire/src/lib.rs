@@ -8,12 +8,14 @@
 //! Times on the wire are [`Ticks`], 2^10 ns each: a shift on Tofino, about a microsecond elsewhere.
 
 mod auth;
+mod control;
 pub mod frame;
 mod header;
 mod ticks;
 mod types;
 
 pub use auth::{Auth, Key, VerifyError};
+pub use control::Check;
 pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, ParseError, SLOT_AT,
     UDP_PORT, VERSION, group_address,

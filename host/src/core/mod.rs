@@ -13,6 +13,7 @@
 //! | `collect.rs` | the others' shards: aggregates that came |
 //! | `outbox.rs` | what is to be sent, in which order |
 //! | `early.rs` | packets that came before the operation started here |
+//! | `check.rs` | check packets, which find out where packets stop |
 //! | `cuts.rs` | payloads that switches cut on the way |
 //! | `packet.rs` | what is read from and written to a datagram |
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
@@ -35,6 +36,7 @@
 //! gap among them says nothing. Neither waits for a rank that was silent for three operations. What
 //! comes although it was given up still counts until its slot or operation has closed.
 
+mod check;
 mod collect;
 mod cuts;
 mod early;
@@ -48,20 +50,22 @@ mod waits;
 use std::collections::VecDeque;
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Header, Kind};
+use ultima_wire::{Check, Header, Kind};
 
 use crate::cause::SlotGone;
 use crate::config::{Config, ConfigError};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
-use crate::stats::{Outcome, Totals};
+use crate::stats::{Outcome, Rejection, Totals};
 use crate::time::Time;
 
+pub use check::{CheckPacket, Heard};
+
+use check::Checks;
 use early::Early;
 use members::Members;
 use operation::{Buffers, Operation};
-use outbox::Packet;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,7 +91,7 @@ pub enum Event {
     /// An operation ended.
     Done {
         /// How.
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         /// The averaged bucket as it was encoded, for [`crate::Codec::decode`]. Hand the allocation
         /// back as the next operation's contributions and nothing is allocated in the steady state.
         result: Vec<f32>,
@@ -133,6 +137,7 @@ pub struct Core {
     started_buckets: Vec<u16>,
     early: Early,
     members: Members,
+    checks: Checks,
     pacer: Option<Pacer>,
     packet_number: u32,
     events: VecDeque<Event>,
@@ -167,6 +172,7 @@ impl Core {
             started_buckets: Vec::new(),
             early: Early::new(config.early),
             members: Members::new(config.ranks),
+            checks: Checks::default(),
             pacer: config.pacing.map(Pacer::new),
             packet_number: 0,
             events: VecDeque::new(),
@@ -265,6 +271,9 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
+        if header.kind == Kind::Control {
+            return self.receive_control(&header, payload);
+        }
         let id = operation_of(&header);
         self.members.heard(header.source, id.step);
         for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
@@ -282,6 +291,16 @@ impl Core {
             self.deliver(now, &header, payload);
         }
         self.settle(now);
+    }
+
+    fn receive_control(&mut self, header: &Header, payload: &[u8]) {
+        match Check::parse(payload) {
+            Some(check) => {
+                self.totals.control_received += 1;
+                self.checks.received(header, check);
+            }
+            None => self.totals.rejected.count(Rejection::Kind),
+        }
     }
 
     /// Gives a packet to its operation, which was started.
@@ -316,32 +335,37 @@ impl Core {
         {
             return None;
         }
+        if let Some(check) = self.checks.next() {
+            let len = packet::write_check(&self.config, self.packet_number, now, &check, buf);
+            self.totals.control_sent += 1;
+            return Some(self.sent(now, check.to, len));
+        }
         for operation in &mut self.operations {
             let id = operation.id;
             let Some(outgoing) = operation.transmit(now) else {
                 continue;
             };
             let len = packet::write(&self.config, self.packet_number, now, id, &outgoing, buf);
-            let packet = outgoing.packet;
-            return Some(self.sent(now, &packet, len));
+            let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
+            if kind == Kind::Feedback {
+                self.totals.feedback_sent += 1;
+            }
+            return Some(self.sent(now, to, len));
         }
         self.retire(now);
         None
     }
 
-    fn sent(&mut self, now: Time, packet: &Packet, len: usize) -> Transmit {
+    fn sent(&mut self, now: Time, to: Destination, len: usize) -> Transmit {
         self.packet_number = self.packet_number.wrapping_add(1);
         if let Some(pacer) = &mut self.pacer {
-            let receivers = match packet.to {
+            let receivers = match to {
                 Destination::Rank(_) => 1,
                 Destination::Group => u64::from(self.config.ranks - 1),
             };
             pacer.spend(now, receivers * (FRAME_OVERHEAD + len) as u64);
         }
-        if packet.kind == Kind::Feedback {
-            self.totals.feedback_sent += 1;
-        }
-        Transmit { to: packet.to, len }
+        Transmit { to, len }
     }
 
     /// When [`Core::handle_timeout`] has something to do; none while no operation is under way.
@@ -350,15 +374,27 @@ impl Core {
     }
 
     /// When [`Core::poll_transmit`], having returned nothing, may have something again without a
-    /// datagram or an operation: pacing or a repeated notice.
+    /// datagram, an operation or a check: pacing or a repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
         let paced = self.pacer.as_ref().map_or(Time::ZERO, Pacer::ready_at);
         let ready = self
             .operations
             .iter()
             .filter_map(|o| o.outbox().ready_at(Time::ZERO))
+            .chain(self.checks.has_outgoing().then_some(Time::ZERO))
             .min()?;
         Some(ready.max(paced))
+    }
+
+    /// Sends a check packet before everything else.
+    pub fn check(&mut self, packet: CheckPacket) {
+        self.checks.push(packet);
+    }
+
+    /// Which check packets of the round `token` came; of all but the last few rounds nothing is
+    /// known.
+    pub fn heard(&self, token: u32) -> Vec<Heard> {
+        self.checks.heard(token)
     }
 
     /// Whether contributions or aggregates are ready and not sent.
@@ -428,7 +464,10 @@ impl Core {
         self.totals.operations += 1;
         self.totals.lost += outcome.lost;
         self.spare_buffers.push(buffers);
-        self.events.push_back(Event::Done { outcome, result });
+        self.events.push_back(Event::Done {
+            outcome: Box::new(outcome),
+            result,
+        });
     }
 
     /// Forgets operations that are over, but for what they counted and their memory.

@@ -1,6 +1,6 @@
 //! Datagrams: what is read from them and written to them.
 
-use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
+use ultima_wire::{Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
 
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::codec::Coding;
@@ -10,6 +10,8 @@ use crate::operation::OperationId;
 use crate::stats::Rejection;
 use crate::time::Time;
 
+use super::Destination;
+use super::check::CheckPacket;
 use super::operation::Outgoing;
 
 /// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
@@ -17,7 +19,7 @@ const FEEDBACK_LEN: usize = 4;
 
 /// The longest datagram of a job.
 pub(super) fn max_datagram(config: &Config) -> usize {
-    HEADER_LEN + config.slot_bytes.max(FEEDBACK_LEN)
+    HEADER_LEN + config.slot_bytes.max(FEEDBACK_LEN).max(Check::LEN)
 }
 
 /// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
@@ -46,7 +48,11 @@ pub(super) fn admit<'a>(
             let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
             (header.source, cut || payload.len() == FEEDBACK_LEN)
         }
-        Kind::Probe | Kind::Report | Kind::Repair | Kind::Control => return Err(Rejection::Kind),
+        Kind::Control => (
+            header.source,
+            payload.len() <= max_datagram(config) - HEADER_LEN,
+        ),
+        Kind::Probe | Kind::Report | Kind::Repair => return Err(Rejection::Kind),
     };
     if header.owner != owner {
         return Err(Rejection::Owner);
@@ -158,6 +164,38 @@ pub(super) fn write(
     let remaining = Ticks::from(outgoing.remaining);
     payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
     start + FEEDBACK_LEN
+}
+
+/// Writes a check packet to the front of `buf`; returns its length.
+pub(super) fn write_check(
+    config: &Config,
+    packet_number: u32,
+    now: Time,
+    packet: &CheckPacket,
+    buf: &mut [u8],
+) -> usize {
+    let header = Header {
+        // It is no operation's: nobody waits, and it is never too late.
+        budget: Ticks::MAX,
+        packet_number,
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        ..Header::new(
+            Kind::Control,
+            config.job,
+            config.epoch,
+            config.rank,
+            config.rank,
+        )
+    };
+    let start = header.emit(buf);
+    let longest = config.slot_bytes.max(Check::LEN);
+    let end = start + packet.payload.clamp(Check::LEN, longest);
+    let check = Check {
+        token: packet.token,
+        by_group: packet.to == Destination::Group,
+    };
+    check.emit(&mut buf[start..end]);
+    end
 }
 
 /// Writes values as the wire has them, little-endian; returns the bytes written.

@@ -67,6 +67,8 @@ pub struct LinkCounters {
     pub checksum: u64,
     /// Datagrams for another address or UDP port.
     pub misdirected: u64,
-    /// Datagrams that the kernel did not take, by reasons other than being busy.
+    /// Datagrams that the kernel did not take, by reasons other than being busy or their length.
     pub send_errors: u64,
+    /// Datagrams that are longer than the interface's MTU has room for.
+    pub too_long: u64,
 }

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SendError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-use crate::core::{Core, Event, StartError};
+use crate::core::{CheckPacket, Core, Event, Heard, StartError};
 use crate::operation::OperationId;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
@@ -28,6 +28,11 @@ pub(crate) enum Command {
         contributions: Vec<f32>,
     },
     Report,
+    Check(Vec<CheckPacket>),
+    Heard {
+        token: u32,
+        answer: Sender<(Vec<Heard>, Report)>,
+    },
     /// Send what is ready to be sent, take what has come, end everything and stop.
     Finish,
 }
@@ -37,7 +42,7 @@ pub(crate) enum Reply {
     /// The link is up.
     Ready,
     Done {
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         result: Vec<f32>,
     },
     Refused(StartError),
@@ -53,11 +58,51 @@ pub struct Report {
     pub link: LinkCounters,
 }
 
+/// Sends check packets beside a rank's operations, and tells which came: from any thread, also
+/// while an operation runs.
+#[derive(Clone)]
+pub struct Prober {
+    commands: Sender<Command>,
+    wake: Arc<EventFd>,
+}
+
+/// The collective has ended, and its data thread with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this rank's collective has ended")]
+pub struct Stopped;
+
+impl Prober {
+    /// Sends check packets, as fast as pacing allows.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn send(&self, packets: Vec<CheckPacket>) -> Result<(), Stopped> {
+        self.command(Command::Check(packets))
+    }
+
+    /// Which check packets of the round `token` came, and what happened so far. Takes no longer
+    /// than the data thread needs to look up.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn heard(&self, token: u32) -> Result<(Vec<Heard>, Report), Stopped> {
+        let (answer, answered) = channel();
+        self.command(Command::Heard { token, answer })?;
+        answered.recv().map_err(|_| Stopped)
+    }
+
+    fn command(&self, command: Command) -> Result<(), Stopped> {
+        self.commands.send(command).map_err(|_| Stopped)?;
+        // Fails only when the counter is full, and then the thread wakes anyway.
+        let _ = self.wake.write(1);
+        Ok(())
+    }
+}
+
 /// The caller's end of a data thread.
 pub(crate) struct Handle {
-    commands: Sender<Command>,
+    prober: Prober,
     replies: Receiver<Reply>,
-    wake: Arc<EventFd>,
     thread: Option<JoinHandle<Result<(), LinkError>>>,
 }
 
@@ -92,9 +137,8 @@ impl Handle {
             .spawn(run)
             .map_err(|e| LinkError::io("start the data thread", e))?;
         let mut handle = Self {
-            commands,
+            prober: Prober { commands, wake },
             replies,
-            wake,
             thread: Some(thread),
         };
         // The first word, unless the link cannot be made.
@@ -104,11 +148,11 @@ impl Handle {
     /// Gives the thread something to do; a thread that has stopped says why when it is asked for a
     /// reply.
     pub(crate) fn command(&self, command: Command) {
-        if let Err(SendError(_)) = self.commands.send(command) {
-            return;
-        }
-        // Fails only when the counter is full, and then the thread wakes anyway.
-        let _ = self.wake.write(1);
+        let _ = self.prober.command(command);
+    }
+
+    pub(crate) fn prober(&self) -> Prober {
+        self.prober.clone()
     }
 
     /// Waits for the thread's next word.
@@ -196,6 +240,15 @@ impl<L: Link> DataThread<L> {
                     }
                 }
                 Ok(Command::Report) => self.tell(Reply::Report(self.report())),
+                Ok(Command::Check(packets)) => {
+                    packets
+                        .into_iter()
+                        .for_each(|packet| self.core.check(packet));
+                }
+                Ok(Command::Heard { token, answer }) => {
+                    // One who is gone needs no answer.
+                    let _ = answer.send((self.core.heard(token), self.report()));
+                }
                 Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return true,
                 Err(TryRecvError::Empty) => return false,
             }

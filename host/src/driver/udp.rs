@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use nix::libc::EMSGSIZE;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use socket2::SockRef;
 use ultima_wire::frame::TTL;
@@ -216,7 +217,11 @@ impl Link for UdpLink {
                     // A peer or a route that is gone is loss like any other.
                     Err(error) => {
                         tracing::debug!(%error, "datagrams not sent");
-                        self.counters.send_errors += count as u64;
+                        let lost = match error.raw_os_error() {
+                            Some(EMSGSIZE) => &mut self.counters.too_long,
+                            _ => &mut self.counters.send_errors,
+                        };
+                        *lost += count as u64;
                         self.run_left(first, count);
                     }
                 }

@@ -242,7 +242,7 @@ impl Network {
                 Event::Done { outcome, result } => {
                     count += 1;
                     done[usize::from(rank)] = Some(Done {
-                        outcome,
+                        outcome: *outcome,
                         encoded: result,
                         at: self.now,
                         gone: std::mem::take(&mut self.gone[usize::from(rank)]),

@@ -1,0 +1,61 @@
+//! CONTROL's payload: what members of a job say to each other beside the collective.
+
+/// A check packet: sent only to see whether it comes, and by which way. What follows it in the
+/// payload is padding, which gives the packet the length that is to be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Which round of packets it belongs to.
+    pub token: u32,
+    /// It was sent to the job's group, not to one rank.
+    pub by_group: bool,
+}
+
+impl Check {
+    /// Bytes of a check packet's payload without padding.
+    pub const LEN: usize = 8;
+
+    /// The first byte of its payload.
+    const MESSAGE: u8 = 1;
+
+    /// Reads a payload; none if it is not a check packet's.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let &[message, by_group, _, _, a, b, c, d] = payload.first_chunk()?;
+        (message == Self::MESSAGE && by_group <= 1).then_some(Self {
+            token: u32::from_be_bytes([a, b, c, d]),
+            by_group: by_group == 1,
+        })
+    }
+
+    /// Writes the payload to `buf`, which is as long as it is to be: the rest is padding, zeros.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than [`Check::LEN`]: the caller sizes its own buffers.
+    pub fn emit(&self, buf: &mut [u8]) {
+        let [a, b, c, d] = self.token.to_be_bytes();
+        let (message, padding) = buf.split_at_mut(Self::LEN);
+        message.copy_from_slice(&[Self::MESSAGE, self.by_group.into(), 0, 0, a, b, c, d]);
+        padding.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_ignored_and_other_messages_are_refused() {
+        let check = Check {
+            token: 0x0102_0304,
+            by_group: true,
+        };
+        let mut buf = [0xff; 20];
+        check.emit(&mut buf);
+        assert_eq!(buf[..8], [1, 1, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(buf[8..], [0; 12]);
+        assert_eq!(Check::parse(&buf), Some(check));
+        assert_eq!(Check::parse(&buf[..7]), None);
+        buf[1] = 2;
+        assert_eq!(Check::parse(&buf), None);
+        assert_eq!(Check::parse(&[2, 0, 0, 0, 1, 2, 3, 4]), None);
+    }
+}

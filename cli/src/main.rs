@@ -1,4 +1,4 @@
-//! `ultima`: the switch, the controller, its client and the demo, in one binary.
+//! `ultima`: the switch, the controller, its client, the agent and the demo, in one binary.
 //!
 //! Exit codes: 0 done; 1 the work ran and failed; 2 bad input, or something that is needed does not
 //! answer; 130 interrupted. Errors are one line on standard error.
@@ -11,6 +11,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
+mod agent;
 mod command;
 mod demo;
 mod output;

@@ -15,6 +15,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long the controller may take for an answer; creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
 
+/// How long a check may take.
+const CHECK: Duration = Duration::from_secs(60);
+
 /// A connection to a controller. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -206,7 +209,21 @@ impl Client {
             .switches)
     }
 
-    fn error(&self, status: Status) -> ClientError {
+    /// Finds out where a job's packets stop; takes some seconds where much is broken.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch or the controller doesn't answer.
+    pub async fn check(&self, job: &str) -> Result<api::CheckJobResponse, ClientError> {
+        let request = within(CHECK, api::CheckJobRequest { job: job.into() });
+        let answer = self.rpc.clone().check_job(request).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    pub(crate) fn rpc(&self) -> ControlClient<Channel> {
+        self.rpc.clone()
+    }
+
+    pub(crate) fn error(&self, status: Status) -> ClientError {
         use std::error::Error as _;
         match status.source() {
             // Made here, not there: the transport failed.

@@ -6,9 +6,13 @@
 //! - [`plan`]: what each switch should hold, as pure functions of fabric and jobs.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
 //!   nothing.
+//! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
+//!   member that takes part in checks.
 //! - [`server`]: the controller at work, behind the control API ([`api`]); [`client`]: the other end.
 
 pub mod api;
+pub mod attend;
+pub mod check;
 pub mod client;
 pub mod fabric;
 pub mod install;

@@ -103,6 +103,8 @@ pub struct Outcome {
     pub missed_aggregates: u32,
     /// Values for which zero was taken.
     pub missed_values: usize,
+    /// Slots of the others' shards whose aggregate came and lacks contributions.
+    pub incomplete_aggregates: u32,
     /// Why contributions and aggregates are missing. The scatter's causes add up to the
     /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
     pub lost: Losses,

@@ -71,12 +71,16 @@ fn a_trimmed_contribution_is_not_waited_for() {
         (gone.hops, gone.path_queue),
         (2, Duration::from_nanos(700 * 1024))
     );
+    assert_eq!(owner.outcome.incomplete_aggregates, 0);
     // The mean of the other three is everyone's.
     let at = 4 * 10 * SLOT / 4 + 4 * SLOT;
     for done in done.iter().flatten() {
         assert_eq!(done.encoded[at], (1.0 + 2.0 + 8.0) / 3.0);
         assert!(done.outcome.duration < Duration::from_millis(1));
     }
+    let other = &done[3].as_ref().expect("started").outcome;
+    assert_eq!(other.closed_by, ClosedBy::Complete);
+    assert_eq!(other.incomplete_aggregates, 1);
     network.settle();
     network.check_accounts();
 }

@@ -71,6 +71,11 @@ impl Controller {
         })
     }
 
+    /// A client of its own.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// Creates the job in `yaml`.
     ///
     /// # Panics

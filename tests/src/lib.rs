@@ -4,6 +4,7 @@
 //!   ([`controller`]) and its jobs installed ([`job`]).
 //! - [`testbed`] builds a [`fabric`] of embedded switches or of BMv2s ([`bmv2`]), over Unix sockets or in
 //!   a network namespace of its own ([`netns`]), sends frames in and collects what comes out.
+//! - [`crew`] are members of a job at work, on embedded switches.
 //! - [`generator`] makes frames, [`scenario`] says what must come of them, [`fuzz`] mutates them,
 //!   [`counters`] reads what was counted.
 //! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches, [`scripted`] runs
@@ -13,6 +14,7 @@
 pub mod bmv2;
 pub mod controller;
 pub mod counters;
+pub mod crew;
 mod embedded;
 pub mod fabric;
 pub mod fuzz;

@@ -50,8 +50,29 @@ impl Operator {
     /// # Panics
     /// If the switch refuses.
     pub async fn silence(&self, fabric: &Fabric, job: &Job, rank: u16) {
-        self.write(vec![Update::delete(self.admission(fabric, job, rank))])
+        let port = fabric.host(job.members[usize::from(rank)].host).port;
+        self.silence_at(port, job, rank).await;
+    }
+
+    /// Deletes the entry that admits a rank at a port.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn silence_at(&self, port: u16, job: &Job, rank: u16) {
+        self.write(vec![Update::delete(self.admission(port, job, rank))])
             .await;
+    }
+
+    /// Deletes a job's multicast group.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn disband(&self, job: &Job) {
+        let group = MulticastGroupEntry {
+            multicast_group_id: job.group,
+            ..MulticastGroupEntry::default()
+        };
+        self.write(vec![Update::delete(group)]).await;
     }
 
     /// Inserts it again.
@@ -59,7 +80,8 @@ impl Operator {
     /// # Panics
     /// If the switch refuses.
     pub async fn admit(&self, fabric: &Fabric, job: &Job, rank: u16) {
-        self.write(vec![Update::insert(self.admission(fabric, job, rank))])
+        let port = fabric.host(job.members[usize::from(rank)].host).port;
+        self.write(vec![Update::insert(self.admission(port, job, rank))])
             .await;
     }
 
@@ -134,10 +156,10 @@ impl Operator {
         })
     }
 
-    fn admission(&self, fabric: &Fabric, job: &Job, rank: u16) -> TableEntry {
+    fn admission(&self, port: u16, job: &Job, rank: u16) -> TableEntry {
         let member = &job.members[usize::from(rank)];
         self.entry(source::TABLE, |row| {
-            row.exact(source::INGRESS_PORT, fabric.host(member.host).port)?
+            row.exact(source::INGRESS_PORT, port)?
                 .exact(source::JOB, job.id)?
                 .exact(source::EPOCH, job.epoch)?
                 .exact(source::SOURCE_RANK, rank)?

@@ -1,6 +1,7 @@
 //! `ultima job`: a client of the control API.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use ultima_controller::api;
@@ -8,6 +9,7 @@ use ultima_controller::client::Client;
 use ultima_controller::job;
 use ultima_controller::server::DEFAULT_LISTEN;
 
+use super::check;
 use crate::output::{self, table};
 
 /// Creates, shows and deletes jobs at a running controller
@@ -42,6 +44,18 @@ enum Command {
         /// The job's name
         name: String,
     },
+    /// Find out where a job's packets stop, and what to do
+    ///
+    /// The job's members, which must be running, send check packets to each other and to the group; what switches
+    /// count meanwhile shows how far those came that nobody heard. The exit code is 1 where packets stop somewhere.
+    #[command(after_help = "Example: ultima job check train --json")]
+    Check {
+        /// The job's name
+        name: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Take a job off all its switches
     #[command(after_help = "Example: ultima job delete train")]
     Delete {
@@ -51,7 +65,7 @@ enum Command {
 }
 
 /// Makes one request and prints what came of it.
-pub fn run(arguments: Arguments) -> Result<()> {
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file is read first: what is wrong with it does not need a controller to be said.
     let spec = match &arguments.command {
         Command::Create { file } => Some(job::parse(
@@ -65,6 +79,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .build()?
         .block_on(async {
             let client = Client::connect(&arguments.controller).await?;
+            let mut code = ExitCode::SUCCESS;
             let text = match arguments.command {
                 Command::Create { .. } => {
                     let job = client.create_job(&spec.expect("read above")).await?;
@@ -77,6 +92,14 @@ pub fn run(arguments: Arguments) -> Result<()> {
                     let summary = summary(std::slice::from_ref(&job));
                     format!("{summary}{}{}", members(&job), counts(&counters))
                 }
+                Command::Check { name, json } => {
+                    let report = check::Report::from(&client.check(&name).await?);
+                    code = report.exit_code();
+                    match json {
+                        true => serde_json::to_string_pretty(&report)? + "\n",
+                        false => report.text(),
+                    }
+                }
                 Command::Delete { name } => {
                     let pending = client.delete_job(&name).await?;
                     match pending.is_empty() {
@@ -88,7 +111,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
                     }
                 }
             };
-            Ok(output::print(&text)?)
+            output::print(&text)?;
+            Ok(code)
         })
 }
 

@@ -7,6 +7,7 @@ use std::{fs, io};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
+pub mod check;
 mod controller;
 mod job;
 mod switch;
@@ -22,6 +23,7 @@ pub enum Command {
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
     Job(job::Arguments),
+    Agent(crate::agent::Options),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -34,7 +36,8 @@ impl Command {
             Command::Switch(arguments) => return switch::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => controller::run(arguments),
-            Command::Job(arguments) => job::run(arguments),
+            Command::Job(arguments) => return job::run(arguments),
+            Command::Agent(options) => return crate::agent::run(&options),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

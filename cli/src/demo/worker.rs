@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::thread;
@@ -11,13 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use ultima_controller::MacAddr;
-use ultima_controller::api::{self, JoinResponse};
+use ultima_agent::Membership;
 use ultima_controller::client::Client;
-use ultima_host::{
-    Coding, Collective, Config, EarlyBounds, Gather, OperationId, Pacing, PortAddress, PortConfig,
-};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_host::{Coding, Collective, Config, EarlyBounds, OperationId, Pacing};
 
 use super::deadline::{Bounds, SLOT_BYTES};
 use super::link::{self, Message, Step};
@@ -110,7 +105,7 @@ fn train(
     report: &mut BufWriter<File>,
 ) -> Result<()> {
     let membership = join(config)?;
-    let rank = u16::try_from(membership.rank).context("the rank from the controller")?;
+    let rank = membership.rank;
     let mut collective = collective(config, &membership, port)?;
     link::send(report, Message::Joined, &[])?;
 
@@ -148,34 +143,18 @@ fn train(
 }
 
 /// Takes this worker's rank and waits until all others have theirs.
-fn join(config: &WorkerConfig) -> Result<JoinResponse> {
+fn join(config: &WorkerConfig) -> Result<Membership> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(async {
             let controller = Client::connect(&config.controller).await?;
-            Ok(controller
-                .join(&config.job, &config.host, JOIN_TIMEOUT)
-                .await?)
+            let WorkerConfig { job, host, .. } = config;
+            Ok(Membership::join(&controller, job, host, JOIN_TIMEOUT).await?)
         })
 }
 
-fn collective(
-    config: &WorkerConfig,
-    membership: &JoinResponse,
-    port: OwnedFd,
-) -> Result<Collective> {
-    let peers = membership
-        .members
-        .iter()
-        .map(address)
-        .collect::<Result<Vec<_>>>()?;
-    let rank = u16::try_from(membership.rank)?;
-    let job = u16::try_from(membership.job_id)?;
-    let gather = match membership.gather() {
-        api::Gather::Unicast => Gather::Unicast,
-        api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
-    };
+fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> Result<Collective> {
     let host = Config {
         slot_bytes: SLOT_BYTES,
         coding: if config.hadamard {
@@ -183,7 +162,6 @@ fn collective(
         } else {
             Coding::Identity
         },
-        gather,
         t_s: config.bounds.t_s,
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
@@ -193,35 +171,7 @@ fn collective(
             bits_per_second,
             burst: PACING_BURST,
         }),
-        ..Config::new(
-            job,
-            u16::try_from(membership.epoch)?,
-            rank,
-            u16::try_from(peers.len())?,
-            membership.seed,
-            config.bounds.t_b,
-        )
+        ..membership.config(config.bounds.t_b)
     };
-    let local = *peers
-        .get(usize::from(rank))
-        .context("the controller gave a rank without a member")?;
-    let group = SocketAddrV4::new(group_address(job), UDP_PORT);
-    Ok(Collective::over_port(
-        host,
-        PortConfig {
-            fd: port,
-            local,
-            peers,
-            group,
-        },
-    )?)
-}
-
-fn address(member: &api::Member) -> Result<PortAddress> {
-    let mac: MacAddr = member.mac.parse()?;
-    let ip: Ipv4Addr = member.ip.parse()?;
-    Ok(PortAddress {
-        mac: mac.0,
-        socket: SocketAddrV4::new(ip, u16::try_from(member.udp_port)?),
-    })
+    Ok(Collective::over_port(host, membership.port(port))?)
 }

@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 
+use super::attendants::Attendants;
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::registry::{Record, Registry};
 use super::seats::{NoSeat, Seat};
@@ -31,6 +32,9 @@ pub struct Controller {
     /// back in between.
     changes: AsyncMutex<()>,
     registry: Mutex<Registry>,
+    pub(super) attendants: Attendants,
+    /// Held during a check: two at once would count each other's packets.
+    pub(super) checks: AsyncMutex<()>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -79,6 +83,8 @@ impl Controller {
             cookie: rand::random(),
             changes: AsyncMutex::new(()),
             registry: Mutex::default(),
+            attendants: Attendants::default(),
+            checks: AsyncMutex::new(()),
             keepers: Mutex::default(),
         });
         try_join_all(controller.switches.iter().map(|switch| async {
@@ -141,6 +147,40 @@ impl Controller {
     /// The fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What a job needs on its switches; none if it is gone.
+    pub(super) fn plan_of(&self, id: JobId) -> Option<Arc<JobPlan>> {
+        let registry = self.registry();
+        registry.get(id).map(|record| Arc::clone(&record.plan))
+    }
+
+    /// Whether a member may attend: it has joined in that epoch. Returns its job and rank.
+    ///
+    /// # Errors
+    /// There is no such job, or the rank has not joined.
+    pub fn joined(
+        &self,
+        name: &str,
+        epoch: u32,
+        rank: u32,
+    ) -> Result<(Arc<Job>, Rank), JobRequestError> {
+        let registry = self.registry();
+        let record = registry.named(name)?;
+        let joined = u16::try_from(rank).ok().map(Rank).filter(|rank| {
+            let seat = record.seats.states().nth(rank.0.into());
+            u32::from(record.job.epoch.0) == epoch && seat == Some(Seat::Joined)
+        });
+        let not_joined = || JobRequestError::NotJoined {
+            name: name.to_owned(),
+            rank,
+            epoch,
+        };
+        Ok((Arc::clone(&record.job), joined.ok_or_else(not_joined)?))
     }
 
     /// Creates a job: on all switches that it needs, or on none.
@@ -223,6 +263,7 @@ impl Controller {
         let pending = leftovers.keys().copied().collect();
         self.remember(leftovers);
         self.registry().remove(id);
+        self.attendants.end(id);
         tracing::info!(job = name, "job deleted");
         Ok(pending)
     }
@@ -351,7 +392,7 @@ impl Controller {
         self.switches.iter().map(of).collect()
     }
 
-    fn clients<'a>(
+    pub(super) fn clients<'a>(
         &self,
         switches: impl IntoIterator<Item = &'a SwitchId>,
     ) -> Result<Clients, JobRequestError> {

@@ -2,6 +2,8 @@
 //!
 //! [`Controller`] is what happens; `service` is its gRPC face.
 
+mod attendants;
+mod check;
 mod controller;
 mod counters;
 mod error;

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::{Code, Request, Response, Status};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_wire::frame::group_mac;
 
+use super::attendants::Order;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::JobRequestError;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
+use crate::check::{Check, Hop, Path};
 use crate::install::InstallError;
 use crate::job::{Gather, Job, JobSpec, PlacementError};
 use crate::mac::MacAddr;
@@ -64,6 +68,44 @@ impl ControlService {
     }
 }
 
+/// Hands orders to a member and its reports to who ordered, until either side ends.
+async fn pass_on(
+    mut orders: mpsc::Receiver<Order>,
+    answers: mpsc::Sender<Result<api::AttendResponse, Status>>,
+    mut requests: Streaming<api::AttendRequest>,
+) {
+    use api::attend_request::Event;
+    use api::attend_response;
+    let mut asked: Option<(u32, oneshot::Sender<api::RoundReport>)> = None;
+    loop {
+        tokio::select! {
+            order = orders.recv() => {
+                let order = match order {
+                    Some(Order::Round(round, answer)) => {
+                        asked = Some((round.token, answer));
+                        attend_response::Order::Round(round)
+                    }
+                    Some(Order::AllHere) => attend_response::Order::AllHere(api::AllHere {}),
+                    None => return,
+                };
+                let order = Some(order);
+                if answers.send(Ok(api::AttendResponse { order })).await.is_err() {
+                    return;
+                }
+            }
+            request = requests.message() => {
+                let Ok(Some(api::AttendRequest { event })) = request else { return };
+                if let Some(Event::Report(report)) = event
+                    && let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token)
+                {
+                    // Who ordered may have lost patience.
+                    let _ = answer.send(report);
+                }
+            }
+        }
+    }
+}
+
 /// The group's address, empty where the job has no group.
 fn group_address(job: &Job) -> String {
     job.group
@@ -85,6 +127,61 @@ impl From<Seat> for api::MemberState {
             Seat::Free => api::MemberState::Free,
             Seat::Joined => api::MemberState::Joined,
             Seat::Left => api::MemberState::Left,
+        }
+    }
+}
+
+impl From<Path> for api::Path {
+    fn from(Path { from, to, by_group }: Path) -> Self {
+        api::Path {
+            from: from.0.into(),
+            to: to.0.into(),
+            by_group,
+        }
+    }
+}
+
+impl From<Hop> for api::Hop {
+    fn from(hop: Hop) -> Self {
+        match hop {
+            Hop::Member => api::Hop::Member,
+            Hop::OwnSocket => api::Hop::OwnSocket,
+            Hop::FirstPort => api::Hop::FirstPort,
+            Hop::Admission => api::Hop::Admission,
+            Hop::Group => api::Hop::Group,
+            Hop::Route => api::Hop::Route,
+            Hop::Egress => api::Hop::Egress,
+            Hop::Link => api::Hop::Link,
+            Hop::ReceiverSocket => api::Hop::ReceiverSocket,
+            Hop::Mtu => api::Hop::Mtu,
+        }
+    }
+}
+
+impl From<Check> for api::CheckJobResponse {
+    fn from(check: Check) -> Self {
+        let findings = check.findings.into_iter().map(|finding| {
+            let diagnosis = finding.diagnosis;
+            api::Finding {
+                hop: api::Hop::from(diagnosis.hop).into(),
+                switch: diagnosis.place.switch.unwrap_or_default(),
+                port: diagnosis.place.port.map_or(0, u32::from),
+                what: diagnosis.what,
+                advice: diagnosis.advice,
+                paths: finding.paths.into_iter().map(Into::into).collect(),
+            }
+        });
+        let ways = check.ways.into_iter().map(|way| api::Way {
+            path: Some(way.path.into()),
+            sent: way.sent,
+            short_came: way.short_came,
+            full_came: way.full_came,
+            hops: way.hops,
+        });
+        api::CheckJobResponse {
+            findings: findings.collect(),
+            ways: ways.collect(),
+            attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
         }
     }
 }
@@ -222,6 +319,39 @@ impl Control for ControlService {
         let api::LeaveRequest { job, epoch, rank } = request.into_inner();
         self.controller.leave(&job, epoch, rank)?;
         Ok(Response::new(api::LeaveResponse {}))
+    }
+
+    type AttendStream = ReceiverStream<Result<api::AttendResponse, Status>>;
+
+    async fn attend(
+        &self,
+        request: Request<Streaming<api::AttendRequest>>,
+    ) -> Result<Response<Self::AttendStream>, Status> {
+        use api::attend_request::Event;
+        let mut requests = request.into_inner();
+        let first = requests.message().await?.and_then(|request| request.event);
+        let Some(Event::Attendance(attendance)) = first else {
+            return Err(Status::invalid_argument(
+                "the first message must say who attends: an Attendance",
+            ));
+        };
+        let api::Attendance {
+            job, epoch, rank, ..
+        } = attendance;
+        let (job, rank) = self.controller.joined(&job, epoch, rank)?;
+        let attendants = &self.controller.attendants;
+        let orders = attendants.add((job.id, rank), job.members.len(), attendance.slot_bytes);
+        let (answers, stream) = mpsc::channel(1);
+        tokio::spawn(pass_on(orders, answers, requests));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn check_job(
+        &self,
+        request: Request<api::CheckJobRequest>,
+    ) -> Result<Response<api::CheckJobResponse>, Status> {
+        let check = self.controller.check(&request.into_inner().job).await?;
+        Ok(Response::new(check.into()))
     }
 
     async fn get_counters(

@@ -21,6 +21,8 @@ pub(super) struct Collect {
     owners: Vec<Owner>,
     /// Aggregates neither here nor known to be gone.
     awaited: u32,
+    /// Aggregates here that lack contributions.
+    incomplete: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -53,6 +55,7 @@ impl Collect {
         self.owners.clear();
         let mut first = 0;
         self.awaited = 0;
+        self.incomplete = 0;
         for owner in 0..ranks {
             let slots = layout.slots(owner);
             let missing = if owner == rank { 0 } else { slots };
@@ -71,26 +74,34 @@ impl Collect {
         self.cuts.reset(first as usize);
     }
 
+    /// Aggregates here that lack contributions.
+    pub(super) fn incomplete(&self) -> u32 {
+        self.incomplete
+    }
+
     /// Aggregates neither here nor known to be gone.
     pub(super) fn awaited(&self) -> u32 {
         self.awaited
     }
 
-    /// The aggregate of `owner`'s `slot` came: its place in `result` is written.
+    /// The aggregate of `owner`'s `slot` came, of that many contributions: its place in `result` is
+    /// written.
     pub(super) fn store(
         &mut self,
         layout: &Layout,
         owner: u16,
-        slot: u32,
+        (slot, contributions): (u32, u16),
         payload: &[u8],
         result: &mut [f32],
     ) -> Verdict {
+        let ranks = self.owners.len();
         let state = &mut self.owners[usize::from(owner)];
         let index = (state.first + slot) as usize;
         if !self.received.insert(index) {
             return Verdict::Duplicate;
         }
         packet::read_values(payload, &mut result[layout.slot(owner, slot)]);
+        self.incomplete += u32::from(usize::from(contributions) < ranks);
         state.missing -= 1;
         if !state.given_up {
             // A whole copy of what was cut, which is not awaited any more.

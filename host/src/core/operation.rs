@@ -159,7 +159,8 @@ impl Operation {
                 let Waiting {
                     collect, result, ..
                 } = waiting;
-                collect.store(&self.layout, source, header.slot, payload, result)
+                let aggregate = (header.slot, header.contributions);
+                collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
                 waiting.reduce.give_up(source);
@@ -271,6 +272,7 @@ impl Operation {
             contributions: reduce.histogram().to_vec(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,
+            incomplete_aggregates: collect.incomplete(),
             lost: Losses {
                 scatter: reduce.lost(),
                 gather: missing.causes,

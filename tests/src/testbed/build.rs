@@ -50,6 +50,29 @@ impl Testbed {
         })
     }
 
+    /// Embedded switches with pairs of Unix sockets; the hosts' ends are the caller's, by host.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_embedded_with_hosts(fabric: Fabric) -> (Self, Vec<OwnedFd>) {
+        let mut links = Links {
+            host_ends: Vec::new(),
+            switch_ends: Vec::new(),
+        };
+        let mut ends = Vec::new();
+        for host in &fabric.hosts {
+            let (end, switch_end) = host_end::sockets().expect("descriptors are left");
+            links.switch_ends.push((host.switch, host.port, switch_end));
+            ends.push(end);
+        }
+        links.add_trunks(&fabric);
+        let testbed = Self::build(fabric, links, |runtime, switch, ports| {
+            let attach = |(port, socket)| (port, Attach::Socket(socket));
+            Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
+        });
+        (testbed, ends)
+    }
+
     fn build<P, S: RunningSwitch + 'static>(
         fabric: Fabric,
         mut links: Links<P>,
@@ -131,14 +154,19 @@ impl Links<OwnedFd> {
                 end
             })
             .collect();
-        for [one, other] in &fabric.trunks {
-            let (end, far_end) = host_end::sockets().expect("descriptors are left");
-            switch_ends.push((one.0, one.1, end));
-            switch_ends.push((other.0, other.1, far_end));
-        }
-        Self {
+        let mut links = Self {
             host_ends,
             switch_ends,
+        };
+        links.add_trunks(fabric);
+        links
+    }
+
+    fn add_trunks(&mut self, fabric: &Fabric) {
+        for [one, other] in &fabric.trunks {
+            let (end, far_end) = host_end::sockets().expect("descriptors are left");
+            self.switch_ends.push((one.0, one.1, end));
+            self.switch_ends.push((other.0, other.1, far_end));
         }
     }
 }

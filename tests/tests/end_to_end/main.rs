@@ -2,6 +2,7 @@
 
 mod admission;
 mod bmv2;
+mod check;
 mod dropped;
 mod embedded;
 mod jobs;

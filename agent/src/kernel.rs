@@ -1,0 +1,54 @@
+//! What the kernel counts of UDP, in this thread's network namespace.
+
+use std::fs;
+
+/// Datagrams that came to this host and to no socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UdpCounts {
+    /// Nobody listens at their port.
+    pub(crate) no_port: u64,
+    /// Their socket's buffer was full.
+    pub(crate) buffer_full: u64,
+}
+
+impl UdpCounts {
+    /// The counts so far; zeros where the kernel doesn't tell.
+    pub(crate) fn now() -> Self {
+        let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+        Self::read(&snmp)
+    }
+
+    /// From the file's pairs of lines: names, then numbers (proc_net(5)).
+    fn read(snmp: &str) -> Self {
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp:"));
+        let (names, numbers) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+        let of = |wanted| {
+            let mut pairs = names.split_whitespace().zip(numbers.split_whitespace());
+            let number = pairs.find(|(name, _)| *name == wanted);
+            number
+                .and_then(|(_, number)| number.parse().ok())
+                .unwrap_or(0)
+        };
+        Self {
+            no_port: of("NoPorts"),
+            buffer_full: of("RcvbufErrors"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_find_their_numbers() {
+        let snmp = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\n\
+                    Udp: 10 3 2 20 2\nUdpLite: NoPorts\nUdpLite: 9\n";
+        let counts = UdpCounts {
+            no_port: 3,
+            buffer_full: 2,
+        };
+        assert_eq!(UdpCounts::read(snmp), counts);
+        assert_eq!(UdpCounts::read(""), UdpCounts::default());
+    }
+}

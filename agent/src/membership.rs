@@ -1,0 +1,226 @@
+//! A rank that a job has given.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use ultima_controller::MacAddr;
+use ultima_controller::api::{self, Attendance, JoinResponse};
+use ultima_controller::client::{Client, ClientError};
+use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
+use ultima_wire::{UDP_PORT, group_address};
+
+/// A rank's part in a job, as the controller gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The job's name.
+    pub job: String,
+    /// Its number in packets.
+    pub id: u16,
+    /// Its membership epoch in packets.
+    pub epoch: u16,
+    /// This rank.
+    pub rank: u16,
+    /// What signs and rotations are drawn from.
+    pub seed: u64,
+    /// How aggregates travel.
+    pub gather: Gather,
+    /// All members, by rank.
+    pub seats: Vec<Seat>,
+}
+
+/// Where a member sits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its host's name.
+    pub host: String,
+    /// Its address, MAC and UDP port included.
+    pub address: PortAddress,
+}
+
+/// Why a rank was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The controller refuses or doesn't answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Its answer makes no sense.
+    #[error("the controller's answer has {what}: {value}; are both of one version?")]
+    Answer {
+        /// Which part of it.
+        what: &'static str,
+        /// What stands there.
+        value: String,
+    },
+}
+
+impl Membership {
+    /// Takes the next free rank of `job` on `host`, and with a `wait` waits that long until all
+    /// others have theirs.
+    ///
+    /// # Errors
+    /// [`JoinError`]: there is no rank, or nobody to ask.
+    pub async fn join(
+        client: &Client,
+        job: &str,
+        host: &str,
+        wait: Duration,
+    ) -> Result<Self, JoinError> {
+        let answer = client.join(job, host, wait).await?;
+        Self::read(job, &answer)
+    }
+
+    fn read(job: &str, answer: &JoinResponse) -> Result<Self, JoinError> {
+        let seats = answer
+            .members
+            .iter()
+            .map(seat)
+            .collect::<Result<Vec<_>, _>>()?;
+        let rank = short("a rank", answer.rank)?;
+        if usize::from(rank) >= seats.len() {
+            return Err(JoinError::Answer {
+                what: "a rank without a member",
+                value: rank.to_string(),
+            });
+        }
+        Ok(Self {
+            job: job.to_owned(),
+            id: short("a job's number", answer.job_id)?,
+            epoch: short("an epoch", answer.epoch)?,
+            rank,
+            seed: answer.seed,
+            gather: match answer.gather() {
+                api::Gather::Unicast => Gather::Unicast,
+                api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
+            },
+            seats,
+        })
+    }
+
+    /// The collective's configuration, with what most jobs use where the controller says nothing;
+    /// see [`Config::new`].
+    pub fn config(&self, t_b: Duration) -> Config {
+        // The controller gives no more members than ranks have numbers.
+        let ranks = u16::try_from(self.seats.len()).unwrap_or(u16::MAX);
+        Config {
+            gather: self.gather,
+            ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
+        }
+    }
+
+    /// This rank's place.
+    pub fn seat(&self) -> &Seat {
+        &self.seats[usize::from(self.rank)]
+    }
+
+    /// A socket on this rank's address, which this machine must have, and the others' addresses.
+    ///
+    /// # Errors
+    /// The kernel refuses the address.
+    pub fn udp(&self) -> io::Result<UdpConfig> {
+        Ok(UdpConfig {
+            socket: UdpSocket::bind(self.seat().address.socket)?,
+            peers: self.seats.iter().map(|seat| seat.address.socket).collect(),
+            group: self.group(),
+        })
+    }
+
+    /// This rank behind a virtual switch port.
+    pub fn port(&self, fd: OwnedFd) -> PortConfig {
+        PortConfig {
+            fd,
+            local: self.seat().address,
+            peers: self.seats.iter().map(|seat| seat.address).collect(),
+            group: self.group(),
+        }
+    }
+
+    /// Who attends, for [`Client::attend`].
+    pub fn attendance(&self, slot_bytes: usize) -> Attendance {
+        Attendance {
+            job: self.job.clone(),
+            epoch: self.epoch.into(),
+            rank: self.rank.into(),
+            slot_bytes: u32::try_from(slot_bytes).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn group(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(group_address(self.id), UDP_PORT)
+    }
+}
+
+fn seat(member: &api::Member) -> Result<Seat, JoinError> {
+    let wrong = |what, value: &str| JoinError::Answer {
+        what,
+        value: value.to_owned(),
+    };
+    let mac: MacAddr = member
+        .mac
+        .parse()
+        .map_err(|_| wrong("no MAC address", &member.mac))?;
+    let ip: Ipv4Addr = member
+        .ip
+        .parse()
+        .map_err(|_| wrong("no IPv4 address", &member.ip))?;
+    Ok(Seat {
+        host: member.host.clone(),
+        address: PortAddress {
+            mac: mac.0,
+            socket: SocketAddrV4::new(ip, short("a UDP port", member.udp_port)?),
+        },
+    })
+}
+
+fn short(what: &'static str, value: u32) -> Result<u16, JoinError> {
+    u16::try_from(value).map_err(|_| JoinError::Answer {
+        what,
+        value: value.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> JoinResponse {
+        let member = |rank| api::Member {
+            rank,
+            host: format!("h{rank}"),
+            mac: "02:00:00:00:00:01".into(),
+            ip: "10.0.0.1".into(),
+            udp_port: 21836 + rank,
+            ..api::Member::default()
+        };
+        JoinResponse {
+            rank: 1,
+            job_id: 7,
+            epoch: 1,
+            members: vec![member(0), member(1)],
+            ..JoinResponse::default()
+        }
+    }
+
+    #[test]
+    fn what_the_controller_says_is_checked() {
+        let membership = Membership::read("train", &answer()).unwrap();
+        assert_eq!(
+            membership.seat().address.socket,
+            "10.0.0.1:21837".parse().unwrap()
+        );
+        let config = membership.config(Duration::from_secs(1));
+        assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
+        assert_eq!(membership.group(), "239.85.0.7:21836".parse().unwrap());
+
+        let refused = |change: fn(&mut JoinResponse)| {
+            let mut answer = answer();
+            change(&mut answer);
+            Membership::read("train", &answer).unwrap_err().to_string()
+        };
+        assert!(refused(|a| a.rank = 2).contains("without a member: 2"));
+        assert!(refused(|a| a.job_id = 70_000).contains("70000"));
+        assert!(refused(|a| a.members[0].ip = "h1".into()).contains("IPv4 address: h1"));
+        assert!(refused(|a| a.members[1].mac = "x".into()).contains("MAC address: x"));
+    }
+}

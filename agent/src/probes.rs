@@ -1,0 +1,97 @@
+//! A rank's part in checks.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use ultima_controller::api::{CheckRound, Heard, RoundReport};
+use ultima_controller::attend;
+use ultima_host::{CheckPacket, Destination, Prober, Report};
+
+use crate::kernel::UdpCounts;
+
+/// Sends check packets through a rank's collective, and reports which came.
+pub struct Probes {
+    prober: Prober,
+    all_here: watch::Sender<bool>,
+    /// What had been counted when the round began.
+    before: (Report, UdpCounts),
+}
+
+impl Probes {
+    /// For the collective of `prober`.
+    pub fn new(prober: Prober) -> Self {
+        Self {
+            prober,
+            all_here: watch::Sender::new(false),
+            before: Default::default(),
+        }
+    }
+
+    /// Turns true when all members of the job attend, each with its socket open.
+    pub fn all_here(&self) -> watch::Receiver<bool> {
+        self.all_here.subscribe()
+    }
+}
+
+impl attend::Prober for Probes {
+    fn all_here(&mut self) {
+        self.all_here.send_replace(true);
+    }
+
+    fn begin(&mut self) {
+        // A collective that has ended counts nothing; the controller sees that nothing is sent.
+        let report = self.prober.heard(0).map(|(_, report)| report);
+        self.before = (report.unwrap_or_default(), UdpCounts::now());
+    }
+
+    fn send(&mut self, round: &CheckRound) {
+        let ranks = round.to.iter().filter_map(|rank| u16::try_from(*rank).ok());
+        let group = round.to_group.then_some(Destination::Group);
+        let packets = ranks
+            .map(Destination::Rank)
+            .chain(group)
+            .map(|to| CheckPacket {
+                to,
+                token: round.token,
+                payload: round.payload as usize,
+            });
+        // As above.
+        let _ = self.prober.send(packets.collect());
+    }
+
+    fn report<'a>(&'a mut self, round: &'a CheckRound) -> BoxFuture<'a, RoundReport> {
+        let (prober, token) = (self.prober.clone(), round.token);
+        async move {
+            // The data thread answers at once, but not this one's time is to be spent on waiting.
+            let asked = tokio::task::spawn_blocking(move || prober.heard(token)).await;
+            let (heard, report) = asked.ok().and_then(Result::ok).unwrap_or_default();
+            let (before, kernel) = self.before;
+            let now = UdpCounts::now();
+            RoundReport {
+                token,
+                heard: heard
+                    .into_iter()
+                    .map(|heard| Heard {
+                        source: heard.source.into(),
+                        by_group: heard.by_group,
+                        packets: heard.packets,
+                        hops: heard.hops.into(),
+                    })
+                    .collect(),
+                send_errors: report
+                    .link
+                    .send_errors
+                    .saturating_sub(before.link.send_errors),
+                too_long: report.link.too_long.saturating_sub(before.link.too_long),
+                rejected: report
+                    .totals
+                    .rejected
+                    .total()
+                    .saturating_sub(before.totals.rejected.total()),
+                no_port: now.no_port.saturating_sub(kernel.no_port),
+                buffer_full: now.buffer_full.saturating_sub(kernel.buffer_full),
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,66 @@
+//! The agent's command line.
+
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use ultima_controller::server::DEFAULT_LISTEN;
+
+use crate::units;
+
+/// Runs this host's ranks of a job: AllReduces over kernel UDP sockets, each by its deadline
+///
+/// Every host of the job runs one, or one for each of its ranks. It takes the next free rank of its host, waits until
+/// all members are there, averages seeded data as often as it is told, and leaves. Ranks are handed out once: create
+/// the job again to start over.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n\n\
+    Exit codes: 0 all operations ended; 1 a result is wrong, or nothing came from anybody; 2 bad input, or no rank to take."
+)]
+pub struct Options {
+    /// The job's name
+    #[arg(long, value_name = "NAME")]
+    pub job: String,
+    /// Where the controller listens
+    #[arg(long, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
+    pub controller: String,
+    /// The fabric's name for this host; without it the member whose address this machine has
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Ranks to run in this process, each on a socket and a thread of its own
+    #[arg(long, value_name = "K", default_value = "1")]
+    pub ranks: NonZeroU16,
+    /// Values (binary32) in each AllReduce
+    #[arg(long, value_name = "SIZE", default_value = "1000000")]
+    pub allreduce: NonZeroU32,
+    /// AllReduces
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub repeat: NonZeroU32,
+    /// Compare every result with the exact mean
+    #[arg(long)]
+    pub verify: bool,
+    /// Seed of the data; the same on all hosts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// t_B: when an AllReduce ends at the latest
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub deadline: Duration,
+    /// t_S: when owners send what they have; without it 3/5 of the deadline
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub flush: Option<Duration>,
+    /// The rate to send at, over whole frames; without it as fast as the kernel takes it
+    #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
+    pub rate: Option<u64>,
+    /// Bytes of values in a full packet; with 80 bytes of headers it must fit the MTU
+    #[arg(long, value_name = "BYTES", default_value_t = 1408)]
+    pub slot_bytes: usize,
+    /// Send gradients as they are, without the Hadamard transform
+    #[arg(long)]
+    pub no_hadamard: bool,
+    /// How long to wait until all other members are there
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    pub join_timeout: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

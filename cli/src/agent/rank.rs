@@ -1,0 +1,109 @@
+//! One rank's operations.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::sync::mpsc::UnboundedSender;
+use ultima_host::{ClosedBy, Collective, OperationId, Outcome, Report};
+
+use super::data::{self, Data};
+
+/// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
+/// adds up thousands of values, each rounded to about 6 × 10⁻⁸.
+pub const ROUNDING: f64 = 1e-10;
+
+/// One operation at one rank.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// ‖result − mean‖² / ‖mean‖², where it was asked for.
+    pub error: Option<f64>,
+    /// Of the result.
+    pub sha256: String,
+}
+
+impl Operation {
+    /// Whether every contribution of every rank is in the result.
+    pub fn is_whole(&self) -> bool {
+        self.outcome.closed_by == ClosedBy::Complete && self.outcome.incomplete_aggregates == 0
+    }
+
+    /// Whether the result is not what arrived: nothing was lost, and yet it is not the mean.
+    pub fn is_wrong(&self) -> bool {
+        self.is_whole()
+            && self
+                .error
+                .is_some_and(|error| error.is_nan() || error > ROUNDING)
+    }
+
+    /// Whether nothing at all came from the others.
+    pub fn heard_nothing(&self) -> bool {
+        let phases = self.outcome.phases;
+        [phases.scatter, phases.gather]
+            .iter()
+            .all(|p| p.in_time + p.cut + p.late == 0)
+            && !self.is_whole()
+    }
+}
+
+/// What a rank did.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Which rank.
+    pub rank: u16,
+    /// Its operations, in order.
+    pub operations: Vec<Operation>,
+    /// All its packets.
+    pub report: Report,
+}
+
+/// What a rank is to do.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Which rank.
+    pub rank: u16,
+    /// What is averaged.
+    pub data: Data,
+    /// How often.
+    pub repeat: u32,
+    /// Whether results are compared with the exact mean.
+    pub verify: bool,
+    /// How long to go on receiving after the last operation.
+    pub linger: Duration,
+    /// Is told when the first operation heard nothing.
+    pub silent: UnboundedSender<u16>,
+}
+
+/// Runs a rank's operations.
+pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
+    let Work {
+        rank,
+        data,
+        repeat,
+        verify,
+        linger,
+        silent,
+    } = work;
+    let mut operations = Vec::new();
+    for step in 0..repeat {
+        let mut bucket = data.contribution(step, rank);
+        let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut bucket)?;
+        let operation = Operation {
+            outcome,
+            error: verify.then(|| data.error(step, &bucket)),
+            sha256: data::sha256(&bucket),
+        };
+        if step == 0 && operation.heard_nothing() {
+            // Nobody listens where a check has been asked for already.
+            let _ = silent.send(rank);
+        }
+        operations.push(operation);
+    }
+    let report = collective.finish(linger)?;
+    Ok(Done {
+        rank,
+        operations,
+        report,
+    })
+}

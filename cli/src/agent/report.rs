@@ -1,0 +1,274 @@
+//! What an agent prints.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use ultima_controller::api;
+use ultima_host::{Cause, Causes, ClosedBy, LinkCounters};
+
+use super::rank::{Done, Operation};
+use crate::command::check;
+use crate::output::table;
+
+/// What this process did, as `--json` prints it.
+#[derive(Serialize)]
+pub struct Report {
+    job: String,
+    host: String,
+    size: usize,
+    deadline_ms: f64,
+    ranks: Vec<Rank>,
+    /// What a check found, where the first operation heard nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<check::Report>,
+}
+
+#[derive(Serialize)]
+struct Rank {
+    rank: u16,
+    operations: Vec<Row>,
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Row {
+    step: u32,
+    ms: f64,
+    closed_by: &'static str,
+    /// Whether every contribution of every rank is in the result.
+    whole: bool,
+    lost_contributions: ByCause,
+    lost_aggregates: ByCause,
+    incomplete_aggregates: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<f64>,
+    sha256: String,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    operations: usize,
+    whole: usize,
+    wrong: usize,
+    ms: Spread,
+    lost_contributions: ByCause,
+    lost_aggregates: ByCause,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    largest_error: Option<f64>,
+    packets_sent: u64,
+    packets_received: u64,
+    packets_cut: u64,
+    rejected: u64,
+    send_errors: u64,
+    too_long: u64,
+}
+
+/// Missing slots by cause.
+#[derive(Serialize)]
+struct ByCause {
+    trimmed: u64,
+    late: u64,
+    overtaken: u64,
+    silent: u64,
+    overdue: u64,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Report {
+    /// Everything about `done`.
+    pub fn new(
+        (job, host): (&str, &str),
+        (size, deadline): (usize, Duration),
+        done: &[Done],
+        check: Option<&api::CheckJobResponse>,
+    ) -> Self {
+        Self {
+            job: job.to_owned(),
+            host: host.to_owned(),
+            size,
+            deadline_ms: ms(deadline),
+            ranks: done.iter().map(rank).collect(),
+            check: check.map(check::Report::from),
+        }
+    }
+
+    /// A row for each operation, a line for each rank.
+    pub fn text(&self) -> String {
+        let header = [
+            "RANK",
+            "STEP",
+            "MS",
+            "CLOSED BY",
+            "CONTRIBUTIONS LOST",
+            "AGGREGATES LOST",
+            "ERROR",
+        ];
+        let rows = self.ranks.iter().flat_map(|rank| {
+            rank.operations.iter().map(|row| {
+                [
+                    rank.rank.to_string(),
+                    row.step.to_string(),
+                    format!("{:.2}", row.ms),
+                    row.closed_by.to_owned(),
+                    row.lost_contributions.text(),
+                    row.lost_aggregates.text(),
+                    error_text(row.error),
+                ]
+            })
+        });
+        let mut text = table(header, rows) + "\n";
+        for Rank { rank, summary, .. } in &self.ranks {
+            let Spread { p50, p99, max } = summary.ms;
+            text += &format!(
+                "rank {rank} on {}: {} operations of {} values, {} whole, {} wrong; p50 {p50:.2} ms, p99 {p99:.2} ms, \
+                 max {max:.2} ms; lost {} contributions and {} aggregates; largest error {}\n",
+                self.host,
+                summary.operations,
+                self.size,
+                summary.whole,
+                summary.wrong,
+                summary.lost_contributions.total(),
+                summary.lost_aggregates.total(),
+                error_text(summary.largest_error),
+            );
+        }
+        text
+    }
+}
+
+fn rank(done: &Done) -> Rank {
+    Rank {
+        rank: done.rank,
+        operations: done.operations.iter().map(row).collect(),
+        summary: summary(done),
+    }
+}
+
+fn row(operation: &Operation) -> Row {
+    let outcome = &operation.outcome;
+    Row {
+        step: outcome.id.step,
+        ms: ms(outcome.duration),
+        closed_by: match outcome.closed_by {
+            ClosedBy::Complete => "complete",
+            ClosedBy::KnownLoss => "known loss",
+            ClosedBy::Flush => "flush",
+            ClosedBy::Deadline => "deadline",
+        },
+        whole: operation.is_whole(),
+        lost_contributions: outcome.lost.scatter.into(),
+        lost_aggregates: outcome.lost.gather.into(),
+        incomplete_aggregates: outcome.incomplete_aggregates,
+        error: operation.error,
+        sha256: operation.sha256.clone(),
+    }
+}
+
+fn summary(done: &Done) -> Summary {
+    let operations = &done.operations;
+    let mut times: Vec<f64> = operations.iter().map(|o| ms(o.outcome.duration)).collect();
+    times.sort_by(f64::total_cmp);
+    let errors = operations.iter().filter_map(|o| o.error);
+    let totals = &done.report.totals;
+    let phases = [totals.phases.scatter, totals.phases.gather];
+    let LinkCounters {
+        send_errors,
+        too_long,
+        ..
+    } = done.report.link;
+    Summary {
+        operations: operations.len(),
+        whole: operations.iter().filter(|o| o.is_whole()).count(),
+        wrong: operations.iter().filter(|o| o.is_wrong()).count(),
+        ms: Spread {
+            p50: quantile(&times, 0.5),
+            p99: quantile(&times, 0.99),
+            max: quantile(&times, 1.0),
+        },
+        lost_contributions: totals.lost.scatter.into(),
+        lost_aggregates: totals.lost.gather.into(),
+        largest_error: errors.max_by(f64::total_cmp),
+        packets_sent: phases.iter().map(|p| p.sent).sum(),
+        packets_received: phases
+            .iter()
+            .map(|p| p.in_time + p.late + p.duplicates + p.refused)
+            .sum(),
+        packets_cut: phases.iter().map(|p| p.cut).sum(),
+        rejected: totals.rejected.total(),
+        send_errors,
+        too_long,
+    }
+}
+
+/// The smallest of sorted values that a share of them does not exceed; 0 of none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
+}
+
+fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+fn error_text(error: Option<f64>) -> String {
+    error.map_or_else(|| "-".to_owned(), |error| format!("{error:.2e}"))
+}
+
+impl From<Causes> for ByCause {
+    fn from(causes: Causes) -> Self {
+        Self {
+            trimmed: causes.of(Cause::Trimmed),
+            late: causes.of(Cause::Late),
+            overtaken: causes.of(Cause::Overtaken),
+            silent: causes.of(Cause::Silent),
+            overdue: causes.of(Cause::Overdue),
+        }
+    }
+}
+
+impl ByCause {
+    fn by_name(&self) -> [(&'static str, u64); 5] {
+        [
+            ("trimmed", self.trimmed),
+            ("late", self.late),
+            ("overtaken", self.overtaken),
+            ("silent", self.silent),
+            ("overdue", self.overdue),
+        ]
+    }
+
+    fn total(&self) -> u64 {
+        self.by_name().iter().map(|(_, slots)| slots).sum()
+    }
+
+    fn text(&self) -> String {
+        let causes = self.by_name().into_iter().filter(|(_, slots)| *slots > 0);
+        let causes: Vec<String> = causes
+            .map(|(cause, slots)| format!("{slots} {cause}"))
+            .collect();
+        match causes.is_empty() {
+            true => "0".to_owned(),
+            false => causes.join(", "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_seen() {
+        let values = [1.0, 2.0, 3.0, 10.0];
+        assert_eq!(quantile(&values, 0.5), 2.0);
+        assert_eq!(quantile(&values, 0.99), 10.0);
+        assert_eq!(quantile(&values, 1.0), 10.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}

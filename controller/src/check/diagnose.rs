@@ -1,0 +1,376 @@
+//! From what was seen to the hop where packets stop.
+
+use super::{Diagnosis, Evidence, Hop, Place, Step};
+
+/// Says where the packets stopped that `evidence` is about, and what to do: the first hop on the
+/// way that did not see as many as were sent.
+///
+/// Other traffic of the job can hide a hop that loses everything, never name one that does not: a
+/// count says "here" only if it is large enough, and "not here" only if it is too small.
+pub fn diagnose(evidence: &Evidence<'_>) -> Diagnosis {
+    at_the_sender(evidence)
+        .or_else(|| on_the_way(evidence))
+        .unwrap_or_else(|| behind_the_last_switch(evidence))
+}
+
+fn at_the_sender(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let Evidence {
+        path,
+        sender,
+        receiver,
+        length,
+        ..
+    } = evidence;
+    let (from, host) = (path.from, sender.host);
+    let Some(report) = sender.report else {
+        return Some(Diagnosis {
+            hop: Hop::Member,
+            place: Place::default(),
+            what: format!("rank {from} on {host} did not answer when it was told to send"),
+            advice: format!("see whether its agent on {host} is stopped or overloaded"),
+        });
+    };
+    if report.too_long > 0 {
+        return Some(Diagnosis {
+            hop: Hop::Mtu,
+            place: Place::default(),
+            what: format!("{host}'s interface has no room for packets of {length} bytes"),
+            advice: format!(
+                "give it an MTU of {length} or more, or start all agents with a smaller --slot-bytes"
+            ),
+        });
+    }
+    (report.send_errors > 0).then(|| Diagnosis {
+        hop: Hop::OwnSocket,
+        place: Place::default(),
+        what: format!("{host}'s kernel does not send what rank {from} gives it"),
+        advice: match path.by_group {
+            true => format!("{host} needs a route for 239.85.0.0/16 by the fabric's interface"),
+            false => format!(
+                "look at `ip route get {}` and the firewall on {host}",
+                receiver.ip
+            ),
+        },
+    })
+}
+
+fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let steps = &evidence.steps;
+    let mut before: Option<&Step<'_>> = None;
+    for (at, step) in steps.iter().enumerate() {
+        let next = steps.get(at + 1);
+        let found = at_the_entrance(evidence, before, step)
+            .or_else(|| in_ingress(evidence, step))
+            .or_else(|| match evidence.path.by_group {
+                true => copying(evidence, step, next),
+                false => in_egress(evidence, step),
+            });
+        if found.is_some() {
+            return found;
+        }
+        before = Some(step);
+    }
+    None
+}
+
+fn at_the_entrance(
+    evidence: &Evidence<'_>,
+    before: Option<&Step<'_>>,
+    step: &Step<'_>,
+) -> Option<Diagnosis> {
+    let Evidence {
+        packets,
+        length,
+        short_ones_pass,
+        sender,
+        ..
+    } = evidence;
+    let Step {
+        switch,
+        in_port,
+        counted,
+        ..
+    } = step;
+    let place = |hop, what, advice| {
+        Some(Diagnosis {
+            hop,
+            place: at(step, *in_port),
+            what,
+            advice,
+        })
+    };
+    if counted.malformed >= *packets {
+        return place(
+            Hop::FirstPort,
+            format!(
+                "what comes in at port {in_port} of {switch} is broken: bad IPv4 checksums, or cut short"
+            ),
+            format!(
+                "turn off the offloads of {}'s interface (`ethtool -K IF tx off`) and look at the link",
+                sender.host
+            ),
+        );
+    }
+    let seen = counted.received + counted.rejected + counted.unknown_job + counted.unrouted;
+    if seen >= *packets {
+        return None;
+    }
+    if *short_ones_pass {
+        return place(
+            Hop::Mtu,
+            format!(
+                "packets of {length} bytes don't come in at port {in_port} of {switch}, short ones do"
+            ),
+            format!(
+                "give both ends of the link at port {in_port} of {switch} an MTU of {length} or more"
+            ),
+        );
+    }
+    match before {
+        None => place(
+            Hop::FirstPort,
+            format!(
+                "nothing that {} sends comes in at port {in_port} of {switch}",
+                sender.host
+            ),
+            format!(
+                "see that the link is up, that {switch} has a port {in_port} and that {} is what it is linked to, as the fabric file says",
+                sender.host
+            ),
+        ),
+        Some(before) => place(
+            Hop::Link,
+            format!(
+                "what leaves {} by port {} does not come in at port {in_port} of {switch}",
+                before.switch, before.out_port
+            ),
+            format!(
+                "see that the link between {} and {switch} is up, and between the ports that the fabric file says",
+                before.switch
+            ),
+        ),
+    }
+}
+
+fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
+    let Evidence {
+        job,
+        path,
+        packets,
+        sender,
+        receiver,
+        ..
+    } = evidence;
+    let Step {
+        switch,
+        in_port,
+        counted,
+        ..
+    } = step;
+    let from = path.from;
+    let again = format!("create job {job} again; somebody has changed what the controller wrote");
+    let place = |hop, what, advice| {
+        Some(Diagnosis {
+            hop,
+            place: at(step, *in_port),
+            what,
+            advice,
+        })
+    };
+    if counted.received < *packets && counted.unknown_job >= *packets {
+        return place(
+            Hop::Admission,
+            format!("{switch} does not know job {job}"),
+            again,
+        );
+    }
+    if counted.received < *packets && counted.rejected >= *packets {
+        let (ip, port) = (receiver.ip, receiver.udp_port);
+        let rule = match path.by_group {
+            true => String::new(),
+            false => format!(", or none for the destination {ip}:{port}"),
+        };
+        return place(
+            Hop::Admission,
+            format!(
+                "{switch} rejects rank {from}'s packets at port {in_port}: it has no rule for that source there{rule}"
+            ),
+            format!(
+                "see that {} sends from {}; if it does, {again}",
+                sender.host, sender.ip
+            ),
+        );
+    }
+    match path.by_group {
+        true if counted.replicated < *packets => place(
+            Hop::Group,
+            format!("{switch} admits rank {from}'s packets and has no group for them"),
+            again,
+        ),
+        false if counted.unicast < *packets => place(
+            Hop::Route,
+            format!(
+                "{switch} admits rank {from}'s packets and has no route to {}",
+                receiver.ip
+            ),
+            "restart the controller, which writes all routes; somebody has changed them".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
+    let Step {
+        switch,
+        out_port,
+        counted,
+        ..
+    } = step;
+    (counted.delivered < evidence.packets).then(|| Diagnosis {
+        hop: Hop::Egress,
+        place: at(step, *out_port),
+        what: format!("{switch} routes the packets to port {out_port}, and none leaves egress"),
+        advice: format!(
+            "see that port {out_port} is up and that its queue is not full all the time"
+        ),
+    })
+}
+
+/// The group's copies at a switch: for a rank there, or toward the `next` switch.
+fn copying(evidence: &Evidence<'_>, step: &Step<'_>, next: Option<&Step<'_>>) -> Option<Diagnosis> {
+    let Evidence {
+        job, path, packets, ..
+    } = evidence;
+    let Step {
+        switch,
+        out_port,
+        copies,
+        counted,
+        ..
+    } = step;
+    if next.is_some_and(|next| next.counted.received >= *packets) {
+        // What lacks here are copies for others.
+        return None;
+    }
+    let again = format!("create job {job} again; somebody has changed what the controller wrote");
+    let place = |hop, what, advice| {
+        Some(Diagnosis {
+            hop,
+            place: at(step, *out_port),
+            what,
+            advice,
+        })
+    };
+    let to = path.to;
+    if next.is_none() && counted.unknown_rank >= *packets {
+        return place(
+            Hop::Egress,
+            format!("{switch} drops the group's copy for rank {to}: it has no address for it"),
+            again,
+        );
+    }
+    let made = counted.delivered + counted.own_copy + counted.unknown_rank;
+    // Fewer by as many as were sent: one copy lacks of each.
+    if made + packets <= copies * packets {
+        return place(
+            Hop::Group,
+            format!(
+                "{switch}'s group makes {} copies of a packet instead of {copies}, none for rank {to}",
+                made / packets
+            ),
+            format!("{again}; or the queue of port {out_port} drops all of them"),
+        );
+    }
+    None
+}
+
+fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
+    let Evidence {
+        path,
+        packets,
+        length,
+        short_ones_pass,
+        receiver,
+        receiver_hears,
+        steps,
+        ..
+    } = evidence;
+    let (to, host) = (path.to, receiver.host);
+    let last = steps.last();
+    let (switch, port) = last.map_or(("the switch", 0), |step| (step.switch, step.out_port));
+    let place = last.map_or_else(Place::default, |step| at(step, step.out_port));
+    let found = |hop, what, advice| Diagnosis {
+        hop,
+        place: place.clone(),
+        what,
+        advice,
+    };
+    let Some(report) = receiver.report else {
+        return found(
+            Hop::ReceiverSocket,
+            format!("{switch} sends them to {host}, where rank {to} did not answer"),
+            format!("see whether rank {to}'s agent on {host} is stopped or overloaded"),
+        );
+    };
+    if *short_ones_pass {
+        return found(
+            Hop::Mtu,
+            format!(
+                "packets of {length} bytes leave {switch} by port {port} and don't come to {host}, short ones do"
+            ),
+            format!(
+                "give both ends of the link an MTU of {length} or more, or start all agents with a smaller --slot-bytes"
+            ),
+        );
+    }
+    if report.no_port >= *packets {
+        return found(
+            Hop::ReceiverSocket,
+            format!(
+                "they come to {host}, where nobody listens on UDP port {}",
+                receiver.udp_port
+            ),
+            format!("see that rank {to}'s agent runs in the network namespace of {host}"),
+        );
+    }
+    if report.buffer_full >= *packets {
+        return found(
+            Hop::ReceiverSocket,
+            format!("they come to {host}, where rank {to}'s socket buffer is full"),
+            format!(
+                "raise net.core.rmem_max on {host}, or see what keeps rank {to}'s agent from reading"
+            ),
+        );
+    }
+    if report.rejected >= *packets {
+        return found(
+            Hop::ReceiverSocket,
+            format!("rank {to} on {host} refuses what comes: it is of another job, epoch or form"),
+            "see that all agents are of one version and of the job as it is now".to_owned(),
+        );
+    }
+    match receiver_hears {
+        true => found(
+            Hop::ReceiverSocket,
+            format!("{switch} sends them to {host}, where rank {to} hears others but not these"),
+            format!(
+                "look for a firewall on {host} that drops UDP port {}",
+                receiver.udp_port
+            ),
+        ),
+        false => found(
+            Hop::Link,
+            format!("what leaves {switch} by port {port} does not come to {host}"),
+            format!(
+                "see that the link is up and that {host} has the MAC and IPv4 address of the fabric file"
+            ),
+        ),
+    }
+}
+
+fn at(step: &Step<'_>, port: u16) -> Place {
+    Place {
+        switch: Some(step.switch.to_owned()),
+        port: Some(port),
+    }
+}

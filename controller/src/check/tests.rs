@@ -1,0 +1,248 @@
+//! Each hop broken in turn.
+
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::api::RoundReport;
+
+const SENT: u64 = 5;
+
+/// Packets that all hops of a way over two switches saw, and that nobody heard.
+fn counted(by_group: bool) -> Counted {
+    let (replicated, unicast) = if by_group { (SENT, 0) } else { (0, SENT) };
+    Counted {
+        received: SENT,
+        replicated,
+        unicast,
+        delivered: if by_group { 2 * SENT } else { SENT },
+        own_copy: if by_group { SENT } else { 0 },
+        ..Counted::default()
+    }
+}
+
+struct Case {
+    by_group: bool,
+    short_ones_pass: bool,
+    receiver_hears: bool,
+    sender: Option<RoundReport>,
+    receiver: Option<RoundReport>,
+    counted: [Counted; 2],
+}
+
+fn case(by_group: bool) -> Case {
+    Case {
+        by_group,
+        short_ones_pass: false,
+        receiver_hears: false,
+        sender: Some(RoundReport::default()),
+        receiver: Some(RoundReport::default()),
+        counted: [counted(by_group); 2],
+    }
+}
+
+impl Case {
+    fn diagnose(&self) -> Diagnosis {
+        let end = |host, at, report| End {
+            host,
+            ip: Ipv4Addr::new(10, 0, 0, at),
+            udp_port: 21836,
+            report,
+        };
+        let step = |switch, in_port, out_port, counted| Step {
+            switch,
+            in_port,
+            out_port,
+            copies: 3,
+            counted,
+        };
+        diagnose(&Evidence {
+            job: "train",
+            path: Path {
+                from: Rank(0),
+                to: Rank(1),
+                by_group: self.by_group,
+            },
+            packets: SENT,
+            length: 1488,
+            short_ones_pass: self.short_ones_pass,
+            sender: end("h1", 1, self.sender.as_ref()),
+            receiver: end("h2", 2, self.receiver.as_ref()),
+            receiver_hears: self.receiver_hears,
+            steps: vec![
+                step("s1", 1, 9, self.counted[0]),
+                step("s2", 8, 2, self.counted[1]),
+            ],
+        })
+    }
+
+    /// The hop, its switch and port, and the text.
+    fn finding(&self) -> (Hop, Option<String>, Option<u16>, String) {
+        let found = self.diagnose();
+        assert!(!found.what.contains('\n') && !found.advice.contains('\n'));
+        (found.hop, found.place.switch, found.place.port, found.what)
+    }
+}
+
+#[track_caller]
+fn assert_found(case: &Case, hop: Hop, place: Option<(&str, u16)>, text: &str) {
+    let (found, switch, port, what) = case.finding();
+    assert_eq!(found, hop, "{what}");
+    let expected = place.map(|(switch, port)| (switch.to_owned(), port));
+    assert_eq!(switch.zip(port), expected, "{what}");
+    assert!(what.contains(text), "{what}");
+}
+
+#[test]
+fn the_sender_is_looked_at_first() {
+    let mut broken = case(false);
+    broken.sender = Some(RoundReport {
+        send_errors: 5,
+        ..RoundReport::default()
+    });
+    assert_found(&broken, Hop::OwnSocket, None, "h1's kernel");
+    broken.sender = Some(RoundReport {
+        too_long: 5,
+        ..RoundReport::default()
+    });
+    assert_found(&broken, Hop::Mtu, None, "1488 bytes");
+    broken.sender = None;
+    assert_found(&broken, Hop::Member, None, "rank 0 on h1");
+}
+
+#[test]
+fn the_first_switch_that_sees_nothing_is_named() {
+    for by_group in [false, true] {
+        let mut broken = case(by_group);
+        broken.counted[1] = Counted::default();
+        assert_found(&broken, Hop::Link, Some(("s2", 8)), "leaves s1 by port 9");
+        broken.counted[0] = Counted::default();
+        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+        broken.short_ones_pass = true;
+        assert_found(&broken, Hop::Mtu, Some(("s1", 1)), "1488 bytes");
+        broken.counted[0].malformed = SENT;
+        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "broken");
+    }
+}
+
+#[test]
+fn admission_says_what_it_lacks() {
+    for by_group in [false, true] {
+        let mut broken = case(by_group);
+        broken.counted[0] = Counted {
+            rejected: SENT,
+            ..Counted::default()
+        };
+        assert_found(&broken, Hop::Admission, Some(("s1", 1)), "rank 0's packets");
+        let destination = broken.finding().3.contains("10.0.0.2:21836");
+        assert_eq!(destination, !by_group);
+        broken.counted[0] = Counted {
+            unknown_job: SENT,
+            ..Counted::default()
+        };
+        assert_found(&broken, Hop::Admission, Some(("s1", 1)), "know job train");
+    }
+}
+
+#[test]
+fn groups_and_routes_are_told_apart() {
+    let stuck = |by_group| {
+        let mut broken = case(by_group);
+        broken.counted[1] = Counted {
+            received: SENT,
+            unrouted: SENT,
+            ..Counted::default()
+        };
+        broken
+    };
+    assert_found(&stuck(true), Hop::Group, Some(("s2", 8)), "no group");
+    assert_found(
+        &stuck(false),
+        Hop::Route,
+        Some(("s2", 8)),
+        "route to 10.0.0.2",
+    );
+    let mut broken = case(true);
+    broken.counted[1].delivered = SENT;
+    assert_found(&broken, Hop::Group, Some(("s2", 2)), "2 copies");
+}
+
+#[test]
+fn egress_is_told_from_the_group() {
+    let mut broken = case(true);
+    broken.counted[1].delivered = SENT;
+    broken.counted[1].unknown_rank = SENT;
+    assert_found(&broken, Hop::Egress, Some(("s2", 2)), "for rank 1");
+    let mut broken = case(false);
+    broken.counted[0].delivered = 0;
+    assert_found(&broken, Hop::Egress, Some(("s1", 9)), "none leaves");
+}
+
+#[test]
+fn the_receiver_is_looked_at_last() {
+    let mut broken = case(false);
+    assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+    broken.receiver_hears = true;
+    assert_found(
+        &broken,
+        Hop::ReceiverSocket,
+        Some(("s2", 2)),
+        "hears others",
+    );
+    let report = |no_port, buffer_full, rejected| RoundReport {
+        no_port,
+        buffer_full,
+        rejected,
+        ..RoundReport::default()
+    };
+    for (seen, text) in [
+        (report(5, 0, 0), "nobody listens on UDP port 21836"),
+        (report(0, 5, 0), "buffer is full"),
+        (report(0, 0, 5), "another job"),
+    ] {
+        broken.receiver = Some(seen);
+        assert_found(&broken, Hop::ReceiverSocket, Some(("s2", 2)), text);
+    }
+    broken.short_ones_pass = true;
+    assert_found(&broken, Hop::Mtu, Some(("s2", 2)), "short ones do");
+    broken.receiver = None;
+    assert_found(
+        &broken,
+        Hop::ReceiverSocket,
+        Some(("s2", 2)),
+        "did not answer",
+    );
+}
+
+/// The job's own packets, which are counted too, do not make a hop look broken that is not.
+#[test]
+fn other_traffic_names_no_innocent_hop() {
+    let busy = |counted: Counted| Counted {
+        received: counted.received + 1000,
+        unicast: counted.unicast + 500,
+        replicated: counted.replicated + 500,
+        delivered: counted.delivered + 1500,
+        own_copy: counted.own_copy + 500,
+        ..counted
+    };
+    for by_group in [false, true] {
+        let mut busy_case = case(by_group);
+        busy_case.counted = busy_case.counted.map(busy);
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
+    }
+}
+
+#[test]
+fn counters_that_were_set_back_count_from_zero() {
+    let before = Counted {
+        received: 100,
+        rejected: 7,
+        ..Counted::default()
+    };
+    let now = Counted {
+        received: 5,
+        rejected: 9,
+        ..Counted::default()
+    };
+    let since = now.since(&before);
+    assert_eq!((since.received, since.rejected), (5, 2));
+}

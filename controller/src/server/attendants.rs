@@ -1,0 +1,111 @@
+//! Members that stay in touch after they joined, and rounds of checks with them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::api::{CheckRound, RoundReport};
+use crate::job::{JobId, Rank};
+
+/// How much longer than it listens a member may take for its report.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// What a member is told.
+#[derive(Debug)]
+pub enum Order {
+    /// A round to take part in, and where its report goes.
+    Round(CheckRound, oneshot::Sender<RoundReport>),
+    /// All members attend.
+    AllHere,
+}
+
+/// The members that attend, by job and rank.
+#[derive(Debug, Default)]
+pub struct Attendants(Mutex<BTreeMap<(JobId, Rank), Attendant>>);
+
+#[derive(Clone, Debug)]
+struct Attendant {
+    orders: mpsc::Sender<Order>,
+    slot_bytes: u32,
+}
+
+impl Attendants {
+    /// A member attends from now on; what it is to do comes out of the receiver, which ends when
+    /// its job does. A second attendance of the same rank takes the first one's place: the member
+    /// has lost its connection and come back. When all `members` attend, all are told.
+    pub fn add(
+        &self,
+        (job, rank): (JobId, Rank),
+        members: usize,
+        slot_bytes: u32,
+    ) -> mpsc::Receiver<Order> {
+        let (orders, receiver) = mpsc::channel(2);
+        let attendant = Attendant { orders, slot_bytes };
+        self.lock().insert((job, rank), attendant);
+        let attendants = self.of_job(job);
+        if attendants.len() == members {
+            for (_, attendant) in attendants {
+                // One that has no room for it has been told before and is in the middle of a round.
+                let _ = attendant.orders.try_send(Order::AllHere);
+            }
+        }
+        receiver
+    }
+
+    /// Ends a job's attendances.
+    pub fn end(&self, job: JobId) {
+        self.lock().retain(|(of, _), _| *of != job);
+    }
+
+    /// Who attends for a job, and the payload of a full packet that all of them can send.
+    pub fn of(&self, job: JobId) -> (Vec<Rank>, u32) {
+        let attendants = self.of_job(job);
+        let payload = attendants.iter().map(|(_, a)| a.slot_bytes).min();
+        let ranks = attendants.into_iter().map(|(rank, _)| rank).collect();
+        (ranks, payload.unwrap_or_default())
+    }
+
+    /// Lets all of a job's attendants do one round, each what `round` says; returns the reports of
+    /// those that answered.
+    pub async fn round(
+        &self,
+        job: JobId,
+        round: impl Fn(Rank) -> CheckRound,
+    ) -> BTreeMap<Rank, RoundReport> {
+        let orders = self.of_job(job).into_iter().map(|(rank, attendant)| {
+            let round = round(rank);
+            let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
+            async move {
+                let (answer, answered) = oneshot::channel();
+                let report = async {
+                    attendant
+                        .orders
+                        .send(Order::Round(round, answer))
+                        .await
+                        .ok()?;
+                    answered.await.ok()
+                };
+                Some((rank, timeout(patience, report).await.ok()??))
+            }
+        });
+        join_all(orders).await.into_iter().flatten().collect()
+    }
+
+    fn of_job(&self, job: JobId) -> Vec<(Rank, Attendant)> {
+        let mut attendants = self.lock();
+        // Those that have gone are not there.
+        attendants.retain(|_, attendant| !attendant.orders.is_closed());
+        let range = (job, Rank(0))..=(job, Rank(u16::MAX));
+        let of_job = attendants.range(range);
+        of_job.map(|((_, rank), a)| (*rank, a.clone())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(JobId, Rank), Attendant>> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,422 @@
+//! Checks of jobs: rounds with the members that attend, and the counters meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use ultima_p4::names::counter;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::{Entity, entity};
+use ultima_wire::{Check as CheckPayload, HEADER_LEN};
+
+use super::controller::{Controller, JobState};
+use super::error::JobRequestError;
+use super::seats::Seat;
+use crate::api::{CheckRound, RoundReport};
+use crate::check::{
+    Check, Counted, Diagnosis, End, Evidence, Hop, Path, Place, Step, Way, diagnose,
+};
+use crate::fabric::{SwitchId, SwitchPort};
+use crate::job::{Job, Rank};
+use crate::plan::{Entity as Planned, JobPlan, SchemaError};
+
+/// Packets by each way: one may be lost by chance.
+const PACKETS: u32 = 3;
+/// The time from one of them to the next.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// How long a round takes: far longer than any way through a fabric.
+const LISTEN: Duration = Duration::from_millis(300);
+/// Senders whose silent ways are looked at one by one. What is behind more is seen by the next
+/// check, when these are mended.
+const MOST_LOOKS: usize = 32;
+
+/// Bytes of the headers of IPv4 and UDP.
+const IPV4_AND_UDP: usize = 20 + 8;
+
+/// What a round's members saw, by rank.
+type Reports = BTreeMap<Rank, RoundReport>;
+
+/// What a job's switches count: of the job, and at each port that its packets come in by.
+type Counts = BTreeMap<SwitchId, SwitchCounts>;
+
+#[derive(Clone, Debug, Default)]
+struct SwitchCounts {
+    job: Counted,
+    malformed: BTreeMap<u16, u64>,
+    unrouted: BTreeMap<u16, u64>,
+}
+
+impl SwitchCounts {
+    fn at(&self, port: u16) -> Counted {
+        let of = |counts: &BTreeMap<u16, u64>| counts.get(&port).copied().unwrap_or_default();
+        Counted {
+            malformed: of(&self.malformed),
+            unrouted: of(&self.unrouted),
+            ..self.job
+        }
+    }
+}
+
+/// One sender's silent way, or with the group all of its silent ones: one look shows them all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Look {
+    from: Rank,
+    by_group: bool,
+    full: bool,
+    to: BTreeSet<Rank>,
+}
+
+impl Controller {
+    /// Finds out where a job's packets stop.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch cannot be asked for its counters.
+    pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
+        let _one_at_a_time = self.checks.lock().await;
+        let state = self.job(name)?;
+        let job = &*state.job;
+        let plan = self
+            .plan_of(job.id)
+            .ok_or_else(|| JobRequestError::Deleted {
+                name: name.to_owned(),
+            })?;
+        let (attending, full) = self.attendants.of(job.id);
+        let mut check = Check {
+            attending,
+            ..Check::default()
+        };
+        self.find_absent(&state, &mut check);
+
+        let short = CheckPayload::LEN as u32;
+        let everyone = |payload| {
+            let (attending, to_group) = (&check.attending, job.group.is_some());
+            self.attendants.round(job.id, move |rank| CheckRound {
+                to: others(attending, rank).map(|r| r.0.into()).collect(),
+                to_group,
+                ..self.round(payload)
+            })
+        };
+        let (short_ones, full_ones) = (everyone(short).await, everyone(full).await);
+        check.ways = ways(job, &check.attending, &short_ones, &full_ones);
+
+        for look in looks(&check.ways).into_iter().take(MOST_LOOKS) {
+            let payload = if look.full { full } else { short };
+            let before = self.count(&state).await?;
+            let reports = self
+                .attendants
+                .round(job.id, |rank| match rank == look.from {
+                    true => CheckRound {
+                        to: match look.by_group {
+                            true => Vec::new(),
+                            false => look.to.iter().map(|r| r.0.into()).collect(),
+                        },
+                        to_group: look.by_group,
+                        ..self.round(payload)
+                    },
+                    false => self.round(payload),
+                })
+                .await;
+            let after = self.count(&state).await?;
+            for to in &look.to {
+                let path = Path {
+                    from: look.from,
+                    to: *to,
+                    by_group: look.by_group,
+                };
+                if came(&reports, path) > 0 {
+                    // It has come back to life, or lost those before by chance.
+                    continue;
+                }
+                let evidence = Evidence {
+                    job: &job.name,
+                    path,
+                    packets: PACKETS.into(),
+                    length: IPV4_AND_UDP + HEADER_LEN + payload as usize,
+                    short_ones_pass: look.full,
+                    sender: self.end(job, look.from, &reports),
+                    receiver: self.end(job, *to, &reports),
+                    receiver_hears: check
+                        .ways
+                        .iter()
+                        .any(|w| w.path.to == *to && w.short_came > 0),
+                    steps: self.steps(job, &plan, path, &before, &after),
+                };
+                check.add(diagnose(&evidence), Some(path));
+            }
+        }
+        Ok(check)
+    }
+
+    fn round(&self, payload: u32) -> CheckRound {
+        CheckRound {
+            token: rand::random(),
+            to: Vec::new(),
+            to_group: false,
+            payload,
+            packets: PACKETS,
+            interval_ms: INTERVAL.as_millis() as u32,
+            listen_ms: LISTEN.as_millis() as u32,
+        }
+    }
+
+    /// Members that cannot take part, which is itself a finding.
+    fn find_absent(&self, state: &JobState, check: &mut Check) {
+        for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
+            if check.attending.contains(&rank) {
+                continue;
+            }
+            let host = &self.fabric().host(member.host).name;
+            let (what, advice) = match seat {
+                Seat::Free => (
+                    format!("rank {rank} on {host} has not joined"),
+                    format!(
+                        "start its agent: `ultima agent --job {} --host {host}`",
+                        state.job.name
+                    ),
+                ),
+                Seat::Joined => (
+                    format!(
+                        "rank {rank} on {host} has joined and is not in touch with the controller"
+                    ),
+                    format!("see whether its agent still runs on {host}, and what it says"),
+                ),
+                Seat::Left => (
+                    format!("rank {rank} on {host} has left"),
+                    format!(
+                        "ranks are handed out once: create job {} again to start over",
+                        state.job.name
+                    ),
+                ),
+            };
+            let diagnosis = Diagnosis {
+                hop: Hop::Member,
+                place: Place::default(),
+                what,
+                advice,
+            };
+            check.add(diagnosis, None);
+        }
+    }
+
+    fn end<'a>(&'a self, job: &Job, rank: Rank, reports: &'a Reports) -> End<'a> {
+        let member = job.members[usize::from(rank.0)];
+        let host = self.fabric().host(member.host);
+        End {
+            host: &host.name,
+            ip: host.ip,
+            udp_port: member.udp_port,
+            report: reports.get(&rank),
+        }
+    }
+
+    /// The switches of a way, with what each counted of the packets.
+    fn steps(
+        &self,
+        job: &Job,
+        plan: &JobPlan,
+        path: Path,
+        before: &Counts,
+        after: &Counts,
+    ) -> Vec<Step<'_>> {
+        let fabric = self.fabric();
+        let host = |rank: Rank| fabric.host(job.members[usize::from(rank.0)].host);
+        let (from, to) = (host(path.from).attached, host(path.to).attached);
+        let mut comes_from = None;
+        let on_the_way = fabric.tree().path(from.switch, to.switch);
+        on_the_way
+            .map(|id| {
+                let toward = |switch| fabric.tree().port_toward(id, switch);
+                let in_port = comes_from.and_then(toward).unwrap_or(from.port).0;
+                comes_from = Some(id);
+                let counts = |counts: &Counts| {
+                    let here = counts.get(&id);
+                    here.map(|counts| counts.at(in_port)).unwrap_or_default()
+                };
+                let counted = counts(after).since(&counts(before));
+                Step {
+                    switch: &fabric.switch(id).name,
+                    in_port,
+                    out_port: toward(to.switch).unwrap_or(to.port).0,
+                    copies: copies(plan, id),
+                    counted,
+                }
+            })
+            .collect()
+    }
+
+    /// What the job's switches have counted so far.
+    async fn count(&self, state: &JobState) -> Result<Counts, JobRequestError> {
+        let names = self.program().names();
+        let clients = self.clients(&state.switches)?;
+        let counts = clients.iter().map(|(id, client)| async {
+            let ports = self.entrances(state, *id);
+            let cells = cells(names, state.job.counter.0, &ports)?;
+            let read = client.read(cells).await;
+            let read = read.map_err(|error| JobRequestError::Counters {
+                switch: client.device().name.clone(),
+                error,
+            })?;
+            Ok::<_, JobRequestError>((*id, counts(names, &read)))
+        });
+        Ok(try_join_all(counts).await?.into_iter().collect())
+    }
+
+    /// The ports of a switch by which a job's packets may come in.
+    fn entrances(&self, state: &JobState, id: SwitchId) -> BTreeSet<u16> {
+        let fabric = self.fabric();
+        let hosts = state
+            .job
+            .members
+            .iter()
+            .map(|m| fabric.host(m.host).attached);
+        let ports = hosts.map(|SwitchPort { switch, port }| {
+            let trunk = fabric.tree().port_toward(id, switch);
+            trunk.unwrap_or(port).0
+        });
+        ports.collect()
+    }
+}
+
+fn others(ranks: &[Rank], rank: Rank) -> impl Iterator<Item = Rank> {
+    ranks.iter().copied().filter(move |other| *other != rank)
+}
+
+/// What came by every way between members that attend.
+fn ways(job: &Job, attending: &[Rank], short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
+    let mut ways = Vec::new();
+    for by_group in [false, true] {
+        if by_group && job.group.is_none() {
+            continue;
+        }
+        for from in attending.iter().copied() {
+            for to in others(attending, from) {
+                let path = Path { from, to, by_group };
+                ways.push(Way {
+                    path,
+                    sent: PACKETS,
+                    short_came: came(short_ones, path),
+                    full_came: came(full_ones, path),
+                    hops: hops(short_ones, path),
+                });
+            }
+        }
+    }
+    ways
+}
+
+fn heard(reports: &Reports, path: Path) -> Option<&crate::api::Heard> {
+    reports
+        .get(&path.to)?
+        .heard
+        .iter()
+        .find(|heard| heard.source == u32::from(path.from.0) && heard.by_group == path.by_group)
+}
+
+fn came(reports: &Reports, path: Path) -> u32 {
+    heard(reports, path).map_or(0, |heard| heard.packets)
+}
+
+fn hops(reports: &Reports, path: Path) -> u32 {
+    heard(reports, path).map_or(0, |heard| heard.hops)
+}
+
+/// What to look at: of each sender, what nobody heard. Unicast goes one way at a time, so that
+/// counts are of that way alone.
+fn looks(ways: &[Way]) -> BTreeSet<Look> {
+    let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
+    let mut looks = BTreeSet::new();
+    for way in ways
+        .iter()
+        .filter(|w| w.short_came == 0 || w.full_came == 0)
+    {
+        let full = way.short_came > 0;
+        let Path { from, to, .. } = way.path;
+        if way.path.by_group {
+            by_group.entry((from, full)).or_default().insert(to);
+        } else {
+            looks.insert(Look {
+                from,
+                by_group: false,
+                full,
+                to: BTreeSet::from([to]),
+            });
+        }
+    }
+    looks.extend(by_group.into_iter().map(|((from, full), to)| Look {
+        from,
+        by_group: true,
+        full,
+        to,
+    }));
+    looks
+}
+
+/// Copies that the job's group makes of a packet at a switch.
+fn copies(plan: &JobPlan, id: SwitchId) -> u64 {
+    let entities = plan.get(&id).into_iter().flat_map(|plan| plan.entities());
+    let group = entities.filter_map(|entity| match entity {
+        Planned::Group(group) => Some(group.copies.len() as u64),
+        _ => None,
+    });
+    group.sum()
+}
+
+/// The counter cells of a job, of unknown jobs, and of ports.
+fn cells(names: &Names, index: u16, ports: &BTreeSet<u16>) -> Result<Vec<Entity>, SchemaError> {
+    let cell = |name, index: u16| -> Result<Entity, SchemaError> {
+        Ok(names.counter(name)?.cell(index.into())?.into())
+    };
+    let of_job = counter::BY_JOB.into_iter().map(|name| cell(name, index));
+    let unknown = std::iter::once(cell(counter::REJECTED, 0));
+    let of_ports = ports
+        .iter()
+        .flat_map(|port| [counter::MALFORMED, counter::UNROUTED].map(|name| cell(name, *port)));
+    of_job.chain(unknown).chain(of_ports).collect()
+}
+
+/// The counts in cells that were read.
+fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
+    let mut cells: HashMap<&str, Vec<(i64, u64)>> = HashMap::new();
+    for entity in read {
+        let Some(entity::Entity::CounterEntry(entry)) = &entity.entity else {
+            continue;
+        };
+        if let Some(counter) = names.counters.by_id(entry.counter_id) {
+            let packets = entry.data.unwrap_or_default().packet_count;
+            let index = entry.index.unwrap_or_default().index;
+            // The protocol's numbers are signed and never negative.
+            let packets = u64::try_from(packets).unwrap_or_default();
+            let counted = cells.entry(counter.name.as_str()).or_default();
+            counted.push((index, packets));
+        }
+    }
+    let of = |name: &str| cells.get(name).into_iter().flatten().copied();
+    let one = |name, wanted: fn(i64) -> bool| {
+        let mut cells = of(name);
+        cells
+            .find(|(index, _)| wanted(*index))
+            .map_or(0, |(_, packets)| packets)
+    };
+    let job = |name| one(name, |index| index != 0);
+    let ports = |name| {
+        of(name)
+            .map(|(port, packets)| (port as u16, packets))
+            .collect()
+    };
+    SwitchCounts {
+        job: Counted {
+            received: job(counter::RECEIVED),
+            rejected: job(counter::REJECTED),
+            unknown_job: one(counter::REJECTED, |index| index == 0),
+            replicated: job(counter::REPLICATED),
+            unicast: job(counter::UNICAST),
+            delivered: job(counter::DELIVERED),
+            own_copy: job(counter::OWN_COPY),
+            unknown_rank: job(counter::UNKNOWN_RANK),
+            malformed: 0,
+            unrouted: 0,
+        },
+        malformed: ports(counter::MALFORMED),
+        unrouted: ports(counter::UNROUTED),
+    }
+}

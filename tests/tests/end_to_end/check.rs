@@ -1,0 +1,146 @@
+//! `ultima job check`: every hop is broken on purpose, and the check names it.
+
+use ultima_controller::api::{CheckJobResponse, Finding, Hop, Path};
+use ultima_tests::crew::Crew;
+use ultima_tests::fabric::{Fabric, HostId};
+
+const RING: [HostId; 3] = [HostId(0), HostId(1), HostId(2)];
+
+fn ring(unplugged: &[HostId]) -> Crew {
+    Crew::start(Fabric::star(), "ring", &RING, unplugged)
+}
+
+/// The only finding of a check.
+#[track_caller]
+fn only(check: CheckJobResponse) -> Finding {
+    match <[Finding; 1]>::try_from(check.findings) {
+        Ok([finding]) => {
+            assert!(!finding.advice.is_empty(), "{finding:?}");
+            finding
+        }
+        Err(findings) => panic!("one finding: {findings:#?}"),
+    }
+}
+
+#[track_caller]
+fn assert_found(finding: &Finding, hop: Hop, place: (&str, u32), text: &str) {
+    assert_eq!(finding.hop(), hop, "{finding:?}");
+    assert_eq!(
+        (finding.switch.as_str(), finding.port),
+        place,
+        "{finding:?}"
+    );
+    assert!(finding.what.contains(text), "{finding:?}");
+}
+
+fn paths(paths: &[(u32, u32, bool)]) -> Vec<Path> {
+    let path = |(from, to, by_group)| Path { from, to, by_group };
+    paths.iter().copied().map(path).collect()
+}
+
+#[test]
+fn a_job_that_works_has_no_findings() {
+    let check = ring(&[]).check();
+    assert_eq!(check.findings, []);
+    assert_eq!(check.attending, [0, 1, 2]);
+    // Six pairs, each way addressed and by group.
+    assert_eq!(check.ways.len(), 12);
+    for way in &check.ways {
+        assert_eq!(
+            (way.short_came, way.full_came),
+            (way.sent, way.sent),
+            "{way:?}"
+        );
+    }
+}
+
+#[test]
+fn a_link_that_is_not_plugged_in() {
+    let check = ring(&[RING[1]]).check();
+    let [port, link] = &check.findings[..] else {
+        panic!("one for each direction: {check:#?}");
+    };
+    let (port, link) = if port.hop() == Hop::FirstPort {
+        (port, link)
+    } else {
+        (link, port)
+    };
+    assert_found(port, Hop::FirstPort, ("s1", 2), "h2 sends");
+    assert_eq!(port.paths.len(), 4);
+    assert_found(link, Hop::Link, ("s1", 2), "does not come to h2");
+    assert_eq!(link.paths.len(), 4);
+}
+
+#[test]
+fn a_source_that_is_not_admitted() {
+    let crew = ring(&[]);
+    crew.sabotage(0, async |operator, fabric, job| {
+        operator.silence(fabric, job, 2).await
+    });
+    let check = crew.check();
+    for finding in &check.findings {
+        assert_found(
+            finding,
+            Hop::Admission,
+            ("s1", 3),
+            "rejects rank 2's packets",
+        );
+    }
+    let closed: usize = check
+        .findings
+        .iter()
+        .map(|finding| finding.paths.len())
+        .sum();
+    assert_eq!(closed, 4);
+}
+
+#[test]
+fn a_job_without_its_group() {
+    let crew = ring(&[]);
+    crew.sabotage(0, async |operator, _, job| operator.disband(job).await);
+    let check = crew.check();
+    assert!(!check.findings.is_empty());
+    for finding in &check.findings {
+        assert_eq!(finding.hop(), Hop::Group, "{finding:?}");
+        assert!(finding.paths.iter().all(|path| path.by_group));
+    }
+    let closed: usize = check
+        .findings
+        .iter()
+        .map(|finding| finding.paths.len())
+        .sum();
+    assert_eq!(closed, 6);
+}
+
+#[test]
+fn a_rank_without_an_address() {
+    let crew = ring(&[]);
+    crew.sabotage(0, async |operator, _, job| operator.forget(job, 1).await);
+    let finding = only(crew.check());
+    assert_found(&finding, Hop::Egress, ("s1", 2), "for rank 1");
+    assert_eq!(finding.paths, paths(&[(0, 1, true), (2, 1, true)]));
+}
+
+#[test]
+fn a_member_that_has_gone() {
+    let mut crew = ring(&[]);
+    crew.kill(2);
+    let finding = only(crew.check());
+    assert_eq!(finding.hop(), Hop::Member, "{finding:?}");
+    assert!(finding.what.contains("rank 2 on h3"), "{finding:?}");
+}
+
+/// Between two switches: the way from the first to the second is closed by the second's rule for what comes over
+/// the trunk.
+#[test]
+fn a_trunk_where_nothing_is_admitted() {
+    let crew = Crew::start(Fabric::pair(), "pair", &[HostId(1), HostId(3)], &[]);
+    assert_eq!(crew.check().findings, []);
+    crew.sabotage(1, async |operator, _, job| {
+        operator.silence_at(9, job, 0).await
+    });
+    for finding in crew.check().findings {
+        assert_found(&finding, Hop::Admission, ("s2", 9), "rank 0's packets");
+        assert!(finding.paths.iter().all(|path| path.from == 0));
+    }
+}

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use ultima_host::{ClosedBy, Collective, OperationId, Outcome, Report};
 
 use super::data::{self, Data};
@@ -73,9 +75,11 @@ pub struct Work {
     pub linger: Duration,
     /// Is told when the first operation heard nothing.
     pub silent: UnboundedSender<u16>,
+    /// Turns true when the check that follows has ended, in which this rank takes part.
+    pub checked: watch::Receiver<bool>,
 }
 
-/// Runs a rank's operations.
+/// Runs a rank's operations, on a thread where blocking is allowed.
 pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
     let Work {
         rank,
@@ -84,6 +88,7 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         verify,
         linger,
         silent,
+        mut checked,
     } = work;
     let mut operations = Vec::new();
     for step in 0..repeat {
@@ -99,6 +104,10 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
             let _ = silent.send(rank);
         }
         operations.push(operation);
+    }
+    if operations.first().is_some_and(Operation::heard_nothing) {
+        // An error is that nobody checks.
+        let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }
     let report = collective.finish(linger)?;
     Ok(Done {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use futures_util::future::try_join_all;
 use nix::ifaddrs::getifaddrs;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
@@ -81,6 +82,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
     };
 
     let (silent, silences) = mpsc::unbounded_channel();
+    let (check_ended, checked) = watch::channel(false);
     let memberships: Vec<Membership> = ranks.iter().map(|rank| rank.membership.clone()).collect();
     let running = ranks.into_iter().map(|rank| {
         let work = Work {
@@ -94,12 +96,18 @@ async fn work(options: &Options) -> Result<ExitCode> {
             verify: options.verify,
             linger: options.deadline,
             silent: silent.clone(),
+            checked: checked.clone(),
         };
         rank.run(work)
     });
     let running = try_join_all(running.collect::<Vec<_>>());
     drop(silent);
-    let (done, found) = tokio::join!(running, check_if_silent(&client, &options.job, silences));
+    let check = async {
+        let found = check_if_silent(&client, &options.job, silences).await;
+        check_ended.send_replace(true);
+        found
+    };
+    let (done, found) = tokio::join!(running, check);
     for membership in &memberships {
         give_up(&client, membership).await;
     }
@@ -135,6 +143,12 @@ fn verdict(done: &[Done]) -> ExitCode {
             "error: in {deaf} operations nothing came from any other rank; see `ultima job check`"
         );
     }
+    let refused: u64 = done.iter().map(|d| d.report.totals.rejected.total()).sum();
+    if refused > 0 {
+        eprintln!(
+            "{refused} datagrams were refused; start all agents with the same --allreduce, --slot-bytes and --no-hadamard"
+        );
+    }
     match wrong + deaf {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -145,7 +159,7 @@ fn verdict(done: &[Done]) -> ExitCode {
 struct Rank {
     membership: Membership,
     collective: Collective,
-    probes: tokio::sync::watch::Receiver<bool>,
+    here: watch::Receiver<bool>,
     attending: JoinHandle<()>,
 }
 
@@ -181,14 +195,14 @@ impl Rank {
         Ok(Self {
             membership,
             collective,
-            probes: all_here,
+            here: all_here,
             attending,
         })
     }
 
     /// Waits until all members of the job have their sockets open.
     async fn all_here(&mut self) -> Result<()> {
-        self.probes.wait_for(|all_here| *all_here).await?;
+        self.here.wait_for(|all_here| *all_here).await?;
         Ok(())
     }
 

@@ -69,14 +69,17 @@ impl Attendants {
         (ranks, payload.unwrap_or_default())
     }
 
-    /// Lets all of a job's attendants do one round, each what `round` says; returns the reports of
-    /// those that answered.
+    /// Lets attendants of a job do one round, each what `round` says; returns the reports of those
+    /// that answered.
     pub async fn round(
         &self,
         job: JobId,
+        ranks: &[Rank],
         round: impl Fn(Rank) -> CheckRound,
     ) -> BTreeMap<Rank, RoundReport> {
-        let orders = self.of_job(job).into_iter().map(|(rank, attendant)| {
+        let attendants = self.of_job(job).into_iter();
+        let asked = attendants.filter(|(rank, _)| ranks.contains(rank));
+        let orders = asked.map(|(rank, attendant)| {
             let round = round(rank);
             let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
             async move {

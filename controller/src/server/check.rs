@@ -1,7 +1,7 @@
 //! Checks of jobs: rounds with the members that attend, and the counters meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use ultima_p4::names::counter;
@@ -17,7 +17,7 @@ use crate::check::{
     Check, Counted, Diagnosis, End, Evidence, Hop, Path, Place, Step, Way, diagnose,
 };
 use crate::fabric::{SwitchId, SwitchPort};
-use crate::job::{Job, Rank};
+use crate::job::{Job, JobId, Rank};
 use crate::plan::{Entity as Planned, JobPlan, SchemaError};
 
 /// Packets by each way: one may be lost by chance.
@@ -32,6 +32,13 @@ const MOST_LOOKS: usize = 32;
 
 /// Bytes of the headers of IPv4 and UDP.
 const IPV4_AND_UDP: usize = 20 + 8;
+
+/// A check that was made.
+pub struct PastCheck {
+    job: JobId,
+    ended: Instant,
+    check: Check,
+}
 
 /// What a round's members saw, by rank.
 type Reports = BTreeMap<Rank, RoundReport>;
@@ -72,8 +79,26 @@ impl Controller {
     /// # Errors
     /// There is no such job, or a switch cannot be asked for its counters.
     pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
-        let _one_at_a_time = self.checks.lock().await;
+        let asked = Instant::now();
+        let mut last = self.checks.lock().await;
         let state = self.job(name)?;
+        if let Some(past) = last.as_ref()
+            && past.job == state.job.id
+            && past.ended > asked
+        {
+            // Members that hear nothing all ask at once: the answer is the same.
+            return Ok(past.check.clone());
+        }
+        let check = self.check_now(name, &state).await?;
+        *last = Some(PastCheck {
+            job: state.job.id,
+            ended: Instant::now(),
+            check: check.clone(),
+        });
+        Ok(check)
+    }
+
+    async fn check_now(&self, name: &str, state: &JobState) -> Result<Check, JobRequestError> {
         let job = &*state.job;
         let plan = self
             .plan_of(job.id)
@@ -85,38 +110,31 @@ impl Controller {
             attending,
             ..Check::default()
         };
-        self.find_absent(&state, &mut check);
+        self.find_absent(state, &mut check);
 
         let short = CheckPayload::LEN as u32;
-        let everyone = |payload| {
-            let (attending, to_group) = (&check.attending, job.group.is_some());
-            self.attendants.round(job.id, move |rank| CheckRound {
-                to: others(attending, rank).map(|r| r.0.into()).collect(),
-                to_group,
-                ..self.round(payload)
-            })
-        };
-        let (short_ones, full_ones) = (everyone(short).await, everyone(full).await);
+        let short_ones = self.everyone(job, &check.attending, short).await;
+        self.drop_silent(job, &short_ones, &mut check);
+        let full_ones = self.everyone(job, &check.attending, full).await;
         check.ways = ways(job, &check.attending, &short_ones, &full_ones);
 
         for look in looks(&check.ways).into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
-            let before = self.count(&state).await?;
-            let reports = self
-                .attendants
-                .round(job.id, |rank| match rank == look.from {
-                    true => CheckRound {
-                        to: match look.by_group {
-                            true => Vec::new(),
-                            false => look.to.iter().map(|r| r.0.into()).collect(),
-                        },
-                        to_group: look.by_group,
-                        ..self.round(payload)
+            let before = self.count(state).await?;
+            let round = round(payload);
+            let ask = |rank| match rank == look.from {
+                true => CheckRound {
+                    to: match look.by_group {
+                        true => Vec::new(),
+                        false => look.to.iter().map(|r| r.0.into()).collect(),
                     },
-                    false => self.round(payload),
-                })
-                .await;
-            let after = self.count(&state).await?;
+                    to_group: look.by_group,
+                    ..round.clone()
+                },
+                false => round.clone(),
+            };
+            let reports = self.attendants.round(job.id, &check.attending, ask).await;
+            let after = self.count(state).await?;
             for to in &look.to {
                 let path = Path {
                     from: look.from,
@@ -147,15 +165,35 @@ impl Controller {
         Ok(check)
     }
 
-    fn round(&self, payload: u32) -> CheckRound {
-        CheckRound {
-            token: rand::random(),
-            to: Vec::new(),
-            to_group: false,
-            payload,
-            packets: PACKETS,
-            interval_ms: INTERVAL.as_millis() as u32,
-            listen_ms: LISTEN.as_millis() as u32,
+    /// Lets all send to all others.
+    async fn everyone(&self, job: &Job, attending: &[Rank], payload: u32) -> Reports {
+        let round = round(payload);
+        let ask = |rank| CheckRound {
+            to: others(attending, rank).map(|r| r.0.into()).collect(),
+            to_group: job.group.is_some(),
+            ..round.clone()
+        };
+        self.attendants.round(job.id, attending, ask).await
+    }
+
+    /// Goes on without those that did not answer, which is itself a finding.
+    fn drop_silent(&self, job: &Job, reports: &Reports, check: &mut Check) {
+        let silent = |rank: &Rank| !reports.contains_key(rank);
+        let silent: Vec<Rank> = check
+            .attending
+            .extract_if(.., |rank| silent(rank))
+            .collect();
+        for rank in silent {
+            let host = self.end(job, rank, reports).host;
+            let diagnosis = Diagnosis {
+                hop: Hop::Member,
+                place: Place::default(),
+                what: format!(
+                    "rank {rank} on {host} is in touch with the controller and does not answer"
+                ),
+                advice: format!("see whether its agent on {host} is stopped or overloaded"),
+            };
+            check.add(diagnosis, None);
         }
     }
 
@@ -274,6 +312,19 @@ impl Controller {
             trunk.unwrap_or(port).0
         });
         ports.collect()
+    }
+}
+
+/// A round in which nobody sends yet; its token is in all of its packets.
+fn round(payload: u32) -> CheckRound {
+    CheckRound {
+        token: rand::random(),
+        to: Vec::new(),
+        to_group: false,
+        payload,
+        packets: PACKETS,
+        interval_ms: INTERVAL.as_millis() as u32,
+        listen_ms: LISTEN.as_millis() as u32,
     }
 }
 

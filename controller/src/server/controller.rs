@@ -9,6 +9,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 
 use super::attendants::Attendants;
+use super::check::PastCheck;
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::registry::{Record, Registry};
 use super::seats::{NoSeat, Seat};
@@ -33,8 +34,8 @@ pub struct Controller {
     changes: AsyncMutex<()>,
     registry: Mutex<Registry>,
     pub(super) attendants: Attendants,
-    /// Held during a check: two at once would count each other's packets.
-    pub(super) checks: AsyncMutex<()>,
+    /// The last check. Held during one: two at once would count each other's packets.
+    pub(super) checks: AsyncMutex<Option<PastCheck>>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -84,7 +85,7 @@ impl Controller {
             changes: AsyncMutex::new(()),
             registry: Mutex::default(),
             attendants: Attendants::default(),
-            checks: AsyncMutex::new(()),
+            checks: AsyncMutex::default(),
             keepers: Mutex::default(),
         });
         try_join_all(controller.switches.iter().map(|switch| async {

@@ -1,0 +1,194 @@
+//! `ultima agent` on hosts of its own around the embedded switch, over kernel sockets; needs root.
+
+mod common;
+
+use std::process::Output;
+
+use common::hosts::{ended, with_hosts};
+use common::{output, ultima, wait_until};
+use serde_json::Value;
+
+const AGENT: [&str; 6] = [
+    "agent",
+    "--controller",
+    "CONTROLLER",
+    "--job",
+    "train",
+    "--json",
+];
+/// A bound long enough for a machine that does other things too.
+const PATIENT: [&str; 2] = ["--deadline", "5s"];
+
+fn json(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
+    with_hosts(3, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3, h3] }");
+        let work = ["--allreduce", "20000", "--repeat", "5", "--verify"];
+        let options = [&AGENT[..], &PATIENT, &work].concat();
+        let two = [&options[..], &["--ranks", "2", "--host", "h3"]].concat();
+        let agents = [
+            hosts.start(1, &options),
+            hosts.start(2, &options),
+            hosts.start(3, &two),
+        ];
+        let reports = agents.map(|agent| json(&ended(agent)));
+        let ranks: Vec<&Value> = reports
+            .iter()
+            .flat_map(|report| report["ranks"].as_array().expect("ranks"))
+            .collect();
+        let mut numbers: Vec<u64> = ranks.iter().map(|r| r["rank"].as_u64().unwrap()).collect();
+        numbers.sort();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        for step in 0..5 {
+            let of = |rank: &Value| rank["operations"][step].clone();
+            let whole = ranks.iter().filter(|rank| of(rank)["whole"] == true);
+            let whole: Vec<Value> = whole.map(|rank| of(rank)["sha256"].clone()).collect();
+            assert!(
+                whole.windows(2).all(|pair| pair[0] == pair[1]),
+                "step {step}"
+            );
+        }
+        for rank in ranks {
+            let summary = &rank["summary"];
+            assert_eq!(summary["operations"], 5);
+            assert_eq!(summary["wrong"], 0);
+            // The machine may lose packets; nearly all operations are whole.
+            assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
+            assert_eq!(summary["rejected"], 0, "{summary}");
+        }
+        // Ranks are handed out once.
+        let again = ended(hosts.start(1, &options));
+        let errors = String::from_utf8_lossy(&again.stderr);
+        assert_eq!(again.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("create it again"), "{errors}");
+    });
+}
+
+#[test]
+fn one_who_waits_in_vain_says_for_whom() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let options = [&AGENT[..], &["--join-timeout", "300ms"]].concat();
+        let alone = ended(hosts.start(2, &options));
+        let errors = String::from_utf8_lossy(&alone.stderr);
+        assert_eq!(alone.status.code(), Some(2), "{errors}");
+        assert!(
+            errors.contains("rank 0 on h1") && !errors.contains("on h2"),
+            "{errors}"
+        );
+        // The rank is free again.
+        let options = [&AGENT[..], &PATIENT, &["--allreduce", "5000"]].concat();
+        let agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        for agent in agents {
+            json(&ended(agent));
+        }
+    });
+}
+
+/// h2's interface takes no full packets, and its peer neither sends nor hands them over.
+#[test]
+fn a_check_finds_an_mtu_that_is_too_small() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        hosts.ip(2, "link set eth0 mtu 1400");
+        let options = [
+            &AGENT[..],
+            &[
+                "--deadline",
+                "300ms",
+                "--repeat",
+                "200",
+                "--allreduce",
+                "5000",
+            ],
+        ]
+        .concat();
+        let mut agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        let check = || {
+            let arguments = [
+                "job",
+                "--controller",
+                &hosts.controller,
+                "check",
+                "train",
+                "--json",
+            ];
+            let output = ultima(&arguments).output().expect("it runs");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            (
+                output.status.code(),
+                serde_json::from_slice::<Value>(&output.stdout).ok(),
+                errors,
+            )
+        };
+        wait_until("both attend", || {
+            check()
+                .1
+                .is_some_and(|report| report["attending"].as_array().map(Vec::len) == Some(2))
+        });
+        let (code, report, errors) = check();
+        assert_eq!(code, Some(1), "{errors}");
+        let report = report.expect("one JSON object");
+        let findings = report["findings"].as_array().expect("findings");
+        assert!(!findings.is_empty());
+        for finding in findings {
+            assert_eq!(finding["hop"], "mtu", "{finding}");
+        }
+        let own = |finding: &&Value| {
+            finding["what"]
+                .as_str()
+                .is_some_and(|w| w.starts_with("h2's interface"))
+        };
+        assert!(findings.iter().any(|finding| own(&finding)), "{findings:?}");
+        for agent in &mut agents {
+            agent.kill().expect("it runs");
+            agent.wait().expect("it ends");
+        }
+    });
+}
+
+#[test]
+fn an_agent_that_hears_nothing_says_why() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        hosts.ip(2, "link set eth0 mtu 1400");
+        // Shards of seven full packets each: no last one is short.
+        let size = (2 * 7 * 1408 / 4).to_string();
+        let work = ["--deadline", "300ms", "--no-hadamard", "--allreduce", &size];
+        let options = [&AGENT[..], &work].concat();
+        let agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        for agent in agents {
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(
+                errors.contains("received nothing") && errors.contains("mtu: "),
+                "{errors}"
+            );
+            let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+            assert_eq!(report["check"]["ok"], false);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anybody_is_asked() {
+    let refused = |options: &[&str], part: &str| {
+        let output = output(&[&["agent", "--job", "train"], options].concat());
+        let errors = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.contains(part), "{errors}");
+    };
+    refused(&["--slot-bytes", "1401"], "multiple of 4");
+    refused(&["--flush", "2s"], "under t_B");
+    refused(&["--allreduce", "0"], "--allreduce");
+    refused(&["--ranks", "0"], "--ranks");
+    refused(&["--controller", "127.0.0.1:1"], "ultima controller serve");
+}

@@ -5,8 +5,11 @@ mod chaos;
 use std::time::Duration;
 
 use chaos::ChaosSwitch;
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::sync::watch;
 use tonic::Code;
 use ultima_controller::api::{self, MemberState};
+use ultima_controller::attend::Prober;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric;
 use ultima_controller::job::{Gather, JobSpec};
@@ -369,4 +372,66 @@ async fn a_controller_that_is_not_there_is_named() {
         error.starts_with(&format!("the controller at {address} doesn't answer: ")),
         "{error}"
     );
+}
+
+/// A member that is told when all are there, and sends nothing.
+struct Listener(watch::Sender<bool>);
+
+impl Prober for Listener {
+    fn all_here(&mut self) {
+        self.0.send_replace(true);
+    }
+
+    fn begin(&mut self) {}
+
+    fn send(&mut self, _: &api::CheckRound) {}
+
+    fn report<'a>(&'a mut self, round: &'a api::CheckRound) -> BoxFuture<'a, api::RoundReport> {
+        let token = round.token;
+        async move {
+            api::RoundReport {
+                token,
+                ..api::RoundReport::default()
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn members_attend_until_they_leave_or_the_controller_stops() {
+    let (_switch, handle, client) = start().await;
+    let job = client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let attendance = |rank| api::Attendance {
+        job: "train".into(),
+        epoch: job.epoch,
+        rank,
+        slot_bytes: 1408,
+    };
+    let attend = |rank| {
+        let (client, attendance) = (client.clone(), attendance(rank));
+        let (here, all_here) = watch::channel(false);
+        let attending =
+            tokio::spawn(async move { client.attend(attendance, &mut Listener(here)).await });
+        (attending, all_here)
+    };
+    let (early, _) = attend(0);
+    assert_eq!(refusal(early.await.unwrap()).0, Code::FailedPrecondition);
+
+    for host in ["h1", "h2"] {
+        client.join("train", host, Duration::ZERO).await.unwrap();
+    }
+    let (one, mut one_told) = attend(0);
+    let (other, mut other_told) = attend(1);
+    for told in [&mut one_told, &mut other_told] {
+        told.wait_for(|told| *told).await.unwrap();
+    }
+    client.leave("train", job.epoch, 1).await.unwrap();
+    other.await.unwrap().unwrap();
+    handle.stop().await;
+    // The stream has ended in order, or the connection first.
+    let _ = one.await.unwrap();
 }

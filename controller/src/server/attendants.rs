@@ -56,6 +56,16 @@ impl Attendants {
         receiver
     }
 
+    /// Ends a member's attendance, because it has left.
+    pub fn remove(&self, job: JobId, rank: Rank) {
+        self.lock().remove(&(job, rank));
+    }
+
+    /// Ends all attendances: a server waits for its streams when it stops.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
     /// Ends a job's attendances.
     pub fn end(&self, job: JobId) {
         self.lock().retain(|(of, _), _| *of != job);

@@ -110,6 +110,7 @@ impl Controller {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
         *self.registry() = Registry::default();
+        self.attendants.clear();
     }
 
     /// Whenever a switch is lost, waits for it and gives it back what it should hold.
@@ -342,8 +343,12 @@ impl Controller {
     pub fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
         let mut registry = self.registry();
         let record = registry.named_mut(name)?;
-        let has_left = match u16::try_from(rank) {
-            Ok(rank) if u32::from(record.job.epoch.0) == epoch => record.seats.leave(Rank(rank)),
+        let job = record.job.id;
+        let has_left = match u16::try_from(rank).map(Rank) {
+            Ok(rank) if u32::from(record.job.epoch.0) == epoch && record.seats.leave(rank) => {
+                self.attendants.remove(job, rank);
+                true
+            }
             _ => false,
         };
         match has_left {

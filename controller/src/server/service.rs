@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_wire::frame::group_mac;
@@ -17,6 +18,9 @@ use crate::check::{Check, Hop, Path};
 use crate::install::InstallError;
 use crate::job::{Gather, Job, JobSpec, PlacementError};
 use crate::mac::MacAddr;
+
+/// How long one who attends may take to say who it is.
+const FIRST_WORD: Duration = Duration::from_secs(5);
 
 /// Serves the control API for a controller.
 pub struct ControlService {
@@ -329,7 +333,9 @@ impl Control for ControlService {
     ) -> Result<Response<Self::AttendStream>, Status> {
         use api::attend_request::Event;
         let mut requests = request.into_inner();
-        let first = requests.message().await?.and_then(|request| request.event);
+        let first = timeout(FIRST_WORD, requests.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("nobody said who attends"))?;
+        let first = first?.and_then(|request| request.event);
         let Some(Event::Attendance(attendance)) = first else {
             return Err(Status::invalid_argument(
                 "the first message must say who attends: an Attendance",

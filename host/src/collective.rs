@@ -149,7 +149,7 @@ impl Collective {
     fn await_report(&mut self) -> Result<Report, Error> {
         loop {
             if let Reply::Report(report) = self.data.reply()? {
-                return Ok(report);
+                return Ok(*report);
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) enum Reply {
         result: Vec<f32>,
     },
     Refused(StartError),
-    Report(Report),
+    Report(Box<Report>),
 }
 
 /// What happened over a run at one rank.
@@ -221,7 +221,7 @@ impl<L: Link> DataThread<L> {
             let idle = !came && !sent && !blocked && !self.core.has_unsent();
             if stop_at.is_some_and(|stop_at| idle || self.now() >= stop_at) {
                 self.core.shut_down(self.now());
-                self.tell(Reply::Report(self.report()));
+                self.tell(Reply::Report(Box::new(self.report())));
                 return Ok(());
             }
             if !came && (!sent || blocked) {
@@ -239,7 +239,7 @@ impl<L: Link> DataThread<L> {
                         self.tell(Reply::Refused(refused));
                     }
                 }
-                Ok(Command::Report) => self.tell(Reply::Report(self.report())),
+                Ok(Command::Report) => self.tell(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Check(packets)) => {
                     packets
                         .into_iter()

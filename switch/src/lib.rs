@@ -6,7 +6,7 @@
 //! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
-//!   rate, delay, jitter and loss. [`units`] reads and shows its quantities.
+//!   rate, delay, jitter and loss, as `ultima-link` describes them.
 //! - [`trace`] shows what all of this does with one packet.
 //! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
 //!   traffic manager's settings, traces.
@@ -35,7 +35,6 @@ mod switch;
 pub mod tls;
 pub mod tm;
 pub mod trace;
-pub mod units;
 mod vigil;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
@@ -43,6 +42,7 @@ pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
+pub use ultima_link::units;
 
 pub mod proto {
     //! `ultima.switch.v1`: the port statistics and the traffic manager's service.

@@ -14,19 +14,16 @@
 //!
 //! A port's configuration changes between two packets: what is queued stays, whatever the new
 //! limits; what is on the wire arrives when it was to arrive; what sets out afterwards meets the new
-//! wire.
+//! wire. What can be configured is a [`ultima_link::WireConfig`].
 //!
 //! | module | |
 //! | --- | --- |
-//! | `config` | what can be configured, and its bounds; `change`: the same by name, as text |
 //! | `queue` | a queue for each priority |
 //! | `ecn` | threshold and mark |
 //! | `wire` | serialization and the delay line |
 //! | `loss`, `jitter` | what is random about a wire |
 //! | `settings` | the configuration as it goes over gRPC |
 
-mod change;
-mod config;
 mod ecn;
 mod jitter;
 mod loss;
@@ -34,11 +31,11 @@ mod queue;
 pub mod settings;
 mod wire;
 
-pub use change::{ChangeError, WireChange};
-pub use config::{WireConfig, WireError};
-pub use ecn::{EcnError, EcnThreshold};
-pub use jitter::{Jitter, JitterError};
-pub use loss::{Loss, LossError};
+pub use ultima_link::{
+    ChangeError, EcnError, EcnThreshold, Jitter, JitterError, Loss, LossError, WireChange,
+    WireConfig, WireError,
+};
+
 pub use queue::{Occupancy, PRIORITIES};
 
 pub(crate) use queue::Queued;
@@ -346,7 +343,12 @@ impl<C> EgressPort<C> {
             let (key, len) = (item.key, item.len);
             let congested = self.config.ecn.is_some_and(|threshold| {
                 let stay = start.saturating_sub(item.enqueued_at);
-                threshold.exceeded(item.depth_at_enqueue, item.bytes_at_enqueue, stay)
+                ecn::exceeded(
+                    threshold,
+                    item.depth_at_enqueue,
+                    item.bytes_at_enqueue,
+                    stay,
+                )
             });
             let mut frame = pool.take();
             let verdict = program.run(item, depth, now, &mut frame);

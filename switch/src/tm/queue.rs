@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
+use ultima_link::{MIN_CHARGE, WireConfig};
+
 use super::Nanos;
-use super::config::WireConfig;
 use crate::stats::Key;
 
 /// Priorities of a port, as many as `standard_metadata.priority` (3 bits) can name; 0 is the
@@ -39,14 +40,10 @@ pub struct Occupancy {
     pub bytes: u64,
 }
 
-/// What a frame counts for against a limit in bytes: Ethernet pads it to 60, and memory is not
-/// filled by frames that have no length.
+/// What a frame counts for against a limit in bytes.
 pub(super) fn charge(len: u64) -> u64 {
     len.max(MIN_CHARGE)
 }
-
-/// Least charge for a frame, in bytes.
-pub(super) const MIN_CHARGE: u64 = 60;
 
 /// The queue of one priority.
 #[derive(Debug)]

@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use prost_types::FieldMask;
+use ultima_link::{EcnThreshold, Jitter, Loss, WireChange, WireConfig, WireError};
 
-use super::change::WireChange;
-use super::config::{WireConfig, WireError};
-use super::ecn::EcnThreshold;
-use super::jitter::Jitter;
-use super::loss::Loss;
 use crate::proto::{self, Change, Settings};
 use crate::proto::{ecn::Threshold, jitter::Distribution, loss::Model};
 
@@ -331,6 +327,12 @@ mod tests {
             merge(&present, new, Some(&mask(&["rate"]))),
             Err(SettingsError::Name("rate".to_owned()))
         );
+    }
+
+    #[test]
+    fn what_a_change_names_is_what_a_mask_can_name() {
+        let all: WireChange = wire().to_string().parse().expect("as it is shown");
+        assert_eq!(all.names(), NAMES);
     }
 
     #[test]

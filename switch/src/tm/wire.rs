@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use ultima_link::{MAX_DELAY, MAX_LINE, WireConfig, product};
 
 use super::Nanos;
-use super::config::{MAX_DELAY, MAX_LINE, WireConfig, product};
 use super::jitter::JitterSampler;
 use super::loss::LossProcess;
 use super::queue::charge;

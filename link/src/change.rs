@@ -4,22 +4,22 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::config::WireConfig;
-use super::ecn::{EcnError, EcnThreshold};
-use super::jitter::{Jitter, JitterError};
-use super::loss::{Loss, LossError};
+use crate::ecn::{EcnError, EcnThreshold};
+use crate::jitter::{Jitter, JitterError};
+use crate::loss::{Loss, LossError};
 use crate::units::{self, UnitError};
+use crate::wire::WireConfig;
 
 /// What is said of a wire; of the rest nothing is said, it stays as it is.
 ///
 /// ```
-/// use ultima_switch::tm::{WireChange, WireConfig};
+/// use ultima_link::{WireChange, WireConfig};
 ///
 /// let mut wire = WireConfig::default();
 /// "rate=1G,delay=50us,loss=0.01:8".parse::<WireChange>()?.apply(&mut wire);
 /// "rate=none".parse::<WireChange>()?.apply(&mut wire);
 /// assert_eq!((wire.rate, wire.loss.len()), (None, 1));
-/// # Ok::<(), ultima_switch::tm::ChangeError>(())
+/// # Ok::<(), ultima_link::ChangeError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WireChange {
@@ -196,7 +196,6 @@ impl fmt::Display for WireConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tm::settings::NAMES;
 
     const FULL: &str = "rate=1G,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
                         loss=0.02:8,queue=64k,queue-packets=65,ecn=time:500us";
@@ -253,7 +252,6 @@ mod tests {
             );
             assert!(!gone.is_empty() && change.names().len() == 1);
         }
-        assert_eq!(FULL.parse::<WireChange>().expect("valid").names(), NAMES);
     }
 
     #[test]

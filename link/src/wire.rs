@@ -1,17 +1,19 @@
-//! An egress port's queues and wire, as they are configured: by flag, by YAML, or live.
+//! One direction of a link: a queue and the wire behind it, as they are configured: by flag, by YAML, or live.
 
 use std::time::Duration;
 
-use super::ecn::EcnThreshold;
-use super::jitter::{Jitter, JitterError};
-use super::loss::{Loss, LossError};
-use super::queue::MIN_CHARGE;
+use crate::ecn::EcnThreshold;
+use crate::jitter::{Jitter, JitterError};
+use crate::loss::{Loss, LossError};
 use crate::units::{show_bit_rate, show_duration};
 
 /// Largest delay, jitter included; what a longer one would keep in memory has no use in a network.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
+pub const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Bytes that a wire may hold for its rate and delay.
-pub(super) const MAX_LINE: u64 = 1 << 30;
+pub const MAX_LINE: u64 = 1 << 30;
+/// Least that a frame counts for against a queue's limit in bytes: Ethernet pads it to 60, and memory is
+/// not filled by frames that have no length.
+pub const MIN_CHARGE: u64 = 60;
 /// Bytes that a queue may be configured to hold.
 const MAX_QUEUE: u64 = 1 << 30;
 /// Models of loss that a wire may have: each costs time for each frame.
@@ -134,7 +136,7 @@ impl WireConfig {
 }
 
 /// Bytes that a rate sends within a time.
-pub(super) fn product(rate: u64, time: Duration) -> u64 {
+pub fn product(rate: u64, time: Duration) -> u64 {
     let bits = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
     u64::try_from(bits / 8).unwrap_or(u64::MAX)
 }

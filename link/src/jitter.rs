@@ -1,0 +1,200 @@
+//! How a frame's delay strays from the configured one.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::units::{self, UnitError, show_duration};
+use crate::wire::MAX_DELAY;
+
+/// The time that is added to the delay of each frame, drawn anew and independently for each.
+///
+/// The sum of delay and jitter is never negative and never more than a minute; what is drawn
+/// outside of that is cut off there. So a normal jitter that is large against the delay makes
+/// frames later on average than the delay alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Jitter {
+    /// Evenly between −`spread` and +`spread`; 0 on average.
+    Uniform {
+        /// The furthest that a frame strays.
+        spread: Duration,
+    },
+    /// Gaussian; 0 on average.
+    Normal {
+        /// Standard deviation.
+        deviation: Duration,
+    },
+    /// A power law's tail: P(added > t) = (1 + t/s)^−`shape` with s = `mean`·(`shape` − 1), which is
+    /// a Pareto distribution of scale s less s, so that it begins at 0.
+    Pareto {
+        /// Time added on average.
+        mean: Duration,
+        /// Exponent of the tail, above 1; the smaller, the heavier. At 2 and below the variance is
+        /// infinite.
+        shape: f64,
+    },
+    /// e^N with N normal: P(added > t) = P(N > ln t) for N of standard deviation `sigma`.
+    LogNormal {
+        /// Time added on average; half of the frames get less than `mean`·e^(−`sigma`²/2).
+        mean: Duration,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+}
+
+/// Why a jitter is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JitterError {
+    /// No distribution that is known.
+    #[error(
+        "jitter `{0}`: expected normal:TIME, uniform:TIME, pareto:MEAN:SHAPE or \
+         lognormal:MEAN:SIGMA, such as normal:100us or pareto:1ms:3"
+    )]
+    Syntax(String),
+    /// Its time is none.
+    #[error("jitter `{text}`: {source}")]
+    Time {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        source: UnitError,
+    },
+    /// Its time adds nothing, or keeps frames too long.
+    #[error("jitter of {}: expected more than 0 and at most {MAX_DELAY:?}", show_duration(*.0))]
+    Span(Duration),
+    /// A tail without a mean, or none at all.
+    #[error("jitter's Pareto shape {0}: expected above 1 (no mean below that) and at most 100")]
+    Shape(f64),
+    /// A width that no link has.
+    #[error("jitter's log-normal sigma {0}: expected above 0 and at most 5")]
+    Sigma(f64),
+}
+
+/// Of so many frames one strays further than [`Jitter::reach`].
+const REACH: f64 = 10_000.0;
+/// The normal distribution's quantile for that.
+const REACH_SIGMAS: f64 = 3.719;
+
+impl Jitter {
+    /// Refuses what cannot be drawn.
+    pub fn validate(&self) -> Result<(), JitterError> {
+        let span = match *self {
+            Jitter::Uniform { spread } => spread,
+            Jitter::Normal { deviation } => deviation,
+            Jitter::Pareto { mean, shape } => {
+                if !(shape > 1.0 && shape <= 100.0) {
+                    return Err(JitterError::Shape(shape));
+                }
+                mean
+            }
+            Jitter::LogNormal { mean, sigma } => {
+                if !(sigma > 0.0 && sigma <= 5.0) {
+                    return Err(JitterError::Sigma(sigma));
+                }
+                mean
+            }
+        };
+        if span.is_zero() || span > MAX_DELAY {
+            return Err(JitterError::Span(span));
+        }
+        Ok(())
+    }
+
+    /// The time that it adds to all frames but one in ten thousand, at most.
+    pub fn reach(&self) -> Duration {
+        let (mean, factor) = match *self {
+            Jitter::Uniform { spread } => (spread, 1.0),
+            Jitter::Normal { deviation } => (deviation, REACH_SIGMAS),
+            Jitter::Pareto { mean, shape } => {
+                (mean, (shape - 1.0) * (REACH.powf(1.0 / shape) - 1.0))
+            }
+            Jitter::LogNormal { mean, sigma } => {
+                (mean, (REACH_SIGMAS * sigma - sigma * sigma / 2.0).exp())
+            }
+        };
+        MAX_DELAY.min(Duration::try_from_secs_f64(mean.as_secs_f64() * factor).unwrap_or(MAX_DELAY))
+    }
+}
+
+/// `normal:DEVIATION`, `uniform:SPREAD`, `pareto:MEAN:SHAPE` or `lognormal:MEAN:SIGMA`.
+impl FromStr for Jitter {
+    type Err = JitterError;
+
+    fn from_str(text: &str) -> Result<Self, JitterError> {
+        let syntax = || JitterError::Syntax(text.to_owned());
+        let time = |part: &str| {
+            units::duration(part).map_err(|source| JitterError::Time {
+                text: text.to_owned(),
+                source,
+            })
+        };
+        let number = |part: &str| part.parse::<f64>().map_err(|_| syntax());
+        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+        let jitter = match parts[..] {
+            ["normal", deviation] => Jitter::Normal {
+                deviation: time(deviation)?,
+            },
+            ["uniform", spread] => Jitter::Uniform {
+                spread: time(spread)?,
+            },
+            ["pareto", mean, shape] => Jitter::Pareto {
+                mean: time(mean)?,
+                shape: number(shape)?,
+            },
+            ["lognormal", mean, sigma] => Jitter::LogNormal {
+                mean: time(mean)?,
+                sigma: number(sigma)?,
+            },
+            _ => return Err(syntax()),
+        };
+        jitter.validate()?;
+        Ok(jitter)
+    }
+}
+
+/// As it is read.
+impl fmt::Display for Jitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Jitter::Uniform { spread } => write!(f, "uniform:{}", show_duration(spread)),
+            Jitter::Normal { deviation } => write!(f, "normal:{}", show_duration(deviation)),
+            Jitter::Pareto { mean, shape } => write!(f, "pareto:{}:{shape}", show_duration(mean)),
+            Jitter::LogNormal { mean, sigma } => {
+                write!(f, "lognormal:{}:{sigma}", show_duration(mean))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_shows_and_refuses_the_rest() {
+        for text in [
+            "normal:100us",
+            "uniform:1.5ms",
+            "pareto:1ms:2.5",
+            "lognormal:250us:0.5",
+        ] {
+            assert_eq!(text.parse::<Jitter>().expect(text).to_string(), text);
+        }
+        for wrong in [
+            "",
+            "normal",
+            "normal:100",
+            "normal:0us",
+            "normal:61s",
+            "cauchy:1ms",
+            "pareto:1ms",
+            "pareto:1ms:1",
+            "pareto:1ms:NaN",
+            "pareto:1ms:3:3",
+            "lognormal:1ms:0",
+            "lognormal:1ms:inf",
+        ] {
+            assert!(wrong.parse::<Jitter>().is_err(), "{wrong}");
+        }
+    }
+}

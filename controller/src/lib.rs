@@ -1,7 +1,7 @@
 //! Ultima's controller: fabric, jobs, groups and rules over P4Runtime.
 //!
 //! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
-//!   of switch can do.
+//!   of switch can do; [`settings`]: what a link does to frames.
 //! - [`job`]: who takes part, placed on hosts.
 //! - [`plan`]: what each switch should hold, as pure functions of fabric and jobs.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
@@ -22,6 +22,7 @@ pub mod p4rt;
 pub mod plan;
 pub mod program;
 pub mod server;
+pub mod settings;
 pub mod target;
 pub mod yaml;
 

@@ -7,14 +7,13 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 use ultima_controller::LoadError;
+use ultima_controller::settings::{self, Settings};
 use ultima_controller::yaml::{self, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
@@ -48,58 +47,6 @@ struct Form {
     default: Settings,
     #[serde(default)]
     ports: BTreeMap<u16, Spanned<Settings>>,
-}
-
-type Settings = BTreeMap<String, Spanned<Values>>;
-
-/// One value or several, as they are written.
-#[derive(Debug)]
-struct Values(Vec<String>);
-
-impl<'de> Deserialize<'de> for Values {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Values;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value, or a list of values")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Values, E> {
-                Ok(Values(vec![value.to_string()]))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Values, E> {
-                Ok(Values(vec![value.to_string()]))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Values, E> {
-                Ok(Values(vec![value.to_string()]))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Values, E> {
-                Ok(Values(vec![value.to_string()]))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Values, E> {
-                Ok(Values(vec![value.to_owned()]))
-            }
-
-            fn visit_unit<E>(self) -> Result<Values, E> {
-                Ok(Values(vec!["none".to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Values, A::Error> {
-                let mut values = Vec::new();
-                while let Some(Values(more)) = list.next_element()? {
-                    values.extend(more);
-                }
-                Ok(Values(values))
-            }
-        }
-        deserializer.deserialize_any(Reader)
-    }
 }
 
 impl TrafficFile {
@@ -154,15 +101,10 @@ fn change(
     source: &str,
     of: &str,
 ) -> Result<WireChange, LoadError<TrafficProblem>> {
-    let mut change = WireChange::default();
-    for (name, values) in settings {
-        for value in &values.value.0 {
-            change.set(name, value).map_err(|problem| {
-                yaml::invalid(source, values, format!("{of}.{name}"), problem.into())
-            })?;
-        }
-    }
-    Ok(change)
+    let settings = settings
+        .iter()
+        .map(|(name, values)| (name.as_str(), values));
+    settings::change(settings, source, of)
 }
 
 #[cfg(test)]

@@ -5,14 +5,18 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde_yaml::Spanned;
+use ultima_link::{WireConfig, units};
 use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 
 use super::error::{FabricError, FabricProblem};
-use super::file::{FabricFile, HostFile, LimitsFile, LinkFile, SwitchFile, TlsFile};
+use super::file::{
+    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, ProtocolFile, SwitchFile, TlsFile,
+};
+use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use super::{Fabric, Host, HostId, SpanningTree, Switch, SwitchId, SwitchPort, Trunk};
 use crate::mac::MacAddr;
-use crate::target::{Limits, PortNumber, TARGETS, Target};
-use crate::yaml;
+use crate::target::{Limits, PortNumber, TARGETS, Target, V1MODEL};
+use crate::{settings, yaml};
 
 /// Checks `file`; errors call it `source`.
 pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricError> {
@@ -32,6 +36,9 @@ pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricErro
     for (index, link) in file.links.value.iter().enumerate() {
         checker.link(index, link)?;
     }
+    for (index, flow) in file.traffic.iter().enumerate() {
+        checker.flow(index, flow)?;
+    }
     checker.finish(&file)
 }
 
@@ -41,7 +48,9 @@ struct Checker<'a> {
     source: &'a str,
     switches: Vec<Switch>,
     hosts: Vec<UnlinkedHost>,
+    links: Vec<Link>,
     trunks: Vec<Trunk>,
+    traffic: Vec<Flow>,
     named: HashMap<String, Node>,
     macs: HashMap<MacAddr, usize>,
     ips: HashMap<Ipv4Addr, usize>,
@@ -67,11 +76,9 @@ struct UnlinkedHost {
     attached: Option<(usize, SwitchPort)>,
 }
 
-/// One end of a link.
-enum End {
-    Host(HostId),
-    Port(SwitchPort),
-}
+/// Where a fabric's first switch serves P4Runtime unless it says otherwise, and the others above: the port
+/// that IANA has assigned to P4Runtime.
+const GRPC_PORT: usize = 9559;
 
 impl Checker<'_> {
     fn fail<T>(&self, at: &Spanned<T>, field: String, problem: FabricProblem) -> FabricError {
@@ -102,36 +109,37 @@ impl Checker<'_> {
         let field = format!("switches[{index}]");
         self.name(&file.name, &field, Node::Switch(SwitchId(index)))?;
 
-        let target = Target::by_name(&file.target.value).ok_or_else(|| {
-            let known = TARGETS
-                .iter()
-                .map(|target| target.name)
-                .collect::<Vec<_>>()
-                .join(", ");
-            let problem = FabricProblem::Target {
-                name: file.target.value.clone(),
-                known,
-            };
-            self.fail(&file.target, format!("{field}.target"), problem)
-        })?;
-        if !is_authority(&file.grpc.value) {
-            let problem = FabricProblem::Grpc(file.grpc.value.clone());
-            return Err(self.fail(&file.grpc, format!("{field}.grpc"), problem));
-        }
-        if file.device_id.value == 0 {
-            let field = format!("{field}.device_id");
-            return Err(self.fail(&file.device_id, field, FabricProblem::DeviceId));
-        }
-        let same = |other: &&Switch| {
-            other.grpc == file.grpc.value && other.device_id == file.device_id.value
+        let target = match &file.target {
+            None => &V1MODEL,
+            Some(name) => self.target(&field, name)?,
         };
+        let grpc = match &file.grpc {
+            None => format!("127.0.0.1:{}", GRPC_PORT + index),
+            Some(grpc) if is_authority(&grpc.value) => grpc.value.clone(),
+            Some(grpc) => {
+                let problem = FabricProblem::Grpc(grpc.value.clone());
+                return Err(self.fail(grpc, format!("{field}.grpc"), problem));
+            }
+        };
+        let device_id = match &file.device_id {
+            None => index as u64 + 1,
+            Some(id) if id.value != 0 => id.value,
+            Some(id) => {
+                let field = format!("{field}.device_id");
+                return Err(self.fail(id, field, FabricProblem::DeviceId));
+            }
+        };
+        let same = |other: &&Switch| other.grpc == grpc && other.device_id == device_id;
         if let Some(other) = self.switches.iter().find(same) {
             let problem = FabricProblem::DeviceTaken {
-                device_id: other.device_id,
-                grpc: other.grpc.clone(),
+                device_id,
+                grpc,
                 other: other.name.clone(),
             };
-            return Err(self.fail(&file.device_id, format!("{field}.device_id"), problem));
+            return Err(match &file.device_id {
+                Some(id) => self.fail(id, format!("{field}.device_id"), problem),
+                None => self.fail(&file.name, field, problem),
+            });
         }
         let limits = self.limits(&field, target, &file.limits)?;
         let tls = file.tls.as_ref().map(|file| self.tls(&field, file));
@@ -139,8 +147,8 @@ impl Checker<'_> {
             name: file.name.value.clone(),
             target,
             limits,
-            grpc: file.grpc.value.clone(),
-            device_id: file.device_id.value,
+            grpc,
+            device_id,
             tls: tls.transpose()?,
         });
         Ok(())
@@ -162,6 +170,17 @@ impl Checker<'_> {
         ClientTls::load(&path(&file.ca), identity.as_ref()).map_err(|error| {
             let problem = FabricProblem::Tls(error.to_string());
             self.fail(&file.ca, format!("{field}.tls"), problem)
+        })
+    }
+
+    fn target(&self, field: &str, name: &Spanned<String>) -> Result<&'static Target, FabricError> {
+        Target::by_name(&name.value).ok_or_else(|| {
+            let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            let problem = FabricProblem::Target {
+                name: name.value.clone(),
+                known: known.join(", "),
+            };
+            self.fail(name, format!("{field}.target"), problem)
         })
     }
 
@@ -288,24 +307,87 @@ impl Checker<'_> {
             self.end(index, &field, second)?,
         ];
         match ends {
-            [End::Host(a), End::Host(b)] => {
+            [LinkEnd::Host(a), LinkEnd::Host(b)] => {
                 let name = |host: HostId| self.hosts[host.0].name.clone();
                 let problem = FabricProblem::HostToHost(name(a), name(b));
-                Err(self.fail(&file.ends, field, problem))
+                return Err(self.fail(&file.ends, field, problem));
             }
-            [End::Host(host), End::Port(port)] | [End::Port(port), End::Host(host)] => {
+            [LinkEnd::Host(host), LinkEnd::Port(port)]
+            | [LinkEnd::Port(port), LinkEnd::Host(host)] => {
                 self.hosts[host.0].attached = Some((index, port));
-                Ok(())
             }
-            [End::Port(a), End::Port(b)] if a.switch == b.switch => {
+            [LinkEnd::Port(a), LinkEnd::Port(b)] if a.switch == b.switch => {
                 let problem = FabricProblem::Loop(self.switches[a.switch.0].name.clone());
-                Err(self.fail(&file.ends, field, problem))
+                return Err(self.fail(&file.ends, field, problem));
             }
-            [End::Port(a), End::Port(b)] => {
-                self.trunks.push(Trunk { ends: [a, b] });
-                Ok(())
-            }
+            [LinkEnd::Port(a), LinkEnd::Port(b)] => self.trunks.push(Trunk { ends: [a, b] }),
         }
+        let mtu = self.mtu(index, file)?;
+        let wires = self.wires(index, file)?;
+        self.links.push(Link { ends, mtu, wires });
+        Ok(())
+    }
+
+    fn mtu(&self, index: usize, file: &LinkFile) -> Result<u16, FabricError> {
+        let Some(given) = &file.mtu else {
+            return Ok(DEFAULT_MTU);
+        };
+        let mtu = u16::try_from(given.value).ok();
+        mtu.filter(|mtu| (MIN_MTU..=MAX_MTU).contains(mtu))
+            .ok_or_else(|| {
+                let problem = FabricProblem::Mtu(given.value);
+                self.fail(given, format!("links[{index}].mtu"), problem)
+            })
+    }
+
+    fn wires(&self, index: usize, file: &LinkFile) -> Result<[WireConfig; 2], FabricError> {
+        let field = format!("links[{index}]");
+        let both = settings::change(file.settings(), self.source, &field)?;
+        let wire = |name: &str, own: &settings::Settings| {
+            let field = format!("{field}.{name}");
+            let own = own.iter().map(|(name, values)| (name.as_str(), values));
+            let own = settings::change(own, self.source, &field)?;
+            let mut wire = WireConfig::default();
+            both.apply(&mut wire);
+            own.apply(&mut wire);
+            wire.validate()
+                .map_err(|problem| self.fail(&file.ends, field, problem.into()))?;
+            Ok(wire)
+        };
+        Ok([wire("a_to_b", &file.a_to_b)?, wire("b_to_a", &file.b_to_a)?])
+    }
+
+    fn flow(&mut self, index: usize, file: &FlowFile) -> Result<(), FabricError> {
+        let field = format!("traffic[{index}]");
+        let host = |name: &Spanned<String>, end: &str| match self.named.get(&name.value) {
+            Some(Node::Host(id)) => Ok(*id),
+            _ => {
+                let problem = FabricProblem::NoHost(name.value.clone());
+                Err(self.fail(name, format!("{field}.{end}"), problem))
+            }
+        };
+        let (from, to) = (host(&file.from, "from")?, host(&file.to, "to")?);
+        if from == to {
+            let problem = FabricProblem::ToItself(file.to.value.clone());
+            return Err(self.fail(&file.to, format!("{field}.to"), problem));
+        }
+        let kind = match (file.protocol, &file.rate) {
+            (ProtocolFile::Udp, Some(text)) => FlowKind::Udp {
+                rate: units::bit_rate(&text.value).map_err(|error| {
+                    let problem = FabricProblem::Rate(error);
+                    self.fail(text, format!("{field}.rate"), problem)
+                })?,
+            },
+            (ProtocolFile::Udp, None) => {
+                return Err(self.fail(&file.from, field, FabricProblem::NoRate));
+            }
+            (ProtocolFile::Tcp, None) => FlowKind::Tcp,
+            (ProtocolFile::Tcp, Some(text)) => {
+                return Err(self.fail(text, format!("{field}.rate"), FabricProblem::TcpRate));
+            }
+        };
+        self.traffic.push(Flow { from, to, kind });
+        Ok(())
     }
 
     fn end(
@@ -313,7 +395,7 @@ impl Checker<'_> {
         link: usize,
         field: &str,
         text: &Spanned<String>,
-    ) -> Result<End, FabricError> {
+    ) -> Result<LinkEnd, FabricError> {
         let (name, port) = match text.value.split_once('/') {
             Some((name, port)) => (name, Some(port)),
             None => (text.value.as_str(), None),
@@ -324,7 +406,7 @@ impl Checker<'_> {
             (Some(Node::Switch(_)), None) => fail(FabricProblem::EndWithoutPort(name.to_owned())),
             (Some(Node::Host(_)), Some(_)) => fail(FabricProblem::HostWithPort(name.to_owned())),
             (Some(&Node::Host(id)), None) => match self.hosts[id.0].attached {
-                None => Ok(End::Host(id)),
+                None => Ok(LinkEnd::Host(id)),
                 Some((other, _)) => fail(FabricProblem::HostTaken {
                     host: name.to_owned(),
                     other: format!("links[{other}]"),
@@ -357,7 +439,7 @@ impl Checker<'_> {
                     });
                 }
                 self.linked.insert(end, link);
-                Ok(End::Port(end))
+                Ok(LinkEnd::Port(end))
             }
         }
     }
@@ -399,7 +481,9 @@ impl Checker<'_> {
         Ok(Fabric {
             switches: self.switches,
             hosts,
+            links: self.links,
             trunks: self.trunks,
+            traffic: self.traffic,
             tree,
         })
     }

@@ -2,6 +2,10 @@
 
 use std::net::Ipv4Addr;
 
+use ultima_link::units::UnitError;
+use ultima_link::{ChangeError, WireError};
+
+use super::link::{MAX_MTU, MIN_MTU};
 use crate::mac::{MacAddr, ParseMacError};
 use crate::yaml::LoadError;
 
@@ -9,7 +13,7 @@ use crate::yaml::LoadError;
 pub type FabricError = LoadError<FabricProblem>;
 
 /// What is wrong with a well-formed fabric file, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FabricProblem {
     /// A fabric without switches.
     #[error("a fabric needs at least one switch")]
@@ -174,4 +178,30 @@ pub enum FabricProblem {
         /// The first one that it does not reach.
         to: String,
     },
+    /// A link's setting that is none, or a value that it cannot have.
+    #[error(transparent)]
+    Setting(#[from] ChangeError),
+    /// What no wire can do.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A packet size that no link has.
+    #[error(
+        "an MTU of {0} is out of range; a link carries IPv4 packets of {MIN_MTU} to {MAX_MTU} bytes"
+    )]
+    Mtu(u32),
+    /// Traffic between what are no hosts.
+    #[error("no host is called {0:?}; traffic runs between two hosts")]
+    NoHost(String),
+    /// Traffic that goes nowhere.
+    #[error("traffic from {0} to itself crosses no link; name another host")]
+    ToItself(String),
+    /// UDP traffic without a rate.
+    #[error("UDP traffic needs a rate, such as 40M")]
+    NoRate,
+    /// TCP traffic with one.
+    #[error("TCP finds its rate itself; leave `rate` out, or use udp")]
+    TcpRate,
+    /// A rate that is none.
+    #[error(transparent)]
+    Rate(UnitError),
 }

@@ -5,21 +5,25 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
+use crate::settings::{Settings, Values};
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FabricFile {
     pub switches: Spanned<Vec<SwitchFile>>,
     pub hosts: Spanned<Vec<HostFile>>,
     pub links: Spanned<Vec<LinkFile>>,
+    #[serde(default)]
+    pub traffic: Vec<FlowFile>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwitchFile {
     pub name: Spanned<String>,
-    pub target: Spanned<String>,
-    pub grpc: Spanned<String>,
-    pub device_id: Spanned<u64>,
+    pub target: Option<Spanned<String>>,
+    pub grpc: Option<Spanned<String>>,
+    pub device_id: Option<Spanned<u64>>,
     pub tls: Option<TlsFile>,
     #[serde(default)]
     pub limits: LimitsFile,
@@ -53,8 +57,61 @@ pub(super) struct HostFile {
     pub udp_port: Option<Spanned<u16>>,
 }
 
+/// A link. Its settings are called as `ultima wire` calls them; those of both directions stand here, those of
+/// one in `a_to_b` and `b_to_a`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkFile {
     pub ends: Spanned<Vec<Spanned<String>>>,
+    pub mtu: Option<Spanned<u32>>,
+    rate: Option<Spanned<Values>>,
+    delay: Option<Spanned<Values>>,
+    jitter: Option<Spanned<Values>>,
+    reorder: Option<Spanned<Values>>,
+    loss: Option<Spanned<Values>>,
+    queue: Option<Spanned<Values>>,
+    #[serde(alias = "queue-packets")]
+    queue_packets: Option<Spanned<Values>>,
+    ecn: Option<Spanned<Values>>,
+    #[serde(default)]
+    pub a_to_b: Settings,
+    #[serde(default)]
+    pub b_to_a: Settings,
+}
+
+impl LinkFile {
+    /// The settings of both directions that are given.
+    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &Spanned<Values>)> {
+        let all = [
+            ("rate", &self.rate),
+            ("delay", &self.delay),
+            ("jitter", &self.jitter),
+            ("reorder", &self.reorder),
+            ("loss", &self.loss),
+            ("queue", &self.queue),
+            ("queue-packets", &self.queue_packets),
+            ("ecn", &self.ecn),
+        ];
+        all.into_iter()
+            .filter_map(|(name, values)| Some((name, values.as_ref()?)))
+    }
+}
+
+/// Traffic that is no job's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FlowFile {
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    #[serde(default)]
+    pub protocol: ProtocolFile,
+    pub rate: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ProtocolFile {
+    #[default]
+    Udp,
+    Tcp,
 }

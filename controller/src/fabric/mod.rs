@@ -1,4 +1,4 @@
-//! The fabric: switches, hosts, and the links between them.
+//! The fabric: switches, hosts, and the links between them, with what the links do to frames.
 //!
 //! [`load`] reads it from YAML; a [`Fabric`] that exists has been checked: names are unique, every
 //! host is linked to one port of a switch, every port has one link, and all switches are
@@ -7,6 +7,7 @@
 mod check;
 mod error;
 mod file;
+mod link;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -14,7 +15,10 @@ mod tree;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use ultima_link::WireConfig;
+
 pub use error::{FabricError, FabricProblem};
+pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 pub use tree::SpanningTree;
 use ultima_p4runtime::tls::ClientTls;
 
@@ -85,7 +89,9 @@ pub struct Trunk {
 pub struct Fabric {
     switches: Vec<Switch>,
     hosts: Vec<Host>,
+    links: Vec<Link>,
     trunks: Vec<Trunk>,
+    traffic: Vec<Flow>,
     tree: SpanningTree,
 }
 
@@ -98,6 +104,27 @@ impl Fabric {
     /// All hosts; a [`HostId`] is an index into these.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// All links, in the file's order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// What happens to frames that leave by `port`; none where no link is.
+    pub fn wire_out_of(&self, port: SwitchPort) -> Option<&WireConfig> {
+        self.links.iter().find_map(|link| {
+            let end = link
+                .ends
+                .iter()
+                .position(|end| *end == LinkEnd::Port(port))?;
+            Some(&link.wires[end])
+        })
+    }
+
+    /// Traffic that is no job's.
+    pub fn traffic(&self) -> &[Flow] {
+        &self.traffic
     }
 
     /// The links between switches.

@@ -46,15 +46,153 @@ fn a_good_file_becomes_a_fabric() {
 #[test]
 fn the_topologies_that_ship_are_fabrics() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies");
-    for (file, switches, hosts) in [("star4.yaml", 1, 4), ("two-switches.yaml", 2, 4)] {
+    for (file, switches, hosts, impaired) in [
+        ("star4.yaml", 1, 4, 0),
+        ("star16.yaml", 1, 16, 16),
+        ("two-switches.yaml", 2, 4, 0),
+        ("dumbbell.yaml", 2, 6, 1),
+        ("leaf-spine.yaml", 6, 8, 8),
+    ] {
         let fabric = load(&folder.join(file)).unwrap();
+        let links = fabric.links().iter();
         assert_eq!(
-            (fabric.switches().len(), fabric.hosts().len()),
-            (switches, hosts),
+            (
+                fabric.switches().len(),
+                fabric.hosts().len(),
+                links.filter(|link| link.is_impaired()).count()
+            ),
+            (switches, hosts, impaired),
             "{file}"
         );
     }
 }
+
+#[test]
+fn what_a_switch_leaves_out_follows_from_its_place() {
+    let (name, text) = (
+        "f.yaml",
+        GOOD.replace(
+            ", target: v1model, grpc: \"127.0.0.1:9560\", device_id: 1",
+            "",
+        ),
+    );
+    let fabric = parse(&text, name).unwrap();
+    let s2 = &fabric.switches()[1];
+    assert_eq!(
+        (s2.target.name, s2.grpc.as_str(), s2.device_id),
+        ("v1model", "127.0.0.1:9560", 2)
+    );
+}
+
+#[test]
+fn a_link_has_a_wire_for_each_direction() {
+    let link = "[s1/9, s2/8], mtu: 9000, rate: 1G, delay: 50us, loss: [0.001, 0.01:8], \
+                a_to_b: { rate: 500M, queue_packets: 65 }, b_to_a: { loss: none, ecn: packets:20 }";
+    let fabric = parse(&GOOD.replace("[s1/9, s2/8]", link), "f.yaml").unwrap();
+    let port = |switch, port| SwitchPort {
+        switch: SwitchId(switch),
+        port: PortNumber(port),
+    };
+    let wire = |port| fabric.wire_out_of(port).map(ToString::to_string);
+    let rest = "jitter=none,reorder=false";
+    assert_eq!(
+        wire(port(0, 9)).unwrap(),
+        format!(
+            "rate=500M,delay=50us,{rest},loss=0.001,loss=0.01:8,queue=1M,queue-packets=65,ecn=none"
+        )
+    );
+    assert_eq!(
+        wire(port(1, 8)).unwrap(),
+        format!("rate=1G,delay=50us,{rest},loss=none,queue=1M,queue-packets=none,ecn=packets:20")
+    );
+    assert_eq!(fabric.wire_out_of(port(0, 1)), Some(&WireConfig::default()));
+    assert_eq!(fabric.wire_out_of(port(0, 2)), None);
+    let [h1, .., trunk] = fabric.links() else {
+        panic!("three links");
+    };
+    assert_eq!((h1.mtu, trunk.mtu), (DEFAULT_MTU, 9000));
+    assert!(trunk.is_impaired() && !h1.is_impaired());
+    assert_eq!(
+        h1.ends,
+        [LinkEnd::Host(HostId(0)), LinkEnd::Port(port(0, 1))]
+    );
+}
+
+#[test]
+fn traffic_runs_between_hosts() {
+    let traffic =
+        "traffic:\n  - { from: h1, to: h2, rate: 30M }\n  - { from: h2, to: h1, protocol: tcp }\n";
+    let fabric = parse(&format!("{GOOD}{traffic}"), "f.yaml").unwrap();
+    let [h1, h2] = [HostId(0), HostId(1)];
+    let udp = FlowKind::Udp { rate: 30_000_000 };
+    let flow = |from, to, kind| Flow { from, to, kind };
+    assert_eq!(
+        fabric.traffic(),
+        [flow(h1, h2, udp), flow(h2, h1, FlowKind::Tcp)]
+    );
+}
+
+const TRUNK: &str = "[s1/9, s2/8]";
+const LINK_CASES: [(&str, &str, &str); 6] = [
+    (
+        TRUNK,
+        "[s1/9, s2/8], rate: fast",
+        "f.yaml:11:33: links[2].rate: expected bits per second, such as 100000000, 100M or 2.5G",
+    ),
+    (
+        TRUNK,
+        "[s1/9, s2/8], loss: [0.1, 2]",
+        "f.yaml:11:33: links[2].loss: loss probability 2: expected at least 0 and at most 1 (below 1 for bursts)",
+    ),
+    (
+        TRUNK,
+        "[s1/9, s2/8], a_to_b: { speed: 1G }",
+        "f.yaml:11:44: links[2].a_to_b.speed: `speed` is no setting; there are: rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
+    ),
+    (
+        TRUNK,
+        "[s1/9, s2/8], rate: 100G, b_to_a: { delay: 2s }",
+        "f.yaml:11:13: links[2].b_to_a: rate 100G over a delay of 2s: 25000000000 bytes under way, expected at most 1073741824",
+    ),
+    (
+        TRUNK,
+        "[s1/9, s2/8], mtu: 100",
+        "f.yaml:11:32: links[2].mtu: an MTU of 100 is out of range; a link carries IPv4 packets of 576 to 9216 bytes",
+    ),
+    (
+        TRUNK,
+        "[s1/9, s2/8], mtu: 70000",
+        "f.yaml:11:32: links[2].mtu: an MTU of 70000 is out of range; a link carries IPv4 packets of 576 to 9216 bytes",
+    ),
+];
+const LAST: &str = "[s1/9, s2/8] }\n";
+const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
+    (
+        LAST,
+        "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: s2, rate: 1M }\n",
+        "f.yaml:13:19: traffic[0].to: no host is called \"s2\"; traffic runs between two hosts",
+    ),
+    (
+        LAST,
+        "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h1, rate: 1M }\n",
+        "f.yaml:13:19: traffic[0].to: traffic from h1 to itself crosses no link; name another host",
+    ),
+    (
+        LAST,
+        "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2 }\n",
+        "f.yaml:13:13: traffic[0]: UDP traffic needs a rate, such as 40M",
+    ),
+    (
+        LAST,
+        "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, rate: much }\n",
+        "f.yaml:13:29: traffic[0].rate: expected bits per second, such as 100000000, 100M or 2.5G",
+    ),
+    (
+        LAST,
+        "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, protocol: tcp, rate: 1M }\n",
+        "f.yaml:13:44: traffic[0].rate: TCP finds its rate itself; leave `rate` out, or use udp",
+    ),
+];
 
 /// The whole line that `GOOD` gives with `from` replaced by `to`.
 fn line_for(from: &str, to: &str) -> String {
@@ -219,6 +357,7 @@ fn each_bad_file_gives_its_one_line() {
             "f.yaml:4:13: switches[1]: no links lead from s1 to s2; add a trunk such as [s1/9, s2/9]",
         ),
     ];
+    let cases = cases.into_iter().chain(LINK_CASES).chain(TRAFFIC_CASES);
     for (from, to, line) in cases {
         assert_eq!(line_for(from, to), line, "with {to:?} for {from:?}");
     }

@@ -1,0 +1,88 @@
+//! Settings of wires as they stand in YAML: `{ rate: 1G, loss: [0.001, 0.01:8] }`. Fabrics and the switch's
+//! traffic files have them in common.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_yaml::Spanned;
+use ultima_link::{ChangeError, WireChange};
+
+use crate::yaml::{self, LoadError};
+
+/// Settings by name, not yet known to be any.
+pub type Settings = BTreeMap<String, Spanned<Values>>;
+
+/// One value or several, as they are written.
+#[derive(Clone, Debug)]
+pub struct Values(Vec<String>);
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value, or a list of values")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Values, E> {
+                Ok(Values(vec![value.to_owned()]))
+            }
+
+            fn visit_unit<E>(self) -> Result<Values, E> {
+                Ok(Values(vec!["none".to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Values, A::Error> {
+                let mut values = Vec::new();
+                while let Some(Values(more)) = list.next_element()? {
+                    values.extend(more);
+                }
+                Ok(Values(values))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// What `settings` say, the field `of` in `source`.
+///
+/// # Errors
+/// A setting that is none, or a value that it cannot have, with its place.
+pub fn change<'a, P>(
+    settings: impl IntoIterator<Item = (&'a str, &'a Spanned<Values>)>,
+    source: &str,
+    of: &str,
+) -> Result<WireChange, LoadError<P>>
+where
+    P: std::error::Error + From<ChangeError> + 'static,
+{
+    let mut change = WireChange::default();
+    for (name, values) in settings {
+        for value in &values.value.0 {
+            change.set(name, value).map_err(|problem| {
+                yaml::invalid(source, values, format!("{of}.{name}"), problem.into())
+            })?;
+        }
+    }
+    Ok(change)
+}

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, control_client::ControlClient};
 use crate::job::JobSpec;
+use crate::server::UNIX;
 
 /// How long to try to reach the controller.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -56,7 +57,7 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
 }
 
 impl Client {
-    /// Connects to the controller at `address`, `HOST:PORT`.
+    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// It doesn't answer.
@@ -65,7 +66,11 @@ impl Client {
             address: address.to_owned(),
             reason: root_cause(&error),
         };
-        let endpoint = transport::endpoint(address, None).map_err(no_answer)?;
+        let endpoint = match address.starts_with(UNIX) {
+            true => Endpoint::from_shared(address.to_owned()),
+            false => transport::endpoint(address, None),
+        };
+        let endpoint = endpoint.map_err(no_answer)?;
         let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(no_answer)?;
         Ok(Client {

@@ -365,7 +365,7 @@ async fn a_controller_that_is_not_there_is_named() {
     );
 
     let (_switch, handle, client) = start().await;
-    let address = handle.address();
+    let address = handle.address().clone();
     handle.stop().await;
     let error = client.jobs().await.unwrap_err().to_string();
     assert!(

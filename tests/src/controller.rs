@@ -60,7 +60,7 @@ impl Controller {
         let fabric = fabric::parse(&yaml, "fabric.yaml").unwrap_or_else(|error| panic!("{error}"));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = server::serve(Config {
-            listen,
+            listen: listen.into(),
             ..Config::new(fabric)?
         })
         .await?;

@@ -1,13 +1,12 @@
 //! `ultima controller`: the controller as a process of its own.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, DEFAULT_LISTEN};
+use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Listen};
 
 use crate::{process, units};
 
@@ -30,9 +29,9 @@ struct Serve {
     /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     fabric: PathBuf,
-    /// Where the control API listens; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN, value_parser = units::listen_address)]
-    listen: SocketAddr,
+    /// Where the control API listens: ADDRESS:PORT, of which port 0 takes any free one, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.into())]
+    listen: Listen,
     /// How long switches may take to answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     patience: Duration,

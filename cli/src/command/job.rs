@@ -7,17 +7,16 @@ use anyhow::Result;
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job;
-use ultima_controller::server::DEFAULT_LISTEN;
 
 use super::check;
+use super::controller_address::ControllerAddress;
 use crate::output::{self, table};
 
 /// Creates, shows and deletes jobs at a running controller
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where the controller listens
-    #[arg(long, global = true, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
-    controller: String,
+    #[command(flatten)]
+    at: ControllerAddress,
     #[command(subcommand)]
     command: Command,
 }
@@ -78,7 +77,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .enable_all()
         .build()?
         .block_on(async {
-            let client = Client::connect(&arguments.controller).await?;
+            let client = Client::connect(&arguments.at.controller).await?;
             let mut code = ExitCode::SUCCESS;
             let text = match arguments.command {
                 Command::Create { .. } => {

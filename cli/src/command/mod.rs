@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub mod check;
 mod controller;
+mod controller_address;
 mod job;
 mod switch;
 mod traffic_file;

@@ -1,9 +1,9 @@
 //! What can go wrong when a controller starts, and when it is asked for something.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::listen::Listen;
 use crate::install::{InstallError, Untranslatable};
 use crate::job::PlacementError;
 use crate::p4rt::{ConnectError, RpcError};
@@ -17,7 +17,7 @@ pub enum ServeError {
     #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
     Listen {
         /// The address.
-        listen: SocketAddr,
+        listen: Listen,
         /// What the system said.
         source: io::Error,
     },

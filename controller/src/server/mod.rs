@@ -7,32 +7,28 @@ mod check;
 mod controller;
 mod counters;
 mod error;
+mod listen;
 mod registry;
 mod seats;
 mod service;
 mod switch;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{JobRequestError, ServeError};
+pub(crate) use listen::UNIX;
+pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 
 use crate::api::control_server::ControlServer;
 use crate::fabric::Fabric;
 use crate::p4rt::ELECTION_ID;
 use crate::program::Program;
-
-/// Where the control API listens unless told otherwise: beside P4Runtime's 9559.
-pub const DEFAULT_LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9555);
 
 /// What a controller needs to know.
 #[derive(Clone, Debug)]
@@ -42,7 +38,7 @@ pub struct Config {
     /// The program to put on its switches.
     pub program: Program,
     /// Where the control API listens; port 0 takes any free one.
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// How long switches may take to answer at the start.
     pub patience: Duration,
     /// Our P4Runtime election id; see [`ELECTION_ID`].
@@ -59,7 +55,7 @@ impl Config {
         Ok(Config {
             fabric,
             program: Program::v1model()?,
-            listen: DEFAULT_LISTEN,
+            listen: DEFAULT_LISTEN.into(),
             patience: Duration::from_secs(5),
             election_id: ELECTION_ID,
         })
@@ -68,7 +64,7 @@ impl Config {
 
 /// A controller at work. Dropping it leaves the switches as they are and ends everything else.
 pub struct Handle {
-    address: SocketAddr,
+    address: Listen,
     controller: Arc<Controller>,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -80,21 +76,13 @@ pub struct Handle {
 /// A limit that the fabric is over, a switch that doesn't answer or refuses, or an address that is
 /// taken; nothing keeps running then.
 pub async fn serve(config: Config) -> Result<Handle, ServeError> {
-    let listen = config.listen;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|source| ServeError::Listen { listen, source })?;
-    let address = listener
-        .local_addr()
-        .map_err(|source| ServeError::Listen { listen, source })?;
-
+    let listener = listen::bind(&config.listen).await?;
+    let address = listener.address.clone();
     let controller = Controller::start(config).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
     let server = Server::builder().add_service(service);
-    // The server's own option of this name is for listeners that it binds itself.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
+    let server = tokio::spawn(listener.serve(server, async {
         // Either way the handle is gone.
         let _ = stopped.await;
     }));
@@ -108,8 +96,8 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
 
 impl Handle {
     /// Where the control API listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &Listen {
+        &self.address
     }
 
     /// The controller itself, without gRPC in between.

@@ -1,0 +1,14 @@
+//! Where the controller is, for all that ask it something.
+
+use ultima_controller::server::DEFAULT_LISTEN;
+
+/// The variable that says where the controller is; `ultima lab exec` sets it.
+pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
+
+/// The controller's address.
+#[derive(clap::Args)]
+pub struct ControllerAddress {
+    /// Where the controller listens: HOST:PORT, or unix:PATH
+    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string())]
+    pub controller: String,
+}

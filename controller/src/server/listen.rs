@@ -1,0 +1,158 @@
+//! Where the control API listens: at an address, or at a socket in the file system, which network namespaces do not
+//! part.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::server::{Router, TcpIncoming};
+
+use super::error::ServeError;
+
+/// Where the control API listens unless told otherwise: beside P4Runtime's 9559.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9555);
+
+/// What precedes a socket's path.
+pub(crate) const UNIX: &str = "unix:";
+
+/// Where a server listens, written `127.0.0.1:9555` or `unix:/run/ultima.sock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// An address.
+    Tcp(SocketAddr),
+    /// A socket in the file system, which goes when the server stops.
+    Unix(PathBuf),
+}
+
+/// The text says neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9555, or unix:PATH")]
+pub struct ListenError;
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        match text.strip_prefix(UNIX) {
+            Some("") => Err(ListenError),
+            Some(path) => Ok(Listen::Unix(path.into())),
+            None => text.parse().map(Listen::Tcp).map_err(|_| ListenError),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Self {
+        Listen::Tcp(address)
+    }
+}
+
+/// A bound socket.
+pub(super) struct Listener {
+    /// Where it is, with the port that it got.
+    pub(super) address: Listen,
+    socket: Socket,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a socket; it goes with this.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have tidied up already.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Binds the socket at `listen`.
+pub(super) async fn bind(listen: &Listen) -> Result<Listener, ServeError> {
+    let failed = |source| ServeError::Listen {
+        listen: listen.clone(),
+        source,
+    };
+    match listen {
+        Listen::Tcp(address) => {
+            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?.into();
+            let socket = Socket::Tcp(listener);
+            Ok(Listener { address, socket })
+        }
+        Listen::Unix(path) => {
+            let listener = bind_file(path).map_err(failed)?;
+            let socket = Socket::Unix(listener, SocketFile(path.clone()));
+            let address = listen.clone();
+            Ok(Listener { address, socket })
+        }
+    }
+}
+
+/// A file that a killed server has left behind is replaced; one that answers is not.
+fn bind_file(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match StdUnixStream::connect(path) {
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                    UnixListener::bind(path)
+                }
+                _ => Err(error),
+            }
+        }
+        bound => bound,
+    }
+}
+
+impl Listener {
+    /// Serves until `stopped`.
+    pub(super) async fn serve(
+        self,
+        server: Router,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<(), tonic::transport::Error> {
+        match self.socket {
+            Socket::Tcp(listener) => {
+                // The server's own option of this name is for listeners that it binds itself.
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                server.serve_with_incoming_shutdown(incoming, stopped).await
+            }
+            Socket::Unix(listener, _file) => {
+                let incoming = UnixListenerStream::new(listener);
+                server.serve_with_incoming_shutdown(incoming, stopped).await
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_shows() {
+        for text in ["127.0.0.1:9555", "[::1]:0", "unix:/run/a.sock"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "unix:", "localhost:9555", "127.0.0.1"] {
+            assert_eq!(wrong.parse::<Listen>(), Err(ListenError), "{wrong}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use ultima_controller::attend::Prober;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric;
 use ultima_controller::job::{Gather, JobSpec};
-use ultima_controller::server::{self, Config, Handle};
+use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.
 const LONG: Duration = Duration::from_secs(60);
@@ -434,4 +434,41 @@ async fn members_attend_until_they_leave_or_the_controller_stops() {
     handle.stop().await;
     // The stream has ended in order, or the connection first.
     let _ = one.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("controller.sock");
+    // A server that was killed has left its socket behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let switch = ChaosSwitch::start().await;
+    let text = include_str!("../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    let config = || Config {
+        listen: Listen::Unix(path.clone()),
+        ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+    };
+    let handle = server::serve(config()).await.unwrap();
+    let address = format!("unix:{}", path.display());
+    assert_eq!(handle.address().to_string(), address);
+    let client = Client::connect(&address).await.unwrap();
+    assert!(client.jobs().await.unwrap().is_empty());
+
+    // One that answers is not replaced.
+    let error = server::serve(config()).await.err().unwrap().to_string();
+    assert!(
+        error.starts_with(&format!(
+            "cannot listen on {address}: Address already in use"
+        )),
+        "{error}"
+    );
+    assert!(client.jobs().await.unwrap().is_empty());
+    handle.stop().await;
+    assert!(!path.exists());
+    let error = Client::connect(&address).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        "{error}"
+    );
 }

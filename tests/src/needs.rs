@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::unistd::Uid;
@@ -38,6 +39,21 @@ pub fn bmv2() -> Option<PathBuf> {
         skipped(&format!("{BMV2} is not on the PATH"));
     }
     found.filter(|_| interfaces())
+}
+
+/// The Python that Debian's Mininet is installed for.
+pub const MININET_PYTHON: &str = "/usr/bin/python3";
+
+/// Whether Mininet can be run; says so if not.
+pub fn mininet() -> bool {
+    let installed = Command::new(MININET_PYTHON)
+        .args(["-c", "import mininet"])
+        .output();
+    if on_path("mnexec").is_none() || !installed.is_ok_and(|output| output.status.success()) {
+        skipped("Mininet is not installed; on Debian: apt install mininet");
+        return false;
+    }
+    interfaces()
 }
 
 /// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.

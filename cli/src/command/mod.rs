@@ -11,6 +11,7 @@ pub mod check;
 mod controller;
 mod controller_address;
 mod job;
+mod lab;
 mod switch;
 mod traffic_file;
 mod wire;
@@ -25,6 +26,9 @@ pub enum Command {
     Controller(controller::Arguments),
     Job(job::Arguments),
     Agent(crate::agent::Options),
+    Lab(lab::Arguments),
+    #[command(hide = true)]
+    LabTraffic(lab::TrafficArguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -39,6 +43,8 @@ impl Command {
             Command::Controller(arguments) => controller::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Agent(options) => return crate::agent::run(&options),
+            Command::Lab(arguments) => return lab::run(arguments),
+            Command::LabTraffic(arguments) => lab::run_traffic(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

@@ -1,0 +1,211 @@
+//! `ultima lab`: a fabric with real hosts on this machine.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, ExitCode};
+
+use anyhow::{Context, Result};
+use ultima_controller::fabric;
+use ultima_lab::{Cancel, LabError, LabName, Plan, Programs, SwitchKind};
+
+mod show;
+mod traffic;
+
+pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
+
+use super::controller_address;
+use crate::output;
+
+/// Makes a fabric with real hosts on this machine: each is a network namespace with the kernel's own sockets
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima lab up topologies/star4.yaml\n  \
+    ultima lab exec h1 -- ping -c 3 h2\n  \
+    ultima lab down star4")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Up(Up),
+    /// Show what runs in one lab, or in all; exit code 1 if something of it does not
+    #[command(after_help = "Example: ultima lab status star4 --json")]
+    Status {
+        /// The lab; without a name all of them
+        name: Option<LabName>,
+        /// Print a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    Exec(Exec),
+    /// End a lab: its processes, namespaces and interfaces, whatever is left of it
+    #[command(after_help = "Example: ultima lab down star4")]
+    Down {
+        /// The lab; may be left out where there is one
+        name: Option<LabName>,
+    },
+    /// Print what a fabric becomes, checked and with everything that it leaves out, as JSON
+    #[command(after_help = "Example: ultima lab plan topologies/star4.yaml")]
+    Plan {
+        /// The fabric, as YAML; `-` reads standard input
+        file: PathBuf,
+    },
+}
+
+/// Makes a lab of a fabric: namespaces, links, switches, wires, controller, the fabric's own traffic.
+///
+/// It runs until `ultima lab down`. Needs root.
+#[derive(clap::Args)]
+#[command(after_help = "Example: ultima lab up topologies/dumbbell.yaml --switch bmv2 --name slow")]
+struct Up {
+    /// The fabric, as YAML; `-` reads standard input
+    file: PathBuf,
+    /// Which switch to run: embedded or bmv2 (simple_switch_grpc on the PATH)
+    #[arg(long, value_name = "KIND", default_value_t = SwitchKind::Embedded)]
+    switch: SwitchKind,
+    /// What to call the lab [default: as the file, without .yaml]
+    #[arg(long)]
+    name: Option<LabName>,
+}
+
+/// Runs a command on a host of a lab, or beside its switches; its exit code is the command's.
+///
+/// The command finds the controller's address in ULTIMA_CONTROLLER, its host's name as the machine's name, and the
+/// other hosts by name.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima lab exec h1 -- ping -c 3 h2\n  \
+    ultima lab exec --name star4 s1 -- ultima switch tm show --grpc 127.0.0.1:9559")]
+struct Exec {
+    /// The lab; may be left out where there is one
+    #[arg(long)]
+    name: Option<LabName>,
+    /// The host, or a switch
+    host: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Does it.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.command {
+        Command::Up(arguments) => return up(&arguments),
+        Command::Status { name, json } => return status(name, json),
+        Command::Exec(arguments) => return Err(exec(&arguments)),
+        Command::Down { name } => {
+            let name = one(name)?;
+            let removed = ultima_lab::down(&name)?;
+            output::print(&show::removed(&name, removed))?;
+        }
+        Command::Plan { file } => {
+            let fabric = fabric::parse(&super::read_text(&file)?, &file.display().to_string())?;
+            let plan = Plan::new(&"lab".parse()?, &fabric)?;
+            output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What those get who interrupt.
+const INTERRUPTED: u8 = 130;
+
+fn up(arguments: &Up) -> Result<ExitCode> {
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => name_of(&arguments.file)?,
+    };
+    let text = super::read_text(&arguments.file)?;
+    let programs = Programs {
+        ultima: std::env::current_exe().context("cannot find this program's own file")?,
+        switch: arguments.switch,
+    };
+    let cancel = Cancel::default();
+    let (file, making, cancelled) = (arguments.file.clone(), name.clone(), cancel.clone());
+    let make = move || ultima_lab::up(&making, &file, &text, &programs, &cancelled);
+    let made = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let mut made = tokio::task::spawn_blocking(make);
+            tokio::select! {
+                made = &mut made => made,
+                () = super::interrupted() => {
+                    cancel.set();
+                    made.await
+                }
+            }
+        })?;
+    match made {
+        Err(LabError::Interrupted) => {
+            eprintln!("error: interrupted; nothing of lab {name} is left");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        made => {
+            output::print(&show::up(&name, arguments.switch, &made?))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// A lab is called as its fabric's file.
+fn name_of(file: &Path) -> Result<LabName> {
+    let stem = file.file_stem().unwrap_or_default();
+    Ok(stem.to_string_lossy().parse()?)
+}
+
+fn status(name: Option<LabName>, json: bool) -> Result<ExitCode> {
+    let names = match name {
+        Some(name) => vec![name],
+        None => ultima_lab::names()?,
+    };
+    let all = names.iter().map(ultima_lab::status);
+    let all: Vec<_> = all.collect::<Result<_, _>>()?;
+    let text = match json {
+        true => format!("{}\n", serde_json::to_string_pretty(&all)?),
+        false => show::status(&all),
+    };
+    output::print(&text)?;
+    Ok(match all.iter().all(ultima_lab::Status::is_well) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Becomes the command, or says why not.
+fn exec(arguments: &Exec) -> anyhow::Error {
+    let entered = one(arguments.name.clone()).and_then(|lab| {
+        ultima_lab::enter(&lab, &arguments.host)?;
+        Ok(lab)
+    });
+    let lab = match entered {
+        Ok(lab) => lab,
+        Err(error) => return error.into(),
+    };
+    let (program, rest) = arguments.command.split_first().expect("clap requires one");
+    let error = Process::new(program)
+        .args(rest)
+        .env(
+            controller_address::VARIABLE,
+            ultima_lab::controller_address(&lab),
+        )
+        .exec();
+    let program = program.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!("{program} is not on the PATH"),
+        _ => anyhow::Error::new(error).context(format!("cannot run {program}")),
+    }
+}
+
+/// The lab that was named, or the only one.
+fn one(name: Option<LabName>) -> Result<LabName, LabError> {
+    match (name, ultima_lab::names()?) {
+        (Some(name), _) => Ok(name),
+        (None, mut known) if known.len() == 1 => Ok(known.remove(0)),
+        (None, known) => Err(LabError::WhichLab { known }),
+    }
+}

@@ -1,0 +1,107 @@
+//! What a lab's hosts are: names, addresses, sockets of the kernel.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use ultima_tests::needs;
+
+use crate::stage::{Lab, printed, topology};
+
+/// Bytes that cross by TCP.
+const LENGTH: usize = 2 << 20;
+
+fn data() -> Vec<u8> {
+    (0..LENGTH).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// Copies from the first host to the last by TCP, over the kernel's own sockets.
+pub fn tcp_copies(lab: &Lab) {
+    let hosts = lab.hosts();
+    let ((from, _), (to, address)) = (hosts[0].clone(), hosts[hosts.len() - 1].clone());
+    let (ready, bound) = mpsc::channel();
+    let receiver = lab.within(&to, move || {
+        let listener = TcpListener::bind((address, 0)).expect("its own address");
+        ready
+            .send(listener.local_addr().expect("bound"))
+            .expect("the test waits");
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).expect("until its end");
+        received
+    });
+    let to: SocketAddr = bound.recv().expect("an address");
+    let sender = lab.within(&from, move || {
+        let mut stream = TcpStream::connect(to).expect("connects");
+        stream.write_all(&data()).expect("sends");
+    });
+    sender.join().expect("sent");
+    assert!(
+        receiver.join().expect("received") == data(),
+        "what was sent arrived"
+    );
+}
+
+#[test]
+fn tcp_copies_between_hosts() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_file(&topology("two-switches.yaml"), &[]);
+    tcp_copies(&lab);
+}
+
+#[test]
+fn a_command_runs_as_on_its_host() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    assert_eq!(printed(&lab.exec("h2", &["hostname"])).trim(), "h2");
+    // A program that looks for its own address by its own name, as Gloo does, finds the fabric's.
+    let own = printed(&lab.exec("h2", &["getent", "ahostsv4", "h2"]));
+    assert!(own.starts_with("10.0.0.2 "), "{own}");
+    let address = printed(&lab.exec("h2", &["ip", "-o", "addr", "show", "dev", "eth0"]));
+    assert!(address.contains("inet 10.0.0.2/32"), "{address}");
+    assert!(!address.contains("inet6"), "{address}");
+    let link = printed(&lab.exec("h2", &["ip", "-o", "link", "show", "dev", "eth0"]));
+    assert!(
+        link.contains("mtu 1500") && link.contains("02:00:00:00:00:02"),
+        "{link}"
+    );
+    let interfaces = printed(&lab.exec("h2", &["ls", "/sys/class/net"]));
+    assert_eq!(
+        interfaces.split_whitespace().collect::<Vec<_>>(),
+        ["eth0", "lo"]
+    );
+    // Switches' processes have theirs.
+    let interfaces = printed(&lab.exec("s1", &["ls", "/sys/class/net"]));
+    assert!(interfaces.contains("s1-4"), "{interfaces}");
+
+    assert_eq!(
+        lab.exec("h1", &["sh", "-c", "exit 37"]).status.code(),
+        Some(37)
+    );
+    for (host, command, said) in [
+        (
+            "h9",
+            "true",
+            format!(
+                "lab {} has no host or switch \"h9\"; it has h1, h2, h3, h4, s1",
+                lab.name
+            ),
+        ),
+        (
+            "h1",
+            "no-such-program",
+            "no-such-program is not on the PATH".to_owned(),
+        ),
+    ] {
+        let output = lab.exec(host, &[command]);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!("error: {said}\n")
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! `ultima lab` and the Mininet launcher, as a user runs them: real hosts, kernel sockets.
+//!
+//! Everything happens in namespaces that the labs make, and each lab here has a name of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bmv2;
+mod ends;
+mod hosts;
+mod links;
+mod mininet;
+mod refused;
+mod shipped;
+mod stage;

@@ -1,0 +1,108 @@
+//! What cannot be: one line, exit code 2, nothing done.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+use ultima_tests::needs;
+
+use crate::common;
+use crate::stage::topology;
+
+fn line(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        output.stdout.is_empty() && text.lines().count() == 1,
+        "{text}"
+    );
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn a_fabric_that_is_none_is_refused_by_line_and_column() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("wrong.yaml");
+    let star = fs::read_to_string(topology("star4.yaml")).expect("it ships");
+    let up = |text: &str| {
+        fs::write(&file, text).expect("written");
+        line(&common::output(&["lab", "up", &file.to_string_lossy()]))
+    };
+    let said = up(&star.replace("[h1, s1/1]", "[h1, s1/1], rate: fast"));
+    let expected = format!(
+        "error: {}:10:29: links[0].rate: expected bits per second",
+        file.display()
+    );
+    assert!(said.starts_with(&expected), "{said}");
+    let said = up(&star.replace("127.0.0.1:9559", "10.1.1.1:9559"));
+    assert!(
+        said.starts_with("error: switch s1 is at 10.1.1.1:9559, which a lab does not have"),
+        "{said}"
+    );
+}
+
+#[test]
+fn bad_options_are_refused() {
+    let star = topology("star4.yaml");
+    let star = star.to_string_lossy();
+    for (arguments, said) in [
+        (
+            &["lab", "up", &star, "--switch", "ovs"][..],
+            "expected embedded or bmv2",
+        ),
+        (
+            &["lab", "up", &star, "--name", "a/b"],
+            "is no name of a lab",
+        ),
+        (
+            &["lab", "down", "no-such-lab"],
+            "there is no lab no-such-lab",
+        ),
+        (
+            &["lab", "status", "no-such-lab"],
+            "there is no lab no-such-lab",
+        ),
+        (
+            &["lab", "exec", "--name", "no-such-lab", "h1", "--", "true"],
+            "there is no lab no-such-lab",
+        ),
+    ] {
+        let output = common::output(arguments);
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(2) && line.contains(said),
+            "{arguments:?}: {line}"
+        );
+    }
+}
+
+#[test]
+fn whoever_is_not_root_is_told_so() {
+    if !needs::interfaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    let (ultima, star) = (
+        folder.path().join("ultima"),
+        folder.path().join("star4.yaml"),
+    );
+    fs::copy(env!("CARGO_BIN_EXE_ultima"), &ultima).expect("copied");
+    fs::copy(topology("star4.yaml"), &star).expect("copied");
+    fs::set_permissions(&star, fs::Permissions::from_mode(0o644)).expect("ours");
+    let star = star.to_string_lossy();
+    for arguments in [&["lab", "up", &star][..], &["lab", "down", "star4"]] {
+        // The kernel's overflow id, which is nobody's.
+        let output = Command::new(&ultima)
+            .args(arguments)
+            .uid(65_534)
+            .gid(65_534)
+            .output();
+        let said = line(&output.expect("it runs"));
+        assert!(
+            said.ends_with("only root may make and enter; run this as root"),
+            "{said}"
+        );
+    }
+}

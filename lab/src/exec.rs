@@ -1,0 +1,53 @@
+//! Entering a lab.
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::sethostname;
+
+use crate::error::LabError;
+use crate::folder::{self, Folder};
+use crate::name::LabName;
+use crate::{namespace, status};
+
+/// Puts the calling thread, and what it starts, where a host or switch of a lab is: into its network namespace, under its
+/// name, with the lab's hosts in /etc/hosts. Programs that look for their address by their own name, as Gloo does,
+/// find the one in the fabric.
+///
+/// # Errors
+/// There is no such lab, or nothing of that name in it.
+pub fn enter(lab: &LabName, node: &str) -> Result<(), LabError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(LabError::NotRoot);
+    }
+    let known = folder::names()?;
+    if !known.contains(lab) {
+        let name = lab.clone();
+        return Err(LabError::NoLab { name, known });
+    }
+    let plan = status::plan(lab)?;
+    let namespace = plan.namespace_of(node).ok_or_else(|| {
+        let hosts = plan.hosts.iter().map(|host| host.name.as_str());
+        let switches = plan.switches.iter().map(|switch| switch.name.as_str());
+        LabError::NoNode {
+            lab: lab.clone(),
+            name: node.to_owned(),
+            nodes: hosts.chain(switches).collect::<Vec<_>>().join(", "),
+        }
+    })?;
+    let file = namespace::open(namespace)?;
+    namespace::enter(&file, namespace)?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS)
+        .map_err(LabError::system("cannot make a mount namespace"))?;
+    sethostname(node).map_err(LabError::system("cannot set the host's name"))?;
+    const NONE: Option<&str> = None;
+    // What is mounted here stays here.
+    mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)
+        .map_err(LabError::system("cannot keep mounts apart"))?;
+    let hosts = Folder::of(lab).hosts();
+    mount(Some(&hosts), "/etc/hosts", NONE, MsFlags::MS_BIND, NONE).map_err(LabError::system(
+        "cannot put the lab's hosts into /etc/hosts",
+    ))?;
+    // Then /sys/class/net is this namespace's. Containers may forbid it, and few programs look there.
+    let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Traffic that jobs share a fabric with.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of a datagram's payload: with its headers it fits every link that has at least Ethernet's usual MTU.
+const PAYLOAD: usize = 1_458;
+/// Ethernet, IPv4 and UDP in front of it.
+const HEADERS: usize = 14 + 20 + 8;
+/// How far a sender may fall behind its rate before it forgets what it has missed.
+const BEHIND: Duration = Duration::from_millis(10);
+/// How long to wait before the next try where nobody listens.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Receives at `address` for ever; `udp` or TCP. Calls `ready` once it can.
+///
+/// # Errors
+/// The address is taken or none of ours.
+pub fn receive(address: SocketAddr, udp: bool, ready: impl FnOnce()) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    if udp {
+        let socket = UdpSocket::bind(address)?;
+        ready();
+        loop {
+            socket.recv(&mut buffer)?;
+        }
+    }
+    let listener = TcpListener::bind(address)?;
+    ready();
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        // One sender at a time, until it has gone in whatever way.
+        while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    }
+}
+
+/// Sends datagrams at `rate` bits per second for ever.
+///
+/// # Errors
+/// There is no way to `address`.
+pub fn send_udp(address: SocketAddr, rate: u64) -> io::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(address)?;
+    let bits = ((PAYLOAD + HEADERS) * 8) as f64;
+    let gap = Duration::from_secs_f64(bits / rate as f64);
+    let payload = [0; PAYLOAD];
+    let mut due = Instant::now();
+    loop {
+        let now = Instant::now();
+        if let Some(wait) = due.checked_duration_since(now) {
+            thread::sleep(wait);
+        } else if now - due > BEHIND {
+            due = now;
+        }
+        // A full queue or a receiver that is gone loses this datagram; the next may arrive.
+        let _ = socket.send(&payload);
+        due += gap;
+    }
+}
+
+/// Keeps a connection to `address` busy for ever, and makes a new one when it breaks.
+pub fn send_tcp(address: SocketAddr) -> ! {
+    let data = vec![0; 1 << 16];
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            while stream.write_all(&data).is_ok() {}
+        }
+        thread::sleep(AGAIN);
+    }
+}

@@ -1,0 +1,140 @@
+//! Namespaces and links by iproute2. Its batches make a lab in a handful of processes, it reports what the kernel
+//! says, and what it made can be looked at with the very same commands.
+
+use std::io::{self, Write as _};
+use std::process::{Command, Stdio};
+
+use crate::error::LabError;
+use crate::folder::Lock;
+use crate::plan::{HOST_INTERFACE, Interface, Plan, PlannedHost, PlannedLink};
+
+/// What hosts multicast to: all of IPv4's groups (RFC 5771).
+const GROUPS: &str = "224.0.0.0/4";
+
+/// Makes the plan's namespaces, empty.
+pub fn add_namespaces(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
+    for namespace in plan.namespaces() {
+        run(&["netns", "add", namespace], "", lock)?;
+    }
+    Ok(())
+}
+
+/// Takes a namespace's name away; it ends with its last process.
+pub fn delete_namespace(namespace: &str, lock: &Lock) -> Result<(), LabError> {
+    run(&["netns", "delete", namespace], "", lock)
+}
+
+/// Makes the plan's links, each end in its namespace, all of them up, and gives hosts their addresses.
+pub fn add_links(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
+    let script: String = plan.links.iter().map(|link| veths(plan, link)).collect();
+    run(&["-batch", "-"], &script, lock)?;
+    let mut script = String::from("link set dev lo up\n");
+    for name in switch_side(plan) {
+        script += &format!("link set dev {name} up\n");
+    }
+    run(&["-n", &plan.namespace, "-batch", "-"], &script, lock)?;
+    for host in &plan.hosts {
+        run(
+            &["-n", &host.namespace, "-batch", "-"],
+            &addresses(host),
+            lock,
+        )?;
+    }
+    Ok(())
+}
+
+/// The interfaces in the switches' namespace.
+pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
+    let ports = plan.switches.iter().flat_map(|switch| &switch.ports);
+    let wires = plan.links.iter().filter_map(|link| link.wire.as_ref());
+    let wires = wires.flat_map(|wire| &wire.interfaces);
+    ports
+        .map(|(_, name)| name.as_str())
+        .chain(wires.map(String::as_str))
+}
+
+/// One pair, or with a wire two: A and the wire's near end, the wire's far end and B.
+fn veths(plan: &Plan, link: &PlannedLink) -> String {
+    let mtu = link.mtu;
+    let pair = |one: &Interface, other: &Interface| {
+        let end = |interface: &Interface| {
+            let Interface {
+                namespace,
+                name,
+                mac,
+            } = interface;
+            let mac = mac
+                .as_ref()
+                .map_or(String::new(), |mac| format!(" address {mac}"));
+            format!("name {name}{mac} mtu {mtu} netns {namespace}")
+        };
+        format!("link add {} type veth peer {}\n", end(one), end(other))
+    };
+    let [a, b] = &link.interfaces;
+    match &link.wire {
+        None => pair(a, b),
+        Some(wire) => {
+            let [near, far] = wire.interfaces.clone().map(|name| Interface {
+                namespace: plan.namespace.clone(),
+                name,
+                mac: None,
+            });
+            pair(a, &near) + &pair(&far, b)
+        }
+    }
+}
+
+/// An address of its own and a route to the others, so that none of them, .0 and .255 included, counts as a
+/// network's or as broadcast.
+fn addresses(host: &PlannedHost) -> String {
+    let PlannedHost { ip, network, .. } = host;
+    let dev = HOST_INTERFACE;
+    format!(
+        "link set dev lo up\n\
+         link set dev {dev} up\n\
+         address add {ip}/32 dev {dev}\n\
+         route add {network} dev {dev} src {ip}\n\
+         route add {GROUPS} dev {dev} src {ip}\n"
+    )
+}
+
+/// Should we be killed meanwhile, nobody takes the lab away before this, which holds the lock by its output, has ended.
+fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
+    let missing = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => LabError::NoProgram {
+            program: "ip",
+            hint: "install iproute2",
+        },
+        _ => LabError::Ip {
+            said: error.to_string(),
+        },
+    };
+    let mut child = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(lock.share()?)
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // When it ends early its own words say why.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(missing)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // `Command failed -:3` follows what happened: the script's line, which the user has not seen.
+    let line = said
+        .rsplit_once("Command failed -:")
+        .and_then(|(_, number)| number.trim().parse::<usize>().ok())
+        .and_then(|number| script.lines().nth(number.checked_sub(1)?));
+    let first = said.lines().next().unwrap_or("it ended without a word");
+    Err(LabError::Ip {
+        said: match line {
+            Some(line) => format!("{line}: {first}"),
+            None => format!("{}: {first}", arguments.join(" ")),
+        },
+    })
+}

@@ -1,0 +1,36 @@
+//! Labs: a fabric with real hosts on one machine. Hosts are network namespaces with the kernel's own stack, links
+//! are veth pairs, switches are processes.
+//!
+//! - [`Plan`] says what a fabric becomes: namespaces, interfaces, addresses, processes. It is a pure function.
+//! - [`up()`] makes it, [`down()`] takes it away, [`status()`] looks at it, [`enter`] runs a command in it.
+//!
+//! A lab `NAME` is two things: namespaces called `ultima:NAME` (switches, wires, controller) and `ultima:NAME:HOST`,
+//! and the folder `/run/ultima/labs/NAME` with what was started, logs, and the controller's socket. All interfaces are
+//! in these namespaces, so labs do not meet each other or the machine's own network. A lab ends whole with its
+//! namespaces and the processes in them, whatever else has been lost.
+
+mod down;
+mod error;
+mod exec;
+pub mod flow;
+mod folder;
+mod ip;
+mod name;
+mod namespace;
+mod offload;
+mod plan;
+mod process;
+mod state;
+mod status;
+mod up;
+
+pub use down::{Removed, down};
+pub use error::LabError;
+pub use exec::enter;
+pub use folder::{controller_address, names};
+pub use name::{LabName, ParseNameError};
+pub use offload::turn_off as turn_offloads_off;
+pub use plan::{Plan, PlannedHost, PlannedLink, PlannedSwitch, PlannedWire};
+pub use state::{State, SwitchKind};
+pub use status::{ProcessStatus, Status, status};
+pub use up::{Cancel, Programs, up};

@@ -1,0 +1,60 @@
+//! What a lab is called.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A lab's name: it stands in the names of namespaces and in paths of sockets, of which the kernel takes 107 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LabName(String);
+
+/// The text is no lab's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name of a lab; one has 1 to 32 letters, digits, '-', '_' or '.' and starts with a letter or digit; \
+     choose one with --name"
+)]
+pub struct ParseNameError(String);
+
+impl FromStr for LabName {
+    type Err = ParseNameError;
+
+    fn from_str(text: &str) -> Result<Self, ParseNameError> {
+        let fits = (1..=32).contains(&text.len())
+            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        match fits {
+            true => Ok(LabName(text.to_owned())),
+            false => Err(ParseNameError(text.to_owned())),
+        }
+    }
+}
+
+impl LabName {
+    /// As it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LabName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_in_paths() {
+        for good in ["a", "star4", "2.leaf-spine_x"] {
+            assert_eq!(good.parse::<LabName>().unwrap().as_str(), good);
+        }
+        for wrong in ["", ".hidden", "..", "a/b", "a:b", "ü", &"a".repeat(33)] {
+            assert!(wrong.parse::<LabName>().is_err(), "{wrong}");
+        }
+    }
+}

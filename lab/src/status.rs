@@ -1,0 +1,74 @@
+//! How labs stand.
+
+use serde::Serialize;
+use ultima_controller::fabric;
+
+use crate::error::LabError;
+use crate::folder::{self, Folder};
+use crate::name::LabName;
+use crate::plan::Plan;
+use crate::state::{Started, State};
+
+/// A lab, as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Where its controller listens.
+    pub controller: String,
+    /// What is written of it; none where a command that made it was killed at once.
+    pub state: Option<State>,
+    /// Its processes.
+    pub processes: Vec<ProcessStatus>,
+    /// What it consists of.
+    pub plan: Option<Plan>,
+}
+
+/// A process of a lab, as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessStatus {
+    /// What it is and where its log is.
+    #[serde(flatten)]
+    pub started: Started,
+    /// Whether it still runs.
+    pub runs: bool,
+}
+
+impl Status {
+    /// Whether everything was made and still runs.
+    pub fn is_well(&self) -> bool {
+        let complete = self.state.as_ref().is_some_and(|state| state.complete);
+        complete && self.processes.iter().all(|process| process.runs)
+    }
+}
+
+/// How the lab of this name stands.
+///
+/// # Errors
+/// There is none.
+pub fn status(name: &LabName) -> Result<Status, LabError> {
+    let known = folder::names()?;
+    if !known.contains(name) {
+        let name = name.clone();
+        return Err(LabError::NoLab { name, known });
+    }
+    let state = Folder::of(name).state();
+    let started = state.iter().flat_map(|state| state.processes.clone());
+    let processes = started.map(|started| ProcessStatus {
+        runs: started.process.runs(),
+        started,
+    });
+    Ok(Status {
+        name: name.to_string(),
+        controller: folder::controller_address(name),
+        processes: processes.collect(),
+        plan: plan(name).ok(),
+        state,
+    })
+}
+
+/// What a lab consists of.
+pub(crate) fn plan(name: &LabName) -> Result<Plan, LabError> {
+    let fabric = fabric::load(&Folder::of(name).fabric())?;
+    Plan::new(name, &fabric)
+}

@@ -1,0 +1,384 @@
+//! Making a lab.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use ultima_controller::fabric;
+
+use crate::error::LabError;
+use crate::folder::{Folder, Lock};
+use crate::name::LabName;
+use crate::plan::{HOST_INTERFACE, Plan, PlannedFlow, PlannedSwitch, PlannedWire};
+use crate::process::ProcessId;
+use crate::state::{Started, State, SwitchKind};
+use crate::{down, ip, namespace, offload};
+
+/// How long a process may take until it is ready; BMv2 on a busy machine needs seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often to look.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long the controller is to wait for switches that are there.
+const CONTROLLER_PATIENCE: &str = "30s";
+/// BMv2's switch with P4Runtime.
+pub const BMV2: &str = "simple_switch_grpc";
+
+/// The programs that a lab runs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The binary `ultima`.
+    pub ultima: PathBuf,
+    /// Which switch.
+    pub switch: SwitchKind,
+}
+
+/// Set to have a lab that is being made given up.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Gives it up.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(LabError::Interrupted),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Makes the lab `name` of the fabric in `text`, which was read from `file`: namespaces and links, then wires, switches
+/// and controller, each waited for until it is ready, and the fabric's own traffic.
+///
+/// # Errors
+/// Whatever stands in the way; then nothing of the lab is left.
+pub fn up(
+    name: &LabName,
+    file: &Path,
+    text: &str,
+    programs: &Programs,
+    cancel: &Cancel,
+) -> Result<Plan, LabError> {
+    let fabric = fabric::parse(text, &file.display().to_string())?;
+    let plan = Plan::new(name, &fabric)?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(LabError::NotRoot);
+    }
+    if programs.switch == SwitchKind::Bmv2 && !is_on_path(BMV2) {
+        return Err(LabError::NoProgram {
+            program: BMV2,
+            hint: "build BMv2 with P4Runtime, or leave --switch bmv2 out",
+        });
+    }
+    let lock = Lock::take()?;
+    let folder = Folder::of(name);
+    if folder.exists() || !namespace::all_of(name)?.is_empty() {
+        let name = name.clone();
+        return Err(match folder.state() {
+            Some(state) if state.complete => LabError::Up { name },
+            _ => LabError::HalfWay { name },
+        });
+    }
+    let state = State {
+        file: file.to_owned(),
+        switch: programs.switch,
+        since: SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs()),
+        complete: false,
+        processes: Vec::new(),
+    };
+    let mut maker = Maker {
+        plan: &plan,
+        lock: &lock,
+        folder,
+        programs,
+        cancel,
+        state,
+        children: Vec::new(),
+    };
+    if let Err(error) = maker.make(text) {
+        // What went wrong first is what the user can do something about.
+        let _ = down::remove(name, &lock);
+        maker.children.iter_mut().for_each(|child| {
+            let _ = child.wait();
+        });
+        return Err(error);
+    }
+    Ok(plan)
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// How a process says that it is ready.
+enum Ready {
+    /// By a line of its log that begins so.
+    Line(&'static str),
+    /// By listening in the switches' namespace.
+    Listens(SocketAddr),
+    /// It need not be.
+    Started,
+}
+
+struct Maker<'a> {
+    plan: &'a Plan,
+    lock: &'a Lock,
+    folder: Folder,
+    programs: &'a Programs,
+    cancel: &'a Cancel,
+    state: State,
+    children: Vec<Child>,
+}
+
+impl Maker<'_> {
+    fn make(&mut self, text: &str) -> Result<(), LabError> {
+        self.folder.make()?;
+        self.folder.put(&self.state)?;
+        self.folder.write(&self.folder.fabric(), text)?;
+        self.folder
+            .write(&self.folder.hosts(), &hosts_file(self.plan))?;
+        self.network()?;
+
+        let mut waiting = Vec::new();
+        for wire in self.plan.links.iter().filter_map(|link| link.wire.as_ref()) {
+            let role = format!("{}-{}", wire.interfaces[0], wire.interfaces[1]);
+            let command = self.wire(wire);
+            waiting.push((self.start(&role, command)?, role, Ready::Line("joined ")));
+        }
+        for switch in &self.plan.switches {
+            let role = format!("switch-{}", switch.name);
+            let (command, ready) = match self.programs.switch {
+                SwitchKind::Embedded => (self.embedded(switch), Ready::Line("listening on ")),
+                SwitchKind::Bmv2 => (self.bmv2(switch), Ready::Listens(switch.grpc)),
+            };
+            waiting.push((self.start(&role, command)?, role, ready));
+        }
+        for (child, role, ready) in waiting {
+            self.wait(child, &role, &ready)?;
+        }
+        let role = "controller";
+        let command = self.controller();
+        let child = self.start(role, command)?;
+        self.wait(child, role, &Ready::Line("listening on "))?;
+        self.traffic()?;
+        self.state.complete = true;
+        self.folder.put(&self.state)
+    }
+
+    fn network(&self) -> Result<(), LabError> {
+        ip::add_namespaces(self.plan, self.lock)?;
+        for name in self.plan.namespaces() {
+            namespace::within(name, without_ipv6)?;
+        }
+        self.cancel.check()?;
+        ip::add_links(self.plan, self.lock)?;
+        namespace::within(&self.plan.namespace, || {
+            ip::switch_side(self.plan).try_for_each(offload::turn_off)
+        })?;
+        for host in &self.plan.hosts {
+            namespace::within(&host.namespace, || offload::turn_off(HOST_INTERFACE))?;
+        }
+        self.cancel.check()
+    }
+
+    fn traffic(&mut self) -> Result<(), LabError> {
+        let plan = self.plan;
+        for (index, flow) in plan.traffic.iter().enumerate() {
+            let role = format!("traffic{index}-to-{}", flow.to);
+            let command = self.flow("receive", flow);
+            let child = self.start_in(&flow.to, &role, command)?;
+            self.wait(child, &role, &Ready::Line("receiving"))?;
+            let role = format!("traffic{index}-from-{}", flow.from);
+            let command = self.flow("send", flow);
+            let child = self.start_in(&flow.from, &role, command)?;
+            self.wait(child, &role, &Ready::Started)?;
+        }
+        Ok(())
+    }
+
+    fn ultima<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        let mut command = Command::new(&self.programs.ultima);
+        command.args(arguments);
+        command
+    }
+
+    fn wire(&self, wire: &PlannedWire) -> Command {
+        let [a, b] = &wire.interfaces;
+        let mut command = self.ultima(["wire", "-i", a, "-i", b]);
+        command
+            .args(["--a-to-b", &wire.a_to_b.to_string()])
+            .args(["--b-to-a", &wire.b_to_a.to_string()])
+            .args(["--seed", &wire.seed.to_string()])
+            .args(["--grpc", &wire.grpc.to_string()]);
+        command
+    }
+
+    fn embedded(&self, switch: &PlannedSwitch) -> Command {
+        let mut command = self.ultima(["switch", "--grpc", &switch.grpc.to_string()]);
+        command.args(["--device-id", &switch.device_id.to_string()]);
+        for (port, interface) in &switch.ports {
+            command.args(["-i", &format!("{port}@{interface}")]);
+        }
+        command
+    }
+
+    fn bmv2(&self, switch: &PlannedSwitch) -> Command {
+        let mut command = Command::new(BMV2);
+        command
+            .arg("--no-p4")
+            .args(["--device-id", &switch.device_id.to_string()])
+            .args(["--thrift-port", &switch.thrift_port.to_string()]);
+        // Its default is one name for all switches of the machine.
+        let notifications = self.folder.log(&format!("{}-notifications", switch.name));
+        command.args([
+            "--notifications-addr",
+            &format!("ipc://{}", notifications.display()),
+        ]);
+        for (port, interface) in &switch.ports {
+            command.args(["-i", &format!("{port}@{interface}")]);
+        }
+        command.args(["--", "--grpc-server-addr", &switch.grpc.to_string()]);
+        command
+    }
+
+    fn controller(&self) -> Command {
+        let mut command = self.ultima(["controller", "serve", "--patience", CONTROLLER_PATIENCE]);
+        command.arg("--fabric").arg(self.folder.fabric());
+        let listen = format!("unix:{}", self.folder.controller().display());
+        command.args(["--listen", &listen]);
+        command
+    }
+
+    fn flow(&self, role: &str, flow: &PlannedFlow) -> Command {
+        let mut command = self.ultima(["lab-traffic", role, &flow.address.to_string()]);
+        if let Some(rate) = flow.udp_rate {
+            command.args(["--udp-rate", &rate.to_string()]);
+        }
+        command
+    }
+
+    /// Starts a process among the switches; its place in [`Self::children`].
+    fn start(&mut self, role: &str, command: Command) -> Result<usize, LabError> {
+        let plan = self.plan;
+        self.launch(&plan.namespace, role, command)
+    }
+
+    /// Starts a process on a host.
+    fn start_in(&mut self, host: &str, role: &str, command: Command) -> Result<usize, LabError> {
+        let plan = self.plan;
+        let namespace = plan.namespace_of(host).unwrap_or(&plan.namespace);
+        self.launch(namespace, role, command)
+    }
+
+    fn launch(
+        &mut self,
+        namespace: &str,
+        role: &str,
+        mut command: Command,
+    ) -> Result<usize, LabError> {
+        self.cancel.check()?;
+        let path = self.folder.log(role);
+        let log = File::create(&path).map_err(LabError::file(&path))?;
+        let errors = log.try_clone().map_err(LabError::file(&path))?;
+        // In a group of its own, so that Ctrl-C at `lab up` reaches us alone; at the root, so that it keeps no folder.
+        command
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors);
+        let program = command.get_program().display().to_string();
+        let spawned = namespace::within(namespace, || Ok(command.spawn()))?;
+        let child = spawned.map_err(LabError::system(format!("cannot start {program}")))?;
+        // One that has ended already has nothing to be stopped.
+        if let Some(process) = ProcessId::of(child.id().cast_signed()) {
+            self.state.processes.push(Started {
+                role: role.to_owned(),
+                process,
+                log: path,
+            });
+            self.folder.put(&self.state)?;
+        }
+        self.children.push(child);
+        Ok(self.children.len() - 1)
+    }
+
+    fn wait(&mut self, child: usize, role: &str, ready: &Ready) -> Result<(), LabError> {
+        let log = self.folder.log(role);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.cancel.check()?;
+            let ended = self.children[child]
+                .try_wait()
+                .map_err(LabError::system(format!("cannot look after {role}")))?;
+            if let Some(status) = ended {
+                let said = last_words(&log).unwrap_or_else(|| format!("it ended with {status}"));
+                let role = role.to_owned();
+                return Err(LabError::Process { role, said });
+            }
+            let is_ready = match ready {
+                Ready::Started => true,
+                Ready::Line(start) => {
+                    let text = fs::read_to_string(&log).map_err(LabError::file(&log))?;
+                    text.lines().any(|line| line.starts_with(start))
+                }
+                Ready::Listens(address) => namespace::within(&self.plan.namespace, || {
+                    Ok(TcpStream::connect(address).is_ok())
+                })?,
+            };
+            if is_ready {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let role = role.to_owned();
+                let said = format!("it was not ready after {PATIENCE:?}");
+                return Err(LabError::Process { role, said });
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Hosts' interfaces have IPv4 addresses only, and the kernel says nothing on switches' by itself.
+fn without_ipv6() -> Result<(), LabError> {
+    for of in ["all", "default"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+        match fs::write(&path, "1") {
+            // The kernel has no IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            written => written.map_err(LabError::file(path))?,
+        }
+    }
+    Ok(())
+}
+
+/// The last line of a log, without the word that our own errors begin with.
+fn last_words(log: &Path) -> Option<String> {
+    let text = fs::read_to_string(log).ok()?;
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+}
+
+/// Names for all hosts, in the form of hosts(5).
+fn hosts_file(plan: &Plan) -> String {
+    let hosts = plan
+        .hosts
+        .iter()
+        .map(|host| format!("{} {}\n", host.ip, host.name));
+    std::iter::once("127.0.0.1 localhost\n".to_owned())
+        .chain(hosts)
+        .collect()
+}

@@ -1,0 +1,312 @@
+#!/usr/bin/python3
+"""Runs a fabric of topologies/ in Mininet: hosts, switches, impaired links and the controller.
+
+    sudo topologies/mininet/launch.py topologies/star4.yaml
+    sudo topologies/mininet/launch.py topologies/dumbbell.yaml --switch bmv2 -c pingall -c 'h1 ping -c 3 h2'
+
+All of it is in a network namespace of its own, in which the addresses of the fabric's file are right and which
+BMv2's Thrift server, that listens on all addresses, does not leave. The controller listens at a socket in the file
+system, which hosts and the rest of the machine reach alike; ULTIMA_CONTROLLER says where.
+
+Needs Debian's `mininet`, nothing else: the file is read by `ultima lab plan`, links are impaired by `ultima wire`.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+INSIDE = "ULTIMA_MININET_NAMESPACE"
+PATIENCE = 60.0
+PR_SET_PDEATHSIG = 1
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class LaunchError(Exception):
+    """What went wrong, in one line."""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Runs a fabric in Mininet.")
+    parser.add_argument("file", help="the fabric, as YAML")
+    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
+    parser.add_argument("--ultima", help="the binary; by default that on the PATH or in target/")
+    parser.add_argument(
+        "-c", dest="commands", action="append", default=[], metavar="COMMAND",
+        help="run this and end, instead of Mininet's prompt: `pingall`, or `HOST COMMAND`, or `sh COMMAND` for one "
+             "beside the switches; may be repeated, and the first that fails ends it")
+    return parser.parse_args()
+
+
+def find_ultima(given):
+    places = [given] if given else [
+        shutil.which("ultima"), REPOSITORY / "target/release/ultima", REPOSITORY / "target/debug/ultima"]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return str(Path(place).resolve())
+    raise LaunchError("there is no binary `ultima`; build it with `cargo build --release`, or say where with --ultima")
+
+
+def plan_of(ultima, file):
+    """What the fabric consists of, with everything that its file leaves out."""
+    plan = subprocess.run([ultima, "lab", "plan", file], stdout=subprocess.PIPE, check=False)
+    if plan.returncode != 0:
+        sys.exit(plan.returncode)
+    return json.loads(plan.stdout)
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Processes:
+    """What runs beside Mininet's own shells; none of it outlives this program."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.running = []
+
+    def start(self, name, command, node=None):
+        log = self.folder / f"{name}.log"
+        with open(log, "wb") as out:
+            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            if node is None:
+                process = subprocess.Popen(command, preexec_fn=die_with_parent, **options)
+            else:
+                process = node.popen(command, preexec_fn=die_with_parent, **options)
+        self.running.append(process)
+        return name, process, log
+
+    @staticmethod
+    def wait(started, ready):
+        """Waits until `ready(log's text)`, or says with what words the process ended."""
+        name, process, log = started
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            text = log.read_text(errors="replace")
+            if process.poll() is not None:
+                raise LaunchError(f"{name}: {(text.splitlines() or ['it ended without a word'])[-1]}")
+            if ready(text):
+                return
+            if time.monotonic() > deadline:
+                raise LaunchError(f"{name}: it was not ready after {PATIENCE:.0f} s")
+            time.sleep(0.01)
+
+    def stop(self):
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def says(beginning):
+    return lambda text: any(line.startswith(beginning) for line in text.splitlines())
+
+
+def listens(address):
+    host, port = address.rsplit(":", 1)
+
+    def ready(_):
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0
+    return ready
+
+
+class Lab:
+    def __init__(self, plan, switch, ultima, folder):
+        # Mininet's modules are looked for only here: what is wrong with the command line comes first.
+        from mininet.net import Mininet
+        from mininet.node import Switch
+
+        class Box(Switch):
+            """A switch or a wire to Mininet: its process is started below, when it has its interfaces."""
+
+            def start(self, controllers):
+                pass
+
+        # Otherwise it would raise limits of the whole machine, which fabrics of this size do not need.
+        Mininet.inited = True
+        self.plan, self.switch, self.ultima = plan, switch, ultima
+        self.processes = Processes(folder)
+        self.net = Mininet(switch=Box, controller=None, autoSetMacs=False, waitConnected=False)
+        self.boxes = {}
+
+    def build(self):
+        net, plan = self.net, self.plan
+        for host in plan["hosts"]:
+            net.addHost(host["name"], mac=host["mac"], ip=f"{host['ip']}/32")
+        for switch in plan["switches"]:
+            self.add_box(switch["name"])
+        for index, link in enumerate(plan["links"]):
+            a, b = link["ends"]
+            if link["wire"] is None:
+                self.link(a, b, link["mtu"])
+            else:
+                wire = f"wire{index}"
+                self.add_box(wire)
+                self.link(a, f"{wire}/1", link["mtu"])
+                self.link(f"{wire}/2", b, link["mtu"])
+        net.build()
+        net.start()
+        for host in plan["hosts"]:
+            self.address(host)
+
+    def add_box(self, name):
+        # Mininet makes a number of a switch's name unless it is given one.
+        self.boxes[name] = self.net.addSwitch(name, dpid=f"{len(self.boxes) + 1:x}")
+
+    def link(self, a, b, mtu):
+        def end(text):
+            name, _, port = text.partition("/")
+            return self.net.get(name), int(port) if port else None
+        (node1, port1), (node2, port2) = end(a), end(b)
+        link = self.net.addLink(node1, node2, port1=port1, port2=port2)
+        for interface in (link.intf1, link.intf2):
+            interface.node.cmd("sysctl -qw", f"net.ipv6.conf.{interface}.disable_ipv6=1")
+            done = interface.node.cmd("ip link set dev", interface, "mtu", mtu)
+            done += interface.node.cmd(self.ultima, "lab-traffic offloads", interface)
+            if done.strip():
+                raise LaunchError(f"{interface}: {done.strip()}")
+
+    def address(self, host):
+        """An address, and routes to the others: switches answer ARP for all of them, whatever network they are in."""
+        node = self.net.get(host["name"])
+        interface = node.defaultIntf()
+        commands = [f"address flush dev {interface}", f"address add {host['ip']}/32 dev {interface}"]
+        for network in (host["network"], "224.0.0.0/4"):
+            commands.append(f"route add {network} dev {interface} src {host['ip']}")
+        for command in commands:
+            done = node.cmd("ip", command)
+            if done.strip():
+                raise LaunchError(f"{host['name']}: ip {command}: {done.strip()}")
+
+    def interfaces(self, name):
+        box = self.boxes[name]
+        return {port: str(interface) for port, interface in box.intfs.items() if str(interface) != "lo"}
+
+    def start(self, file, socket_path):
+        plan, start, wait = self.plan, self.processes.start, self.processes.wait
+        waiting = []
+        for index, link in enumerate(plan["links"]):
+            if link["wire"] is not None:
+                name, wire = f"wire{index}", link["wire"]
+                ends = self.interfaces(name)
+                waiting.append((start(name, [
+                    self.ultima, "wire", "-i", ends[1], "-i", ends[2], "--a-to-b", wire["a_to_b"],
+                    "--b-to-a", wire["b_to_a"], "--seed", str(wire["seed"]), "--grpc", wire["grpc"]]), says("joined ")))
+        for switch in plan["switches"]:
+            name = switch["name"]
+            ports = [part for port, interface in sorted(self.interfaces(name).items())
+                     for part in ("-i", f"{port}@{interface}")]
+            if self.switch == "embedded":
+                command = [self.ultima, "switch", "--grpc", switch["grpc"], "--device-id", str(switch["device_id"])]
+                waiting.append((start(name, command + ports), says("listening on ")))
+            else:
+                notifications = self.processes.folder / f"{name}.notifications"
+                command = ["simple_switch_grpc", "--no-p4", "--device-id", str(switch["device_id"]),
+                           "--thrift-port", str(switch["thrift_port"]),
+                           "--notifications-addr", f"ipc://{notifications}"]
+                command += ports + ["--", "--grpc-server-addr", switch["grpc"]]
+                waiting.append((start(name, command), listens(switch["grpc"])))
+        for started, ready in waiting:
+            wait(started, ready)
+        wait(start("controller", [
+            self.ultima, "controller", "serve", "--fabric", file, "--listen", f"unix:{socket_path}",
+            "--patience", "30s"]), says("listening on "))
+        for flow in plan["traffic"]:
+            rate = [] if flow["udp_rate"] is None else ["--udp-rate", str(flow["udp_rate"])]
+            for role, end in (("receive", flow["to"]), ("send", flow["from"])):
+                command = [self.ultima, "lab-traffic", role, flow["address"]] + rate
+                started = start(f"{role}-{flow['from']}-{flow['to']}", command, self.net.get(end))
+                if role == "receive":
+                    wait(started, says("receiving"))
+
+    def run(self, command):
+        """Runs one command; what came of it as an exit code."""
+        print(f"*** {command}", flush=True)
+        where, _, rest = command.partition(" ")
+        if command == "pingall":
+            return 0 if self.net.pingAll() == 0 else 1
+        if where == "sh":
+            return subprocess.call(rest, shell=True)
+        if where not in self.net:
+            raise LaunchError(f"{command}: expected pingall, sh COMMAND, or HOST COMMAND with a host of the fabric")
+        # As at Mininet's prompt: a host's name among the words is its address.
+        addresses = {host["name"]: host["ip"] for host in self.plan["hosts"]}
+        words = [addresses.get(word, word) for word in shlex.split(rest)]
+        process = self.net.get(where).popen(words, stdout=None, stderr=None)
+        return process.wait()
+
+    def stop(self):
+        self.processes.stop()
+        try:
+            self.net.stop()
+        except AssertionError:
+            # A shell of Mininet's was interrupted in a command. It ends with this program, and with it the namespace.
+            pass
+
+
+def inside(options, ultima):
+    """Everything, in a namespace of its own."""
+    from mininet.cli import CLI
+    from mininet.log import setLogLevel
+
+    setLogLevel("warning" if options.commands else "info")
+    # Whoever ends this program ends all of it in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    file = str(Path(options.file).resolve())
+    plan = plan_of(ultima, file)
+    with tempfile.TemporaryDirectory(prefix="ultima-mininet-") as name:
+        folder = Path(name)
+        socket_path = folder / "controller.sock"
+        os.environ["ULTIMA_CONTROLLER"] = f"unix:{socket_path}"
+        os.environ["PATH"] = f"{Path(ultima).parent}:{os.environ['PATH']}"
+        lab = Lab(plan, options.switch, ultima, folder)
+        try:
+            lab.build()
+            lab.start(file, socket_path)
+            print(f"*** export ULTIMA_CONTROLLER={os.environ['ULTIMA_CONTROLLER']}", flush=True)
+            if not options.commands:
+                CLI(lab.net)
+                return 0
+            return next((code for code in map(lab.run, options.commands) if code != 0), 0)
+        finally:
+            lab.stop()
+
+
+def main():
+    options = arguments()
+    try:
+        ultima = find_ultima(options.ultima)
+        if INSIDE not in os.environ:
+            plan_of(ultima, options.file)
+            if os.geteuid() != 0:
+                raise LaunchError("Mininet needs root")
+            if options.switch == "bmv2" and not shutil.which("simple_switch_grpc"):
+                raise LaunchError("simple_switch_grpc is not on the PATH")
+            if not shutil.which("mnexec"):
+                raise LaunchError("Mininet is not installed; on Debian: apt install mininet")
+            os.environ[INSIDE] = "1"
+            os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
+        sys.exit(inside(options, ultima))
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ fn hosts_reach_each_other_over_bmv2() {
     if needs::bmv2().is_none() {
         return;
     }
-    for file in ["star4.yaml", "dumbbell.yaml"] {
+    for file in ["star4.yaml", "two-switches.yaml"] {
         let lab = Lab::of_file(&topology(file), &["--switch", "bmv2"]);
         let hosts = lab.hosts();
         for (one, _) in &hosts {

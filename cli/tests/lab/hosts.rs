@@ -9,7 +9,7 @@ use ultima_tests::needs;
 use crate::stage::{Lab, printed, topology};
 
 /// Bytes that cross by TCP.
-const LENGTH: usize = 2 << 20;
+const LENGTH: usize = 256 << 10;
 
 fn data() -> Vec<u8> {
     (0..LENGTH).map(|at| (at * 31 % 251) as u8).collect()

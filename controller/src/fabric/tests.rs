@@ -170,12 +170,12 @@ const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: s2, rate: 1M }\n",
-        "f.yaml:13:19: traffic[0].to: no host is called \"s2\"; traffic runs between two hosts",
+        "f.yaml:13:21: traffic[0].to: no host is called \"s2\"; traffic runs between two hosts",
     ),
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h1, rate: 1M }\n",
-        "f.yaml:13:19: traffic[0].to: traffic from h1 to itself crosses no link; name another host",
+        "f.yaml:13:21: traffic[0].to: traffic from h1 to itself crosses no link; name another host",
     ),
     (
         LAST,
@@ -185,12 +185,12 @@ const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, rate: much }\n",
-        "f.yaml:13:29: traffic[0].rate: expected bits per second, such as 100000000, 100M or 2.5G",
+        "f.yaml:13:31: traffic[0].rate: expected bits per second, such as 100000000, 100M or 2.5G",
     ),
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, protocol: tcp, rate: 1M }\n",
-        "f.yaml:13:44: traffic[0].rate: TCP finds its rate itself; leave `rate` out, or use udp",
+        "f.yaml:13:46: traffic[0].rate: TCP finds its rate itself; leave `rate` out, or use udp",
     ),
 ];
 
@@ -212,9 +212,9 @@ fn each_bad_file_gives_its_one_line() {
         ),
         ("ranks: 2", "ranks: two", "f.yaml:6:64: invalid u16"),
         (
-            ", device_id: 1 }",
-            " }",
-            "f.yaml:3:34: missing field `device_id`",
+            ", ip: 10.0.0.1,",
+            ",",
+            "f.yaml:6:40: missing field `ip`",
         ),
         (
             "name: s2",

@@ -214,7 +214,7 @@ fn each_bad_file_gives_its_one_line() {
         (
             ", ip: 10.0.0.1,",
             ",",
-            "f.yaml:6:40: missing field `ip`",
+            "f.yaml:6:43: missing field `ip`",
         ),
         (
             "name: s2",

@@ -11,12 +11,21 @@
 #include "headers.p4"
 #include "parser.p4"
 #include "checksum.p4"
+#include "operation.p4"
 #include "jobs.p4"
 #include "admission.p4"
+#include "upstream.p4"
+#include "reflection.p4"
 #include "replication.p4"
 #include "routing.p4"
 #include "arp.p4"
 #include "delivery.p4"
+#include "shares.p4"
+#include "budget.p4"
+#include "queue.p4"
+#include "operations.p4"
+#include "trim.p4"
+#include "stamps.p4"
 
 parser UltimaParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard) {
@@ -42,6 +51,8 @@ control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
 control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Jobs() jobs;
     Admission() admission;
+    Upstream() upstream;
+    Reflection() reflection;
     Replication() replication;
     TimeToLive() time_to_live;
     Routing() routing;
@@ -54,7 +65,11 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         meta.ingress_port = standard.ingress_port;
         meta.bad_checksum = standard.checksum_error;
 
-        if (hdr.arp.isValid()) {
+        if (standard.instance_type == INSTANCE_RECIRCULATED) {
+            // It was sent on when it came in first, and only brings what egress found.
+            meta.drop = 1;
+            meta.tell = 1;
+        } else if (hdr.arp.isValid()) {
             arp.apply(hdr, meta);
             if (meta.drop == 1) {
                 COUNT(unrouted, meta.ingress_port);
@@ -71,14 +86,22 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (meta.claims_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
+                // What admission refuses a known source is not lost.
+                if (meta.source_index != 0) {
+                    upstream.apply(hdr, meta);
+                }
             }
             if (meta.drop == 0) {
                 // Before the counts of where a packet goes: one without time left goes nowhere.
                 time_to_live.apply(hdr, meta);
                 if (meta.drop == 0 && meta.claims_ultima == 1) {
-                    replication.apply(hdr, meta);
+                    if (hdr.ultima.kind == KIND_PROBE) {
+                        reflection.apply(hdr, meta);
+                    } else {
+                        replication.apply(hdr, meta);
+                    }
                 }
-                if (meta.drop == 0 && meta.replicated == 0) {
+                if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
                     routing.apply(hdr, meta);
                 }
                 if (meta.drop == 1) {
@@ -87,6 +110,14 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
         }
 
+        if (meta.tell == 1) {
+            operation_loss_t loss = {
+                hdr.ultima.job, hdr.ultima.epoch, hdr.ultima.step, hdr.ultima.bucket, hdr.ultima.source_rank,
+                meta.told_port, meta.told_trimmed, meta.told_late, meta.told_upstream };
+            digest(1, loss);
+            // Egress may have something to tell, too.
+            meta.tell = 0;
+        }
         if (meta.drop == 1) {
             mark_to_drop(standard);
         } else if (meta.replicated == 1) {
@@ -99,16 +130,50 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
 control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Delivery() delivery;
+    Payload() payload;
+    Shares() shares;
+    Budget() budget;
+    Queue() queue;
+    ShareCounts() share_counts;
+    Operations() operations;
+    Trim() trim;
+    Stamps() stamps;
 
     apply {
-        meta.egress_port = standard.egress_port;
-        meta.rid = standard.egress_rid;
+        if (standard.instance_type == INSTANCE_EGRESS_CLONE) {
+            recirculate_preserving_field_list(LOSS_FIELDS);
+        } else {
+            meta.egress_port = standard.egress_port;
+            meta.rid = standard.egress_rid;
+            // Microseconds, taken as ticks of 1.024.
+            meta.residence = (bit<32>)(standard.egress_global_timestamp - standard.ingress_global_timestamp);
+            meta.queue_time = standard.deq_timedelta;
 
-        if (meta.claims_ultima == 1) {
-            delivery.apply(hdr, meta);
-        }
-        if (meta.drop == 1) {
-            mark_to_drop(standard);
+            if (meta.claims_ultima == 1) {
+                delivery.apply(hdr, meta);
+            }
+            if (meta.drop == 1) {
+                mark_to_drop(standard);
+            } else {
+                if (meta.claims_ultima == 1) {
+                    payload.apply(hdr, meta);
+                    shares.apply(hdr, meta);
+                    budget.apply(hdr, meta);
+                }
+                queue.apply(hdr, meta);
+                if (meta.claims_ultima == 1) {
+                    share_counts.apply(meta);
+                    operations.apply(hdr, meta);
+                    trim.apply(hdr, meta);
+                    stamps.apply(hdr, meta);
+                    if (meta.tell == 1) {
+                        clone_preserving_field_list(CloneType.E2E, LOSS_SESSION, LOSS_FIELDS);
+                    }
+                    if (meta.cut == 1) {
+                        truncate(meta.kept);
+                    }
+                }
+            }
         }
     }
 }

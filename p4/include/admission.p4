@@ -2,7 +2,7 @@
 // epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
 //
 // Each such packet is counted here once. What is received then takes one way, and for each job
-//     received = replicated + unicast + those of its packets among `unrouted`
+//     received = replicated + unicast + reflected + those of its packets among `unrouted`
 // where `unrouted` is by ingress port: no time to live left, no group, or no route.
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
@@ -10,6 +10,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) rejected;   // refused and dropped, by job index (0: unknown job)
 
     action admit() { }
+
+    // For a source whose host is linked to this switch: it answers its PROBEs and counts what it lost.
+    action admit_from_host(bit<16> source_index) {
+        meta.source_index = source_index;
+    }
 
     action reject() {
         meta.drop = 1;
@@ -23,7 +28,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             hdr.ultima.source_rank: exact @name("source_rank");
             hdr.ipv4.src_addr: exact @name("src_addr");
         }
-        actions = { admit; reject; }
+        actions = { admit; admit_from_host; reject; }
         const default_action = reject();
         size = MAX_SOURCES;
     }
@@ -47,7 +52,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             reject();
         } else {
             source.apply();
-            if (meta.drop == 0 && hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {
+            if (meta.drop == 1) {
+                // Nobody may send it.
+            } else if (hdr.ultima.kind == KIND_PROBE) {
+                // Goes back to where it came from, whatever it is addressed to.
+                if (meta.source_index == 0 || !hdr.report.isValid()
+                        || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH) {
+                    reject();
+                }
+            } else if (hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {
                 destination.apply();
             }
         }

@@ -16,6 +16,19 @@ const bit<16> ULTIMA_MAGIC   = 0x554C;
 const bit<4>  ULTIMA_VERSION = 1;
 // UDP header and Ultima header: no Ultima datagram is shorter.
 const bit<16> ULTIMA_MIN_UDP_LENGTH = 8 + 52;
+// Payload digest and header tag, which AUTH puts behind the header.
+const bit<16> AUTH_LENGTH = 16;
+// What a REPORT says at least (report_h): a PROBE has this much room.
+const bit<16> REPORT_LENGTH = 20;
+
+const bit<4> KIND_SCATTER = 1;
+const bit<4> KIND_GATHER  = 2;
+const bit<4> KIND_PROBE   = 4;
+const bit<4> KIND_REPORT  = 5;
+const bit<4> KIND_REPAIR  = 6;
+
+// A budget of a packet whose receivers' limit the sender does not know.
+const bit<32> NO_LIMIT = 0xFFFFFFFF;
 
 // 224.0.0.0/4
 const bit<4> IPV4_MULTICAST = 0xE;
@@ -25,10 +38,31 @@ const bit<16> TRUNK_RID = 0xFFFF;
 // "No group": what a job that this switch does not know, or has no group for, is given.
 const bit<16> NO_GROUP = 0;
 
+// The two bits of ECN in the type of service (RFC 3168): not capable, capable twice, congestion experienced.
+const bit<2> ECN_NOT_CAPABLE = 0;
+const bit<2> ECN_CONGESTION  = 3;
+
+// Where a packet is cut or late: why.
+const bit<2> CAUSE_NONE    = 0;
+const bit<2> CAUSE_LATE    = 1;
+const bit<2> CAUSE_TRIMMED = 2;
+
+// Operations of a job that a port, or a source's switch, remembers at a time: 2 to the power of this.
+const bit<8> WINDOW_BITS = 4;
+// A gap in a source's packet numbers is a loss up to 2 to the power of this; beyond it, either way, the
+// numbering is taken to have begun anew.
+const bit<8> GAP_BITS = 12;
+// Cells of a counter of gaps for each source: one for each bit of a gap, and four that nothing uses.
+const bit<8> GAP_CELL_BITS = 4;
+
 const bit<32> MAX_PORTS        = 512;
 const bit<32> MAX_JOBS         = 1024;
 const bit<32> MAX_SOURCES      = 16384;
 const bit<32> MAX_DESTINATIONS = 16384;
+// Sources whose host is linked to this switch, from 1.
+const bit<32> MAX_HOST_SOURCES = 2048;
+// Pairs of a job and an egress port, from 1.
+const bit<32> MAX_SHARES       = 2048;
 const bit<32> MAX_REPLICAS     = 16384;
 const bit<32> MAX_ROUTES       = 4096;
 const bit<32> MAX_NEIGHBORS    = 4096;

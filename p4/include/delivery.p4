@@ -1,7 +1,7 @@
 // Egress: every copy is addressed to its rank (RID = rank); the sender's own copy is dropped here.
 //
 // What comes here is counted once, sent or dropped. A switch that its queues dropped nothing on has counted
-//     delivered + own_copy + unknown_rank = replicated * replicas of the group + unicast
+//     delivered + own_copy + unknown_rank = replicated * replicas of the group + unicast + reflected
 // for each job; what the left side lacks was dropped between ingress and egress.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta) {
@@ -9,8 +9,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) own_copy;       // copies dropped because they would return to where they came from
     COUNTER(MAX_JOBS) unknown_rank;   // copies dropped because this switch doesn't know their rank
 
-    // The UDP checksum covers the addresses of the pseudo-header (RFC 768); 0 means that there is none,
-    // and a sum that comes out as 0 is sent as 0xFFFF.
+    // The UDP checksum covers the addresses of the pseudo-header (RFC 768).
     action readdress(bit<48> dst_mac, bit<32> dst_addr, bit<16> dst_port) {
         hdr.ethernet.dst_mac = dst_mac;
 
@@ -18,13 +17,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, change);
         hdr.ipv4.dst_addr = dst_addr;
 
-        change = change + replaced(hdr.udp.dst_port, dst_port);
-        if (hdr.udp.checksum != 0) {
-            hdr.udp.checksum = checksum_after(hdr.udp.checksum, change);
-            if (hdr.udp.checksum == 0) {
-                hdr.udp.checksum = 0xFFFF;
-            }
-        }
+        meta.change = meta.change + change + replaced(hdr.udp.dst_port, dst_port);
         hdr.udp.dst_port = dst_port;
     }
 

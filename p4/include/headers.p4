@@ -78,12 +78,36 @@ header ultima_h {
     bit<32> echoed;
 }
 
+// The switch's answer to a PROBE, written where the PROBE left room.
+header report_h {
+    bit<16> port;            // where it came in and goes out again: the counts are this port's
+    bit<16> known;           // 1 if the switch still counts the operation asked for, else 0
+    bit<32> sent;            // data packets of the operation that left the port, cut ones too
+    bit<32> trimmed;         // those cut for the port's queue
+    bit<32> late;            // those whose time was over
+    bit<32> upstream_lost;   // packets of the one who asks that were lost on the way to here
+}
+
+// What the controller is told of an operation that lost too much, once for each place where it did.
+struct operation_loss_t {
+    bit<16> job;
+    bit<16> epoch;
+    bit<32> step;
+    bit<16> bucket;
+    bit<16> source_rank;     // of the packet that made it too much
+    bit<16> port;            // the egress port that lost; for upstream losses the ingress port
+    bit<32> trimmed;
+    bit<32> late;
+    bit<32> upstream_lost;
+}
+
 struct headers_t {
     ethernet_h ethernet;
     arp_h      arp;
     ipv4_h     ipv4;
     udp_h      udp;
     ultima_h   ultima;
+    report_h   report;
 }
 
 // What control blocks know of the packet beside its headers. The first group mirrors the target's
@@ -92,11 +116,33 @@ struct metadata_t {
     bit<9>  ingress_port;
     bit<9>  egress_port;
     bit<16> rid;            // egress: which replica of its group this copy is
+    bit<32> residence;      // egress: ticks since the packet came in
+    bit<32> queue_time;     // egress: ticks in the queue that it has left
     bit<1>  bad_checksum;   // the IPv4 header's does not match
     bit<1>  drop;
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
+    bit<32> kept;           // egress: bytes that stay of a frame that is cut; 0: all
 
     bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
     bit<1>  replicated;     // ordered to a group in ingress
+    bit<1>  reflected;      // a PROBE on its way back
     bit<16> job_index;      // where this job's counts stand; 0: a job that this switch doesn't know
+    bit<16> source_index;   // where this source's losses stand; 0: its host is linked to another switch
+    bit<16> share;          // egress: where the counts of job and port stand; 0: this switch has none
+    bit<32> upstream_lost;  // packets of this source that were lost before this switch
+    bit<32> loss_threshold; // losses of an operation at which the controller is told; 0: never
+    bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
+    bit<16> header_length;  // egress: bytes of the datagram up to its payload, UDP header included
+    bit<1>  can_be_cut;     // egress: it has a payload that may be
+    bit<1>  cut;            // egress: the payload is
+    bit<1>  late;           // egress: nobody waits for it
+    bit<1>  marked;         // egress: a queue is over its marking threshold
+    bit<32> change;         // egress: what is to be added to the sum of the UDP checksum
+
+    // What the controller is told, on its way from egress through ingress again.
+    bit<1>  tell;
+    bit<32> told_upstream;
+    @field_list(1) bit<16> told_port;
+    @field_list(1) bit<32> told_trimmed;
+    @field_list(1) bit<32> told_late;
 }

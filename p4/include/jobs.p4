@@ -1,14 +1,17 @@
-// Which job a packet belongs to: where its counts stand and which group its multicast goes to.
+// Which job a packet belongs to: where its counts stand, which group its multicast goes to, and how many
+// losses of one operation the controller wants to hear of.
 
 control Jobs(inout headers_t hdr, inout metadata_t meta) {
-    action set_job(bit<16> index, bit<16> group) {
+    action set_job(bit<16> index, bit<16> group, bit<32> loss_threshold) {
         meta.job_index = index;
         meta.group = group;
+        meta.loss_threshold = loss_threshold;
     }
 
     action unknown_job() {
         meta.job_index = 0;
         meta.group = NO_GROUP;
+        meta.loss_threshold = 0;
     }
 
     table job {

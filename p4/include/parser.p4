@@ -36,6 +36,14 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
     state ultima {
         meta.claims_ultima = 1;
         packet.extract(hdr.ultima);
+        transition select(hdr.ultima.kind, hdr.ultima.auth) {
+            (KIND_PROBE, 0): report;
+            default: accept;
+        }
+    }
+
+    state report {
+        packet.extract(hdr.report);
         transition accept;
     }
 }
@@ -47,5 +55,6 @@ control PacketDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.ultima);
+        packet.emit(hdr.report);
     }
 }

@@ -13,6 +13,8 @@ pub mod job {
     pub const INDEX: &str = "index";
     /// Parameter of [`SET_JOB`]: the multicast group of its GATHER packets; 0 for none.
     pub const GROUP: &str = "group";
+    /// Parameter of [`SET_JOB`]: losses of one operation at one place of which the controller is told; 0 for never.
+    pub const LOSS_THRESHOLD: &str = "loss_threshold";
 }
 
 /// `admission.p4`: who may send for a job.
@@ -29,8 +31,12 @@ pub mod source {
     pub const SOURCE_RANK: &str = "source_rank";
     /// Key, exact: the sender's IPv4 address.
     pub const SRC_ADDR: &str = "src_addr";
-    /// Action without parameters.
+    /// Action without parameters: for a source whose host is linked to another switch.
     pub const ADMIT: &str = "UltimaIngress.admission.admit";
+    /// Action: for a source whose host is linked to this switch.
+    pub const ADMIT_FROM_HOST: &str = "UltimaIngress.admission.admit_from_host";
+    /// Parameter of [`ADMIT_FROM_HOST`]: where the source's losses stand, from 1.
+    pub const SOURCE_INDEX: &str = "source_index";
 }
 
 /// `admission.p4`: where a job's unicast may go.
@@ -93,13 +99,74 @@ pub mod replica {
     pub const TRUNK_RID: u16 = 0xffff;
 }
 
+/// `shares.p4`: where the counts, the meter and the operations of a job at an egress port stand.
+pub mod share {
+    /// The table.
+    pub const TABLE: &str = "UltimaEgress.shares.share";
+    /// Key, exact: the job's id.
+    pub const JOB: &str = "job";
+    /// Key, exact: the port that the packet leaves by.
+    pub const EGRESS_PORT: &str = "egress_port";
+    /// Action.
+    pub const SET_SHARE: &str = "UltimaEgress.shares.set_share";
+    /// Parameter of [`SET_SHARE`]: the place, from 1.
+    pub const INDEX: &str = "index";
+    /// The meter of bytes by share: its virtual queue, see `queue.p4`.
+    pub const METER: &str = "UltimaEgress.queue.share_rate";
+}
+
+/// `queue.p4`: what an egress port can carry.
+pub mod queue {
+    /// The table: how long packets may be queued.
+    pub const TABLE: &str = "UltimaEgress.queue.queue_time";
+    /// Key, exact: the port that the packet leaves by.
+    pub const EGRESS_PORT: &str = "egress_port";
+    /// Action.
+    pub const LIMIT: &str = "UltimaEgress.queue.limit";
+    /// Parameter of [`LIMIT`]: packets that were queued for more ticks are marked; all ones for none.
+    pub const MARK: &str = "mark";
+    /// Parameter of [`LIMIT`]: data that was queued for more ticks is trimmed; all ones for none.
+    pub const TRIM: &str = "trim";
+    /// The meter of bytes by egress port: its virtual queue.
+    pub const METER: &str = "UltimaEgress.queue.port_rate";
+}
+
+/// What tells the controller that an operation lost too much: `operation_loss_t` in `headers.p4`.
+pub mod loss {
+    /// The digest.
+    pub const DIGEST: &str = "operation_loss_t";
+    /// Member: the job's id.
+    pub const JOB: &str = "job";
+    /// Member: its membership epoch.
+    pub const EPOCH: &str = "epoch";
+    /// Member: the operation's step.
+    pub const STEP: &str = "step";
+    /// Member: its bucket.
+    pub const BUCKET: &str = "bucket";
+    /// Member: whose packet made it too much.
+    pub const SOURCE_RANK: &str = "source_rank";
+    /// Member: where it was lost: an egress port, for [`UPSTREAM_LOST`] the ingress port.
+    pub const PORT: &str = "port";
+    /// Member: the operation's packets trimmed there.
+    pub const TRIMMED: &str = "trimmed";
+    /// Member: those late there.
+    pub const LATE: &str = "late";
+    /// Member: those that the source's host or link lost.
+    pub const UPSTREAM_LOST: &str = "upstream_lost";
+    /// The clone session that brings them from egress to ingress (`LOSS_SESSION` in `target_v1model.p4`).
+    pub const SESSION: u32 = 1;
+    /// Its port: recirculated, so no link may have it.
+    pub const SESSION_PORT: u16 = 510;
+}
+
 /// Indirect counters of packets and bytes, one array a cause. The first group is indexed by a job's counter
-/// index, 0 standing for jobs that the switch does not know; the second by ingress port.
+/// index, 0 standing for jobs that the switch does not know; the second by ingress port; the third by a job's
+/// share of an egress port, 0 standing for none; the fourth by a source that sends from a host at this switch.
 ///
 /// Every packet that claims to be Ultima's in an intact IPv4 packet is one of `RECEIVED` and `REJECTED`. For
-/// each job `RECEIVED` is `REPLICATED` + `UNICAST` + those of its packets that `UNROUTED` counts, and
-/// `REPLICATED` × the replicas of its group + `UNICAST` is `DELIVERED` + `OWN_COPY` + `UNKNOWN_RANK` + what
-/// queues between ingress and egress dropped.
+/// each job `RECEIVED` is `REPLICATED` + `UNICAST` + `REFLECTED` + those of its packets that `UNROUTED` counts, and
+/// `REPLICATED` × the replicas of its group + `UNICAST` + `REFLECTED` is `DELIVERED` + `OWN_COPY` + `UNKNOWN_RANK` +
+/// what queues between ingress and egress dropped. Of `DELIVERED`, `LATE` and `TRIMMED` have lost their payload here.
 pub mod counter {
     /// Admitted packets of the job.
     pub const RECEIVED: &str = "UltimaIngress.admission.received";
@@ -109,25 +176,62 @@ pub mod counter {
     pub const REPLICATED: &str = "UltimaIngress.replication.replicated";
     /// Admitted packets that routing found a way for.
     pub const UNICAST: &str = "UltimaIngress.routing.unicast";
-    /// Copies and unicast packets sent out.
+    /// Probes sent back to where they came from.
+    pub const REFLECTED: &str = "UltimaIngress.reflection.reflected";
+    /// Copies, unicast packets and reports sent out, whole or cut.
     pub const DELIVERED: &str = "UltimaEgress.delivery.delivered";
     /// Copies dropped because they would return to where they came from: to their sender, or over the trunk.
     pub const OWN_COPY: &str = "UltimaEgress.delivery.own_copy";
     /// Copies dropped because the switch doesn't know their rank.
     pub const UNKNOWN_RANK: &str = "UltimaEgress.delivery.unknown_rank";
+    /// Data whose budget ran out here. Bytes are those that came in, as in every counter.
+    pub const LATE: &str = "UltimaEgress.trim.late";
+    /// Data cut here because its port could not carry it.
+    pub const TRIMMED: &str = "UltimaEgress.trim.trimmed";
+    /// Those among [`LATE`] and [`TRIMMED`] that were cut behind digest and tag (AUTH).
+    pub const CUT_SEALED: &str = "UltimaEgress.trim.cut_sealed";
     /// By ingress port: bad IPv4 checksum, version, options, or a frame shorter than IPv4 says.
     pub const MALFORMED: &str = "UltimaIngress.malformed";
     /// By ingress port: no route, group or neighbor, another protocol, or no time to live left.
     pub const UNROUTED: &str = "UltimaIngress.unrouted";
 
     /// Those indexed by job: ingress's, then egress's.
-    pub const BY_JOB: [&str; 7] = [
+    pub const BY_JOB: [&str; 11] = [
         RECEIVED,
         REJECTED,
         REPLICATED,
         UNICAST,
+        REFLECTED,
         DELIVERED,
         OWN_COPY,
         UNKNOWN_RANK,
+        LATE,
+        TRIMMED,
+        CUT_SEALED,
     ];
+
+    /// By share: what left the port, whole or cut.
+    pub const SHARE_SENT: &str = "UltimaEgress.share_counts.sent";
+    /// By share: as [`LATE`].
+    pub const SHARE_LATE: &str = "UltimaEgress.share_counts.late";
+    /// By share: as [`TRIMMED`].
+    pub const SHARE_TRIMMED: &str = "UltimaEgress.share_counts.trimmed";
+
+    /// Those indexed by share.
+    pub const BY_SHARE: [&str; 3] = [SHARE_SENT, SHARE_LATE, SHARE_TRIMMED];
+
+    /// Gaps in a source's packet numbers. Its cell `n` counts gaps whose number has bit `n`, so that what it counts
+    /// weighs 2^`n`: cell `n` of source `i` stands at `i` × [`GAP_CELLS`] + `n`.
+    pub const GAPS: &str = "UltimaIngress.upstream.gaps";
+    /// Cells of one source in [`GAPS`] (`GAP_CELL_BITS` in `constants.p4`).
+    pub const GAP_CELLS: u32 = 16;
+    /// Those that are used: a gap has fewer bits (`GAP_BITS`).
+    pub const GAP_BITS: u32 = 12;
+    /// Packets that came after one with a higher number: what [`GAPS`] counted as lost before they came.
+    pub const OVERTAKEN: &str = "UltimaIngress.upstream.overtaken";
+    /// Packets whose number is far from the one expected: their source has begun anew.
+    pub const RENUMBERED: &str = "UltimaIngress.upstream.renumbered";
+
+    /// Those indexed by source; [`GAPS`] has [`GAP_CELLS`] for each.
+    pub const BY_SOURCE: [&str; 3] = [GAPS, OVERTAKEN, RENUMBERED];
 }

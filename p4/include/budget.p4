@@ -1,0 +1,19 @@
+// How long a packet's receivers will still wait for it: less by what it spent here. Data that nobody waits for any
+// more is late.
+
+control Budget(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (hdr.ultima.budget != NO_LIMIT) {
+            bit<32> was = hdr.ultima.budget;
+            hdr.ultima.budget = was |-| meta.residence;
+            meta.change = meta.change + replaced_addr(was, hdr.ultima.budget);
+            if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind)) {
+                meta.late = 1;
+                // What an earlier switch cut was lost there.
+                if (hdr.ultima.late == 0 && hdr.ultima.trimmed == 0) {
+                    meta.cause = CAUSE_LATE;
+                }
+            }
+        }
+    }
+}

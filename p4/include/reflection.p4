@@ -1,0 +1,22 @@
+// A PROBE goes back to its source out of the port that it came in by; what egress counts there it writes into it.
+
+control Reflection(inout headers_t hdr, inout metadata_t meta) {
+    COUNTER(MAX_JOBS) reflected;   // by job index
+
+    apply {
+        // Swapping changes no checksum.
+        bit<48> mac = hdr.ethernet.dst_mac;
+        hdr.ethernet.dst_mac = hdr.ethernet.src_mac;
+        hdr.ethernet.src_mac = mac;
+        bit<32> addr = hdr.ipv4.dst_addr;
+        hdr.ipv4.dst_addr = hdr.ipv4.src_addr;
+        hdr.ipv4.src_addr = addr;
+        bit<16> port = hdr.udp.dst_port;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = port;
+
+        meta.egress_port = meta.ingress_port;
+        meta.reflected = 1;
+        COUNT(reflected, meta.job_index);
+    }
+}

@@ -1,0 +1,41 @@
+// A job's share of an egress port: where its counts, its meter and its operations stand.
+
+control Shares(inout headers_t hdr, inout metadata_t meta) {
+    action set_share(bit<16> index) {
+        meta.share = index;
+    }
+
+    action no_share() {
+        meta.share = 0;
+    }
+
+    table share {
+        key = {
+            hdr.ultima.job: exact @name("job");
+            meta.egress_port: exact @name("egress_port");
+        }
+        actions = { set_share; no_share; }
+        const default_action = no_share();
+        size = MAX_SHARES;
+    }
+
+    apply {
+        share.apply();
+    }
+}
+
+// What left a port of a job's packets, and what of it was lost there.
+control ShareCounts(inout metadata_t meta) {
+    COUNTER(MAX_SHARES) sent;      // all that left, cut or not
+    COUNTER(MAX_SHARES) late;
+    COUNTER(MAX_SHARES) trimmed;
+
+    apply {
+        COUNT(sent, meta.share);
+        if (meta.cause == CAUSE_LATE) {
+            COUNT(late, meta.share);
+        } else if (meta.cause == CAUSE_TRIMMED) {
+            COUNT(trimmed, meta.share);
+        }
+    }
+}

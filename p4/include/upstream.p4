@@ -1,0 +1,97 @@
+// Loss before the switch: gaps in the packet numbers of a source whose host is linked here.
+//
+// A source numbers all that it sends for its job. The number after the highest so far is expected:
+//     a higher one     what lies between is lost, until it comes
+//     a lower one      is one of those: it was overtaken, not lost
+//     far off          the source has begun anew
+// so that lost = gaps - overtaken. A counter of v1model adds one at a time: a gap is counted in one cell for
+// each of its bits, and weighs two to the power of the cell.
+
+control Upstream(inout headers_t hdr, inout metadata_t meta) {
+    // By source index. The job and epoch whose source it is, and the number that it sends next.
+    REGISTER(bit<64>, MAX_HOST_SOURCES) expected;
+    REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
+
+    // By source index and slot of the operation that the packet after a gap belongs to.
+    REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) membership;
+    REGISTER(bit<48>, MAX_HOST_SOURCES << WINDOW_BITS) operation;
+    REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
+
+    COUNTER(MAX_HOST_SOURCES << GAP_CELL_BITS) gaps;   // by source index and bit
+    COUNTER(MAX_HOST_SOURCES) overtaken;               // by source index
+    COUNTER(MAX_HOST_SOURCES) renumbered;              // by source index: the numbering began anew
+
+    action count_bit(bit<32> bit_number) {
+        COUNT(gaps, ((bit<32>)meta.source_index << GAP_CELL_BITS) + bit_number);
+    }
+
+    apply {
+        bit<32> now = hdr.ultima.packet_number;
+        bit<32> member = hdr.ultima.job ++ hdr.ultima.epoch;
+        bit<64> before;
+        REGISTER_READ(expected, meta.source_index, before);
+        bit<32> lost_before;
+        REGISTER_READ(lost, meta.source_index, lost_before);
+        bit<32> gap = now - before[31:0];
+        bit<32> behind = before[31:0] - now;
+
+        meta.upstream_lost = lost_before;
+        if (before[63:32] != member) {
+            // The first that is heard of this source: nobody knows what came before it.
+            meta.upstream_lost = 0;
+            gap = 0;
+        } else if (gap == 0) {
+            // In turn.
+        } else if (gap < 1 << GAP_BITS) {
+            meta.upstream_lost = lost_before + gap;
+            if (gap[0:0] == 1) { count_bit(0); }
+            if (gap[1:1] == 1) { count_bit(1); }
+            if (gap[2:2] == 1) { count_bit(2); }
+            if (gap[3:3] == 1) { count_bit(3); }
+            if (gap[4:4] == 1) { count_bit(4); }
+            if (gap[5:5] == 1) { count_bit(5); }
+            if (gap[6:6] == 1) { count_bit(6); }
+            if (gap[7:7] == 1) { count_bit(7); }
+            if (gap[8:8] == 1) { count_bit(8); }
+            if (gap[9:9] == 1) { count_bit(9); }
+            if (gap[10:10] == 1) { count_bit(10); }
+            if (gap[11:11] == 1) { count_bit(11); }
+        } else if (behind < 1 << GAP_BITS) {
+            COUNT(overtaken, meta.source_index);
+            meta.upstream_lost = lost_before |-| 1;
+            now = before[31:0] - 1;
+            gap = 0;
+        } else {
+            COUNT(renumbered, meta.source_index);
+            gap = 0;
+        }
+        REGISTER_WRITE(expected, meta.source_index, member ++ (now + 1));
+        REGISTER_WRITE(lost, meta.source_index, meta.upstream_lost);
+
+        if (gap != 0) {
+            bit<32> cell = cell_of(meta.source_index, hdr.ultima.step, hdr.ultima.bucket);
+            bit<48> shown_by = hdr.ultima.step ++ hdr.ultima.bucket;
+            bit<32> held_member;
+            REGISTER_READ(membership, cell, held_member);
+            bit<48> held;
+            REGISTER_READ(operation, cell, held);
+            bit<32> lost_so_far;
+            REGISTER_READ(lost_of_operation, cell, lost_so_far);
+            if (takes_over(member, shown_by, held_member, held)) {
+                REGISTER_WRITE(membership, cell, member);
+                REGISTER_WRITE(operation, cell, shown_by);
+                held = shown_by;
+                lost_so_far = 0;
+            }
+            if (held == shown_by) {
+                bit<32> lost_now = lost_so_far + gap;
+                REGISTER_WRITE(lost_of_operation, cell, lost_now);
+                if (lost_so_far < meta.loss_threshold && lost_now >= meta.loss_threshold) {
+                    meta.tell = 1;
+                    meta.told_port = (bit<16>)meta.ingress_port;
+                    meta.told_upstream = lost_now;
+                }
+            }
+        }
+    }
+}

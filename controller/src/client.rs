@@ -89,6 +89,7 @@ impl Client {
             members: spec.members.clone(),
             gather: api::Gather::from(spec.gather).into(),
             seed: spec.seed,
+            loss_threshold: Some(spec.loss_threshold),
         };
         let answer = self.rpc.clone().create_job(within(ANSWER, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())

@@ -12,7 +12,7 @@ use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::Prober;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric;
-use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.
@@ -49,6 +49,7 @@ fn spec(name: &str, members: &[&str]) -> JobSpec {
         members: members.iter().map(|name| name.to_string()).collect(),
         gather: Gather::Multicast,
         seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
     }
 }
 
@@ -343,6 +344,10 @@ async fn counters_start_at_zero() {
         delivered: zero,
         own_copy: zero,
         unknown_rank: zero,
+        reflected: zero,
+        late: zero,
+        trimmed: zero,
+        cut_sealed: zero,
     };
     assert_eq!(client.counters("train").await.unwrap(), [expected]);
 }

@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use prost::Message as _;
 use ultima_controller::fabric::{self, Fabric, SwitchId};
-use ultima_controller::job::{CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, place};
+use ultima_controller::job::{
+    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, Job, JobId, JobSpec, place,
+};
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
 use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_controller::target::V1MODEL;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
-use ultima_p4runtime::v1::{self, MulticastGroupEntry, ReadRequest, TableEntry};
+use ultima_p4runtime::v1::{
+    self, CloneSessionEntry, DigestEntry, MulticastGroupEntry, ReadRequest, TableEntry,
+};
 use ultima_switch::{Switch, SwitchConfig};
 
 /// A switch without ports or program.
@@ -51,6 +55,7 @@ fn spec() -> JobSpec {
         members: ["h1", "h2", "h4"].map(String::from).to_vec(),
         gather: Gather::Multicast,
         seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
     }
 }
 
@@ -61,6 +66,8 @@ async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
     let entities = vec![
         TableEntry::default().into(),
         MulticastGroupEntry::default().into(),
+        CloneSessionEntry::default().into(),
+        DigestEntry::default().into(),
     ];
     let request = ReadRequest {
         device_id: 1,
@@ -100,6 +107,8 @@ async fn what_is_planned_is_what_the_switch_has() {
     assert_eq!(read_all(&switch).await, expected(&base));
 
     let state = handle.controller().create_job(&spec()).await.unwrap();
+    let members = place(&fabric, &spec(), []).unwrap();
+    let numbers = plan::number(&fabric, &members, [].into_iter()).unwrap();
     let job = Job {
         id: JobId(1),
         name: "train".into(),
@@ -107,7 +116,10 @@ async fn what_is_planned_is_what_the_switch_has() {
         seed: 7,
         counter: CounterIndex(1),
         group: Some(GroupId(1)),
-        members: place(&fabric, &spec(), []).unwrap(),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        members,
+        shares: numbers.shares,
+        sources: numbers.sources,
     };
     assert_eq!(*state.job, job);
     let plan = plan::of_job(&fabric, &job);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::fabric::{self, Fabric};
-use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle};
 
 /// Two switches with a trunk, two hosts at each.
@@ -39,6 +39,7 @@ fn spec(name: &str) -> JobSpec {
         members: ["h1", "h3", "h2", "h1", "h4"].map(String::from).to_vec(),
         gather: Gather::Multicast,
         seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
-use super::{Gather, JobError, JobProblem, JobSpec};
+use super::{DEFAULT_LOSS_THRESHOLD, Gather, JobError, JobProblem, JobSpec};
 use crate::yaml;
 
 #[derive(Debug, Deserialize)]
@@ -14,6 +14,12 @@ pub(super) struct JobFile {
     #[serde(default)]
     gather: GatherFile,
     seed: Option<u64>,
+    #[serde(default = "default_loss_threshold")]
+    loss_threshold: u32,
+}
+
+fn default_loss_threshold() -> u32 {
+    DEFAULT_LOSS_THRESHOLD
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,6 +45,7 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobSpec, JobError> {
             GatherFile::Unicast => Gather::Unicast,
         },
         seed: file.seed,
+        loss_threshold: file.loss_threshold,
     };
     match spec.check() {
         Ok(()) => Ok(spec),

@@ -9,6 +9,7 @@ mod placement;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -16,6 +17,7 @@ use std::path::Path;
 pub use error::{JobError, JobProblem, PlacementError};
 pub use placement::{Member, place};
 
+use crate::fabric::SwitchPort;
 use crate::yaml;
 
 /// A job's number in its fabric and in its packets, from 1.
@@ -33,6 +35,14 @@ pub struct Rank(pub u16);
 /// Where a job's counts stand in every counter array, from 1; 0 counts packets of unknown jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterIndex(pub u16);
+
+/// Where the counts, meter and operations of a job at one port of one switch stand, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShareIndex(pub u16);
+
+/// Where the losses of a source stand on the switch that its host is linked to, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceIndex(pub u16);
 
 /// A multicast group's number on every switch, from 1; 0 is no group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,7 +81,12 @@ pub struct JobSpec {
     pub gather: Gather,
     /// Seed of everything random that the members must agree on; without it the controller draws one.
     pub seed: Option<u64>,
+    /// Packets of one operation lost at one place at which the controller is told of it, once; 0 for never.
+    pub loss_threshold: u32,
 }
+
+/// The loss threshold of jobs that say nothing: every operation that loses anything is told.
+pub const DEFAULT_LOSS_THRESHOLD: u32 = 1;
 
 /// A job with everything that it needs to be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +103,14 @@ pub struct Job {
     pub counter: CounterIndex,
     /// Its group; none if it gathers by unicast.
     pub group: Option<GroupId>,
+    /// As in [`JobSpec`].
+    pub loss_threshold: u32,
     /// Its members in rank order.
     pub members: Vec<Member>,
+    /// Where its counts stand for each port that it leaves switches by.
+    pub shares: BTreeMap<SwitchPort, ShareIndex>,
+    /// Where each member's losses stand, in rank order, on the switch of its host.
+    pub sources: Vec<SourceIndex>,
 }
 
 impl Job {

@@ -15,6 +15,7 @@ fn spec(members: &[&str]) -> JobSpec {
         members: members.iter().map(|name| name.to_string()).collect(),
         gather: Gather::Multicast,
         seed: None,
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
     }
 }
 

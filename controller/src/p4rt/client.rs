@@ -13,7 +13,7 @@ use ultima_p4runtime::tls::ClientTls;
 use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    self, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, ReadRequest,
+    self, DigestList, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, ReadRequest,
     SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, Uint128,
     Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
     set_forwarding_pipeline_config_request, write_request,
@@ -172,6 +172,11 @@ impl SwitchClient {
     /// Whether we are still primary; changes when that does.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
         self.session.mastership()
+    }
+
+    /// The digests that the switch sends, acknowledged already; none for whoever asks a second time.
+    pub fn digests(&self) -> Option<mpsc::Receiver<DigestList>> {
+        self.session.digests()
     }
 
     /// Verifies a program and puts it to work, which empties all tables. `cookie` names it in

@@ -1,11 +1,13 @@
-//! The arbitration stream: we are primary as long as it stands and nobody outranks us.
+//! The stream: we are primary as long as it stands and nobody outranks us, and it brings digests.
+
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::transport::one_line;
 use ultima_p4runtime::v1::{
-    MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
+    DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
     stream_message_request, stream_message_response,
 };
 
@@ -32,10 +34,14 @@ pub enum Mastership {
     },
 }
 
+/// Digest lists that may wait for whoever reads them; more are acknowledged and dropped.
+const DIGESTS: usize = 256;
+
 /// Our side of the stream, kept open; the session ends when this is dropped.
 pub(super) struct Session {
     _requests: mpsc::Sender<StreamMessageRequest>,
     mastership: watch::Receiver<Mastership>,
+    digests: Mutex<Option<mpsc::Receiver<DigestList>>>,
 }
 
 /// The request that asks for `device_id` as `election_id`.
@@ -63,29 +69,62 @@ pub(super) fn requests(
     (sender, ReceiverStream::new(receiver))
 }
 
+/// What the stream brings.
+enum Message {
+    Mastership(Mastership),
+    Digests(DigestList),
+}
+
+async fn next_message(responses: &mut Streaming<StreamMessageResponse>) -> Result<Message, Status> {
+    loop {
+        let Some(response) = responses.message().await? else {
+            return Ok(Message::Mastership(Mastership::Lost {
+                reason: "the switch ended the stream".into(),
+            }));
+        };
+        match response.update {
+            Some(stream_message_response::Update::Arbitration(update)) => {
+                return Ok(Message::Mastership(standing(update)));
+            }
+            Some(stream_message_response::Update::Digest(list)) => return Ok(Message::Digests(list)),
+            // Packets and timeouts are nothing to this client.
+            _ => {}
+        }
+    }
+}
+
 /// The next answer to an arbitration.
 pub(super) async fn next(
     responses: &mut Streaming<StreamMessageResponse>,
 ) -> Result<Mastership, Status> {
     loop {
-        let Some(response) = responses.message().await? else {
-            return Ok(Mastership::Lost {
-                reason: "the switch ended the stream".into(),
-            });
-        };
-        // Digests, packets and timeouts are nothing to this client.
-        if let Some(stream_message_response::Update::Arbitration(update)) = response.update {
-            let status = update.status.unwrap_or_default();
-            return Ok(match Code::from_i32(status.code) {
-                Code::Ok => Mastership::Primary,
-                Code::NotFound => Mastership::Vacant {
-                    highest: update.election_id.as_ref().map_or(0, u128::from),
-                },
-                _ => Mastership::Backup {
-                    message: one_line(&status.message),
-                },
-            });
+        if let Message::Mastership(mastership) = next_message(responses).await? {
+            return Ok(mastership);
         }
+    }
+}
+
+fn standing(update: MasterArbitrationUpdate) -> Mastership {
+    let status = update.status.unwrap_or_default();
+    match Code::from_i32(status.code) {
+        Code::Ok => Mastership::Primary,
+        Code::NotFound => Mastership::Vacant {
+            highest: update.election_id.as_ref().map_or(0, u128::from),
+        },
+        _ => Mastership::Backup {
+            message: one_line(&status.message),
+        },
+    }
+}
+
+/// The answer without which a switch keeps a list, and may keep the next to itself.
+fn acknowledgement(list: &DigestList) -> StreamMessageRequest {
+    let ack = DigestListAck {
+        digest_id: list.digest_id,
+        list_id: list.list_id,
+    };
+    StreamMessageRequest {
+        update: Some(stream_message_request::Update::DigestAck(ack)),
     }
 }
 
@@ -96,23 +135,45 @@ impl Session {
         mut responses: Streaming<StreamMessageResponse>,
     ) -> Self {
         let (sender, mastership) = watch::channel(Mastership::Primary);
+        let (digests, waiting) = mpsc::channel(DIGESTS);
+        // Weak: the stream ends with the session, not with this task.
+        let answers = requests.downgrade();
         tokio::spawn(async move {
             loop {
-                let update = next(&mut responses)
-                    .await
-                    .unwrap_or_else(|status| Mastership::Lost {
+                let message = next_message(&mut responses).await.unwrap_or_else(|status| {
+                    Message::Mastership(Mastership::Lost {
                         reason: one_line(status.message()),
-                    });
-                let ended = matches!(update, Mastership::Lost { .. });
-                if sender.send(update).is_err() || ended {
-                    break;
+                    })
+                });
+                match message {
+                    Message::Mastership(update) => {
+                        let ended = matches!(update, Mastership::Lost { .. });
+                        if sender.send(update).is_err() || ended {
+                            break;
+                        }
+                    }
+                    Message::Digests(list) => {
+                        if let Some(answers) = answers.upgrade() {
+                            // If nobody takes it the stream has ended, which the next message says.
+                            let _ = answers.send(acknowledgement(&list)).await;
+                        }
+                        if digests.try_send(list).is_err() {
+                            tracing::debug!("a digest list that nobody reads is dropped");
+                        }
+                    }
                 }
             }
         });
         Session {
             _requests: requests,
             mastership,
+            digests: Mutex::new(Some(waiting)),
         }
+    }
+
+    pub fn digests(&self) -> Option<mpsc::Receiver<DigestList>> {
+        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        digests.take()
     }
 
     pub fn mastership(&self) -> watch::Receiver<Mastership> {

@@ -6,8 +6,8 @@ use ultima_p4runtime::names::{EntryError, IndexError, NameError, Names};
 use ultima_p4runtime::replication::{self, ReplicationError, multicast_group};
 use ultima_p4runtime::v1::{CounterData, Update};
 
-use super::table::{Destination, JobRow, Neighbor, Replica, Route, Row, Source};
-use super::{CounterReset, Group};
+use super::table::{Destination, JobRow, Neighbor, Replica, Route, Row, Share, Source};
+use super::{CounterCell, Group, LossDigest, LossSession};
 
 /// One thing that a switch should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,12 @@ pub enum Entity {
     Source(Source),
     Destination(Destination),
     Replica(Replica),
+    Share(Share),
     Group(Group),
-    Counter(CounterReset),
+    /// Set to zero.
+    Counter(CounterCell),
+    LossSession(LossSession),
+    LossDigest(LossDigest),
 }
 
 /// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
@@ -44,7 +48,9 @@ pub enum SchemaError {
 enum Form<'a> {
     Row(&'a dyn DynRow),
     Group(&'a Group),
-    Counter(&'a CounterReset),
+    Counter(&'a CounterCell),
+    LossSession(LossSession),
+    LossDigest(LossDigest),
 }
 
 /// [`Row`] without its constant, so that all tables can be treated alike.
@@ -77,8 +83,11 @@ impl Entity {
             Entity::Source(row) => Form::Row(row),
             Entity::Destination(row) => Form::Row(row),
             Entity::Replica(row) => Form::Row(row),
+            Entity::Share(row) => Form::Row(row),
             Entity::Group(group) => Form::Group(group),
             Entity::Counter(counter) => Form::Counter(counter),
+            Entity::LossSession(session) => Form::LossSession(*session),
+            Entity::LossDigest(digest) => Form::LossDigest(*digest),
         }
     }
 
@@ -86,7 +95,7 @@ impl Entity {
     pub fn table(&self) -> Option<&'static str> {
         match self.form() {
             Form::Row(row) => Some(row.table()),
-            Form::Group(_) | Form::Counter(_) => None,
+            _ => None,
         }
     }
 
@@ -105,10 +114,12 @@ impl Entity {
                 Ok(Update::insert(multicast_group(group.id.0.into(), copies)?))
             }
             Form::Counter(reset) => {
-                let mut cell = names.counter(reset.counter)?.cell(reset.index.0.into())?;
+                let mut cell = names.counter(reset.counter)?.cell(reset.index.into())?;
                 cell.data = Some(CounterData::default());
                 Ok(Update::modify(cell))
             }
+            Form::LossSession(session) => Ok(Update::insert(session.entry()?)),
+            Form::LossDigest(digest) => Ok(Update::insert(digest.entry(names)?)),
         }
     }
 
@@ -124,6 +135,8 @@ impl Entity {
                 [],
             )?))),
             Form::Counter(_) => Ok(None),
+            Form::LossSession(session) => Ok(Some(Update::delete(session.entry()?))),
+            Form::LossDigest(digest) => Ok(Some(Update::delete(digest.entry(names)?))),
         }
     }
 }
@@ -135,6 +148,8 @@ impl fmt::Display for Entity {
             Form::Row(row) => fmt::Display::fmt(row, f),
             Form::Group(group) => fmt::Display::fmt(group, f),
             Form::Counter(counter) => fmt::Display::fmt(counter, f),
+            Form::LossSession(session) => fmt::Display::fmt(&session, f),
+            Form::LossDigest(digest) => fmt::Display::fmt(&digest, f),
         }
     }
 }

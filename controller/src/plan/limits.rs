@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ultima_p4::names::counter;
+use ultima_p4::names::{counter, loss};
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{Entity, JobPlan, of_fabric, table};
+use super::{CounterCell, Entity, JobPlan, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
 
 /// What a switch has not room for, with the number that is over.
@@ -73,8 +73,8 @@ pub enum LimitError {
         switch: String,
         /// The counter array's name.
         counter: &'static str,
-        /// The job's place.
-        index: u16,
+        /// The place needed.
+        index: u32,
         /// Places that there are, from 0.
         size: u64,
     },
@@ -117,9 +117,11 @@ pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<
     table::NAMES
         .into_iter()
         .try_for_each(|table| names.table(table).map(|_| ()))?;
-    counter::BY_JOB
-        .into_iter()
+    (counter::BY_JOB.into_iter())
+        .chain(counter::BY_SHARE)
+        .chain(counter::BY_SOURCE)
         .try_for_each(|counter| names.counter(counter).map(|_| ()))?;
+    names.digest(loss::DIGEST)?;
     let mut usage = Usage::default();
     of_fabric(fabric, switch)
         .iter()
@@ -189,19 +191,15 @@ fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitErro
                 limit: switch.limits.group_replicas,
             })
         }
-        Entity::Job(job) => {
-            for counter in counter::BY_JOB {
-                let index = job.counter.0;
-                let size = names.counter(counter)?.size;
-                if u64::from(index) >= size {
-                    let switch = switch.name.clone();
-                    return Err(LimitError::Counter {
-                        switch,
-                        counter,
-                        index,
-                        size,
-                    });
-                }
+        Entity::Counter(CounterCell { counter, index }) => {
+            let size = names.counter(counter)?.size;
+            if u64::from(*index) >= size {
+                return Err(LimitError::Counter {
+                    switch: switch.name.clone(),
+                    counter,
+                    index: *index,
+                    size,
+                });
             }
             Ok(())
         }

@@ -1,26 +1,30 @@
 //! What each switch should hold: pure functions from fabric and jobs to entities.
 //!
 //! [`of_fabric`] is what every job needs, written when a switch comes up; [`of_job`] is what one
-//! job adds. Both speak in the typed rows of [`table`], [`Group`] and [`CounterReset`];
+//! job adds. Both speak in the typed rows of [`table`], [`Group`], [`CounterCell`] and a few more;
 //! an [`Entity`] is any of these and becomes an update with the program's names.
 
 mod counter;
 mod entity;
 mod group;
 mod limits;
+mod loss;
+mod numbers;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use counter::CounterReset;
+pub use counter::CounterCell;
 pub use entity::{Entity, SchemaError};
 pub use group::{Copy, Group};
 pub use limits::{LimitError, check_fabric, check_job};
+pub use loss::{LossDigest, LossSession};
+pub use numbers::{Numbers, number};
 
 use crate::fabric::{Fabric, SwitchId};
-use crate::job::Job;
+use crate::job::{Job, Member};
 use crate::target::PortNumber;
 
 /// What one switch should hold for one job, in the order of writing. Within a stage entities do
@@ -51,9 +55,12 @@ impl SwitchPlan {
 /// What a job needs on each of its switches.
 pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 
-/// Routes to, and ARP answers for, every host of the fabric.
+/// Routes to, and ARP answers for, every host of the fabric, and what brings word of losses.
 pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
-    let mut entities = Vec::with_capacity(2 * fabric.hosts().len());
+    let mut entities = vec![
+        Entity::LossSession(LossSession),
+        Entity::LossDigest(LossDigest),
+    ];
     for id in fabric.host_ids() {
         let host = fabric.host(id);
         let port = fabric.port_toward(switch, id);
@@ -72,7 +79,7 @@ pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
 
 /// What `job` needs on the switches between its members, and on no other.
 pub fn of_job(fabric: &Fabric, job: &Job) -> JobPlan {
-    let trunks = trunks_of(fabric, job);
+    let trunks = trunks_of(fabric, &job.members);
     trunks
         .iter()
         .map(|(switch, trunks)| (*switch, on_switch(fabric, job, *switch, trunks)))
@@ -82,9 +89,8 @@ pub fn of_job(fabric: &Fabric, job: &Job) -> JobPlan {
 /// The job's tree: its switches, and at each the trunks to the next. The fabric's tree has one
 /// path between any two switches, so the paths from one member's switch to all others make up the
 /// smallest part of it that joins them.
-fn trunks_of(fabric: &Fabric, job: &Job) -> BTreeMap<SwitchId, BTreeSet<PortNumber>> {
-    let mut switches = job
-        .members
+fn trunks_of(fabric: &Fabric, members: &[Member]) -> BTreeMap<SwitchId, BTreeSet<PortNumber>> {
+    let mut switches = members
         .iter()
         .map(|member| fabric.host(member.host).attached.switch);
     let mut trunks: BTreeMap<SwitchId, BTreeSet<PortNumber>> = BTreeMap::new();
@@ -113,11 +119,26 @@ fn on_switch(
 ) -> SwitchPlan {
     let mut plan = SwitchPlan::default();
     plan.prepare
-        .extend(CounterReset::all(job.counter).map(Entity::Counter));
+        .extend(CounterCell::of_job(job.counter).map(Entity::Counter));
+    for (port, index) in job.shares.iter().filter(|(port, _)| port.switch == switch) {
+        plan.prepare
+            .extend(CounterCell::of_share(*index).map(Entity::Counter));
+        plan.prepare.push(Entity::Share(table::Share {
+            job: job.id,
+            egress: port.port,
+            index: *index,
+        }));
+    }
 
     let mut copies: Vec<Copy> = trunks.iter().map(|port| Copy::to_switch(*port)).collect();
-    for (rank, member) in job.ranks() {
+    for ((rank, member), source) in job.ranks().zip(&job.sources) {
         let host = fabric.host(member.host);
+        let index = (host.attached.switch == switch).then_some(*source);
+        plan.prepare.extend(
+            (index.into_iter())
+                .flat_map(CounterCell::of_source)
+                .map(Entity::Counter),
+        );
         if job.group.is_some() && host.attached.switch == switch {
             copies.push(Copy::to_rank(host.attached.port, rank));
             plan.prepare.push(Entity::Replica(table::Replica {
@@ -139,6 +160,7 @@ fn on_switch(
             epoch: job.epoch,
             rank,
             ip: host.ip,
+            index,
         }));
     }
     if let Some(id) = job.group {
@@ -148,6 +170,7 @@ fn on_switch(
         job: job.id,
         counter: job.counter,
         group: job.group,
+        loss_threshold: job.loss_threshold,
     }));
     plan
 }

@@ -5,7 +5,9 @@ use ultima_p4::names::{self, replica::TRUNK_RID};
 
 use super::*;
 use crate::fabric::{self, HostId, SwitchPort};
-use crate::job::{CounterIndex, Epoch, Gather, GroupId, JobId, JobSpec, Rank, place};
+use crate::job::{
+    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, JobId, JobSpec, Rank, place,
+};
 use crate::program::Program;
 
 fn two_switches() -> Fabric {
@@ -23,8 +25,11 @@ fn job(fabric: &Fabric, number: u16, members: &[&str], others: &[&Job]) -> Job {
         members: members.iter().map(|name| name.to_string()).collect(),
         gather: Gather::Multicast,
         seed: Some(1),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
     };
     let taken = others.iter().flat_map(|job| &job.members);
+    let members = place(fabric, &spec, taken).unwrap();
+    let numbers = super::number(fabric, &members, others.iter().copied()).unwrap();
     Job {
         id: JobId(number),
         name: spec.name.clone(),
@@ -32,7 +37,10 @@ fn job(fabric: &Fabric, number: u16, members: &[&str], others: &[&Job]) -> Job {
         seed: 1,
         counter: CounterIndex(number),
         group: Some(GroupId(number)),
-        members: place(fabric, &spec, taken).unwrap(),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        members,
+        shares: numbers.shares,
+        sources: numbers.sources,
     }
 }
 

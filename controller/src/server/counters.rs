@@ -9,12 +9,12 @@ use ultima_p4runtime::v1::{Entity, entity};
 use crate::api;
 use crate::job::CounterIndex;
 use crate::p4rt::{RpcError, SwitchClient};
-use crate::plan::SchemaError;
+use crate::plan::{CounterCell, SchemaError};
 
 /// The cells to read for the job whose counts stand at `index`.
 pub fn cells(names: &Names, index: CounterIndex) -> Result<Vec<Entity>, SchemaError> {
-    let cell = |name| Ok(names.counter(name)?.cell(index.0.into())?.into());
-    counter::BY_JOB.into_iter().map(cell).collect()
+    let cell = |CounterCell { counter, index }| Ok(names.counter(counter)?.cell(index.into())?.into());
+    CounterCell::of_job(index).map(cell).collect()
 }
 
 /// Reads `cells` from one switch.
@@ -46,5 +46,9 @@ pub async fn read(
         delivered: count(counter::DELIVERED),
         own_copy: count(counter::OWN_COPY),
         unknown_rank: count(counter::UNKNOWN_RANK),
+        reflected: count(counter::REFLECTED),
+        late: count(counter::LATE),
+        trimmed: count(counter::TRIMMED),
+        cut_sealed: count(counter::CUT_SEALED),
     })
 }

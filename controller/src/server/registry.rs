@@ -49,7 +49,9 @@ impl Registry {
         let jobs = || self.jobs.values().map(|record| &record.job);
         let counter = lowest_free(jobs().map(|job| job.counter.0));
         let group = lowest_free(jobs().filter_map(|job| job.group).map(|group| group.0));
-        let (Some(id), Some(counter), Some(group)) = (id, counter, group) else {
+        let numbers = plan::number(fabric, &members, jobs().map(|job| &**job));
+        let (Some(id), Some(counter), Some(group), Some(numbers)) = (id, counter, group, numbers)
+        else {
             return Err(JobRequestError::TooManyJobs {
                 jobs: self.jobs.len(),
             });
@@ -62,7 +64,10 @@ impl Registry {
             seed: spec.seed.unwrap_or_else(rand::random),
             counter: CounterIndex(counter),
             group: (spec.gather == Gather::Multicast).then_some(GroupId(group)),
+            loss_threshold: spec.loss_threshold,
             members,
+            shares: numbers.shares,
+            sources: numbers.sources,
         };
         let plan = plan::of_job(fabric, &job);
         Ok((job, plan))

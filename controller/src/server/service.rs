@@ -16,7 +16,7 @@ use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
 use crate::install::InstallError;
-use crate::job::{Gather, Job, JobSpec, PlacementError};
+use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError};
 use crate::mac::MacAddr;
 
 /// How long one who attends may take to say who it is.
@@ -49,6 +49,14 @@ impl ControlService {
                 .iter()
                 .map(|id| fabric.switch(*id).name.clone())
                 .collect(),
+            loss_threshold: job.loss_threshold,
+            shares: (job.shares.iter())
+                .map(|(at, index)| api::Share {
+                    switch: fabric.switch(at.switch).name.clone(),
+                    port: at.port.0.into(),
+                    index: index.0.into(),
+                })
+                .collect(),
         }
     }
 
@@ -66,6 +74,7 @@ impl ControlService {
                 switch: fabric.switch(host.attached.switch).name.clone(),
                 switch_port: host.attached.port.0.into(),
                 state: api::MemberState::from(*seat).into(),
+                source_index: job.sources[usize::from(rank)].0.into(),
             }
         };
         job.ranks().zip(seats).map(member).collect()
@@ -242,6 +251,7 @@ impl Control for ControlService {
             name,
             members,
             seed,
+            loss_threshold,
             ..
         } = request;
         let spec = JobSpec {
@@ -249,6 +259,7 @@ impl Control for ControlService {
             members,
             gather,
             seed,
+            loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
         };
         // On a task of its own: a client that goes away must not leave the job half installed.
         let controller = Arc::clone(&self.controller);

@@ -12,7 +12,7 @@ use super::error::BringUpError;
 use crate::fabric::{Fabric, SwitchId};
 use crate::install::{self, Prepared, Written};
 use crate::p4rt::{Device, Mastership, SwitchClient, WriteError};
-use crate::plan::{self, JobPlan};
+use crate::plan::{self, JobPlan, LossSession};
 use crate::program::Program;
 
 /// How long one attempt to reconnect may take.
@@ -137,7 +137,7 @@ impl ManagedSwitch {
             }
         }
 
-        clear_groups(client).await;
+        clear_replication(client).await;
         let program = desired.program;
         client
             .set_pipeline(
@@ -204,10 +204,10 @@ impl ManagedSwitch {
     }
 }
 
-/// Removes all multicast groups that a switch tells of. BMv2 empties its tables for a new program
-/// but keeps the replication engine's nodes; groups that were written again would then send twice.
+/// Removes all multicast groups that a switch tells of, and our clone session. BMv2 empties its tables for a new
+/// program but keeps the replication engine's nodes; groups that were written again would then send twice.
 /// A switch without a program, or one that cannot list its groups, has nothing to remove.
-async fn clear_groups(client: &SwitchClient) {
+async fn clear_replication(client: &SwitchClient) {
     let all = Entity::from(MulticastGroupEntry::default());
     let Ok(groups) = client.read(vec![all]).await else {
         return;
@@ -215,6 +215,12 @@ async fn clear_groups(client: &SwitchClient) {
     let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
     if let Err(error @ (WriteError::Rpc(_) | WriteError::Updates(_))) = client.write(groups).await {
         tracing::warn!(switch = client.device().name, %error, "old groups not removed");
+    }
+    if let Ok(session) = LossSession.entry()
+        && let Err(error) = client.write(vec![Update::delete(session)]).await
+    {
+        // A switch that has just started has none.
+        tracing::debug!(switch = client.device().name, %error, "no old clone session removed");
     }
 }
 

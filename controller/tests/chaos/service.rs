@@ -161,10 +161,12 @@ impl p4_runtime_server::P4Runtime for Service {
             return Err(Status::permission_denied("not primary"));
         }
         state.pipeline = request.config;
-        // As BMv2: tables are emptied, groups stay.
-        state
-            .held
-            .retain(|_, entity| !matches!(entity.entity, Some(entity::Entity::TableEntry(_))));
+        // As BMv2: tables are emptied and digests forgotten, groups stay.
+        let stays = |entity: &Entity| {
+            let entity = entity.entity.as_ref();
+            matches!(entity, Some(entity::Entity::PacketReplicationEngineEntry(_)))
+        };
+        state.held.retain(|_, entity| stays(entity));
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))
     }
 

@@ -17,6 +17,8 @@ pub struct JobRow {
     pub counter: CounterIndex,
     /// Its group; without one its multicast is dropped.
     pub group: Option<GroupId>,
+    /// Losses of one operation at one place of which the controller is told; 0 for never.
+    pub loss_threshold: u32,
 }
 
 impl Row for JobRow {
@@ -31,6 +33,7 @@ impl Row for JobRow {
         let values = [
             (job::INDEX, self.counter.0.into()),
             (job::GROUP, group.into()),
+            (job::LOSS_THRESHOLD, self.loss_threshold.into()),
         ];
         entry.action(job::SET_JOB, &values)
     }

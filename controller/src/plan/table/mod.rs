@@ -5,6 +5,7 @@ mod job;
 mod neighbor;
 mod replica;
 mod route;
+mod share;
 mod source;
 
 pub use destination::Destination;
@@ -12,6 +13,7 @@ pub use job::JobRow;
 pub use neighbor::Neighbor;
 pub use replica::Replica;
 pub use route::Route;
+pub use share::Share;
 pub use source::Source;
 
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
@@ -20,13 +22,14 @@ use ultima_p4runtime::v1::TableEntry;
 use super::SchemaError;
 
 /// The names of all of them.
-pub(super) const NAMES: [&str; 6] = [
+pub(super) const NAMES: [&str; 7] = [
     JobRow::TABLE,
     Source::TABLE,
     Destination::TABLE,
     Route::TABLE,
     Neighbor::TABLE,
     Replica::TABLE,
+    Share::TABLE,
 ];
 
 /// One row of one table.

@@ -7,7 +7,7 @@ use ultima_p4::names::source;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
 use super::Row;
-use crate::job::{Epoch, JobId, Rank};
+use crate::job::{Epoch, JobId, Rank, SourceIndex};
 use crate::target::PortNumber;
 
 /// `rank` may send for `job` from `ip`, and its packets come in at `ingress`.
@@ -23,6 +23,8 @@ pub struct Source {
     pub rank: Rank,
     /// Key: the packet's IPv4 source.
     pub ip: Ipv4Addr,
+    /// Where its losses stand, if its host is linked to this switch.
+    pub index: Option<SourceIndex>,
 }
 
 impl Row for Source {
@@ -38,7 +40,12 @@ impl Row for Source {
     }
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
-        entry.action(source::ADMIT, &[])
+        match self.index {
+            Some(SourceIndex(index)) => {
+                entry.action(source::ADMIT_FROM_HOST, &[(source::SOURCE_INDEX, index.into())])
+            }
+            None => entry.action(source::ADMIT, &[]),
+        }
     }
 }
 
@@ -50,6 +57,7 @@ impl fmt::Display for Source {
             epoch,
             rank,
             ip,
+            ..
         } = self;
         let table = source::TABLE;
         write!(

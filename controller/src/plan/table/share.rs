@@ -1,0 +1,42 @@
+//! `shares.share`: where a job's counts at an egress port stand.
+
+use std::fmt;
+
+use ultima_p4::names::share;
+use ultima_p4runtime::names::{EntryBuilder, EntryError};
+
+use super::Row;
+use crate::job::{JobId, ShareIndex};
+use crate::target::PortNumber;
+
+/// What of `job` leaves by `egress` is counted, metered and remembered at `index`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Key: the job in the packet.
+    pub job: JobId,
+    /// Key: the port that the packet leaves by.
+    pub egress: PortNumber,
+    /// The place.
+    pub index: ShareIndex,
+}
+
+impl Row for Share {
+    const TABLE: &'static str = share::TABLE;
+
+    fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry
+            .exact(share::JOB, self.job.0)?
+            .exact(share::EGRESS_PORT, self.egress.0)
+    }
+
+    fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
+        entry.action(share::SET_SHARE, &[(share::INDEX, self.index.0.into())])
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Share { job, egress, .. } = self;
+        write!(f, "{}[job {job}, port {egress}]", share::TABLE)
+    }
+}

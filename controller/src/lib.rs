@@ -24,6 +24,7 @@ pub mod program;
 pub mod server;
 pub mod settings;
 pub mod target;
+pub mod telemetry;
 pub mod yaml;
 
 pub use mac::{MacAddr, ParseMacError};

@@ -11,7 +11,7 @@ use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::{fabric, job};
 use ultima_wire::group_address;
 
-use crate::fabric::{Fabric, HostId};
+use crate::fabric::{Fabric, HostId, switch_name};
 use crate::job::{Job, Member};
 use crate::testbed::Testbed;
 
@@ -136,6 +136,11 @@ impl Controller {
 }
 
 fn as_installed(fabric: &Fabric, job: &api::Job) -> Job {
+    let switch = |name: &str| {
+        (0..fabric.switches)
+            .find(|switch| switch_name(*switch) == name)
+            .expect("a switch of the fabric")
+    };
     let number = |number: u32| u16::try_from(number).expect("it has 16 bits in packets");
     let members = job.members.iter().map(|member| {
         let host = fabric
@@ -144,6 +149,7 @@ fn as_installed(fabric: &Fabric, job: &api::Job) -> Job {
             .position(|host| host.name == member.host);
         Member {
             host: HostId(host.expect("a host of the fabric")),
+            source: member.source_index,
             mac: member.mac.parse().expect("a MAC address"),
             address: format!("{}:{}", member.ip, member.udp_port)
                 .parse()
@@ -161,5 +167,8 @@ fn as_installed(fabric: &Fabric, job: &api::Job) -> Job {
             job.group_address.parse().expect("an IPv4 address")
         },
         members: members.collect(),
+        shares: (job.shares.iter())
+            .map(|share| ((switch(&share.switch), number(share.port)), share.index))
+            .collect(),
     }
 }

@@ -45,6 +45,12 @@ impl Counts {
         }
     }
 
+    /// Those that are not by source: what these count depends on what was sent before.
+    pub fn without_sources(&self) -> Counts {
+        let others = self.0.iter().filter(|(cell, _)| !counter::BY_SOURCE.contains(&cell.array));
+        Counts(others.map(|(cell, count)| (*cell, *count)).collect())
+    }
+
     /// What has been counted since `earlier`.
     ///
     /// # Panics
@@ -87,9 +93,10 @@ impl fmt::Debug for Counts {
 
 /// Every counter array of the program.
 fn arrays() -> impl Iterator<Item = &'static str> {
-    counter::BY_JOB
-        .into_iter()
+    (counter::BY_JOB.into_iter())
         .chain([counter::MALFORMED, counter::UNROUTED])
+        .chain(counter::BY_SHARE)
+        .chain(counter::BY_SOURCE)
 }
 
 /// Reads counters of a fabric's switches without being any switch's primary.

@@ -1,9 +1,10 @@
 //! Jobs as the tests see them, and the packets that their members send.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use pnet::util::MacAddr;
-use ultima_wire::{Dtype, Header, Kind, frame};
+use ultima_wire::{Dtype, Header, Kind, Report, Ticks, frame};
 
 use crate::fabric::HostId;
 use crate::generator::{Datagram, UdpChecksum, ultima};
@@ -16,6 +17,8 @@ pub const GATEWAY: MacAddr = MacAddr(2, 0, 0, 0, 0, 0xfe);
 pub struct Member {
     /// The host that it sits on.
     pub host: HostId,
+    /// Where its losses stand on that host's switch.
+    pub source: u32,
     /// That host's MAC address.
     pub mac: MacAddr,
     /// That host's IPv4 address, and the rank's UDP port there.
@@ -37,12 +40,16 @@ pub struct Job {
     pub group_address: Ipv4Addr,
     /// Its members in rank order.
     pub members: Vec<Member>,
+    /// Where its counts stand for each port that it leaves switches by: switch and port, and the place.
+    pub shares: BTreeMap<(usize, u16), u32>,
 }
 
 impl Job {
     /// A header of this job, with something in every field that a switch has no business with.
     pub fn header(&self, kind: Kind, source: u16, owner: u16) -> Header {
         Header {
+            // Nobody's time is limited: nothing is late.
+            budget: Ticks::MAX,
             packet_number: 0x0102_0304,
             step: 0x0506_0708,
             bucket: 0x090a,
@@ -78,6 +85,20 @@ impl Job {
     pub fn copy_for(&self, sent: &Datagram, to: u16) -> Datagram {
         let member = &self.members[usize::from(to)];
         sent.delivered(member.mac, member.address)
+    }
+
+    /// A question of `source`'s about the operation of [`Job::header`], with room for the answer and `more` bytes.
+    /// It is addressed to the next rank, in whose name the switch answers.
+    pub fn probe(&self, source: u16, more: usize) -> Datagram {
+        let header = self.header(Kind::Probe, source, source);
+        let next = (usize::from(source) + 1) % self.members.len();
+        let room = vec![0x5a; Report::LEN + more];
+        self.datagram(
+            source,
+            self.members[next].address,
+            GATEWAY,
+            ultima(&header, &room),
+        )
     }
 
     /// All ranks.

@@ -6,7 +6,7 @@
 //!   a network namespace of its own ([`netns`]), sends frames in and collects what comes out.
 //! - [`crew`] are members of a job at work, on embedded switches.
 //! - [`generator`] makes frames, [`scenario`] says what must come of them, [`fuzz`] mutates them,
-//!   [`counters`] reads what was counted.
+//!   [`counters`] reads what was counted, [`stamps`] what switches write.
 //! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches, [`scripted`] runs
 //!   more of them, each at a switch of its own.
 //! - [`needs`] says what is missing on this machine.
@@ -27,6 +27,7 @@ pub mod operator;
 pub mod scenario;
 pub mod scripted;
 pub mod stage;
+pub mod stamps;
 pub mod testbed;
 pub mod third_party;
 mod threads;

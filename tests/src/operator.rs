@@ -6,10 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
-use ultima_p4::names::{job, replica, source};
+use ultima_controller::telemetry::OperationLoss;
+use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
-use ultima_p4runtime::v1::{Entity, MulticastGroupEntry, TableEntry, Update};
+use ultima_p4runtime::v1::{DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update};
 use ultima_p4runtime::{config::v1::P4Info, text};
 
 use crate::fabric::{Fabric, device_id, switch_name};
@@ -19,7 +22,20 @@ use crate::job::Job;
 pub struct Operator {
     client: SwitchClient,
     names: Names,
+    digests: mpsc::Receiver<DigestList>,
 }
+
+/// One of a switch's virtual queues.
+#[derive(Clone, Copy, Debug)]
+pub enum VirtualQueue {
+    /// That of an egress port.
+    Port(u16),
+    /// That of a job's share of a port, by its place.
+    Share(u32),
+}
+
+/// How long a switch may take to tell of a loss.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Operator {
     /// Becomes the primary of a fabric's switch whose P4Runtime server listens at `grpc`.
@@ -39,8 +55,10 @@ impl Operator {
         let client = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
         let p4info: P4Info = text::parse(ultima_p4::v1model().p4info).expect("p4c printed it");
         let names = Names::new(p4info).expect("p4c printed it");
+        let client = client.unwrap_or_else(|error| panic!("{error}"));
         Self {
-            client: client.unwrap_or_else(|error| panic!("{error}")),
+            digests: client.digests().expect("nobody has asked for them yet"),
+            client,
             names,
         }
     }
@@ -103,6 +121,70 @@ impl Operator {
             .await;
     }
 
+    /// Gives the virtual queue of a port, or of a job's share of one, no rate to speak of: it takes so many bytes
+    /// once, marks what goes beyond the first number, and trims what goes beyond the second.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn limit(&self, queue: VirtualQueue, mark: i64, trim: i64) {
+        let config = MeterConfig {
+            cir: 1,
+            cburst: mark,
+            pir: 1,
+            pburst: trim,
+            ..Default::default()
+        };
+        self.configure(queue, Some(config)).await;
+    }
+
+    /// Takes the limit off a virtual queue.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn unlimit(&self, queue: VirtualQueue) {
+        self.configure(queue, None).await;
+    }
+
+    async fn configure(&self, queue: VirtualQueue, config: Option<MeterConfig>) {
+        let (meter, index) = match queue {
+            VirtualQueue::Port(port) => (queue::METER, u64::from(port)),
+            VirtualQueue::Share(share) => (share::METER, u64::from(share)),
+        };
+        let meter = self.names.meter(meter).unwrap_or_else(|error| panic!("{error}"));
+        let mut cell = meter.cell(index).unwrap_or_else(|error| panic!("{error}"));
+        cell.config = config;
+        self.write(vec![Update::modify(cell)]).await;
+    }
+
+    /// Has a port mark and trim what was longer in its queue than so many ticks.
+    ///
+    /// # Panics
+    /// If the switch refuses.
+    pub async fn limit_queue_time(&self, port: u16, mark: u32, trim: u32) {
+        let call = [(queue::MARK, mark.into()), (queue::TRIM, trim.into())];
+        let entry = self.entry(queue::TABLE, |row| {
+            row.exact(queue::EGRESS_PORT, port)?
+                .action(queue::LIMIT, &call)?
+                .build()
+        });
+        self.write(vec![Update::insert(entry)]).await;
+    }
+
+    /// The next lossy operations that the switch tells of.
+    ///
+    /// # Panics
+    /// If there is no such digest, or none comes in ten seconds.
+    pub async fn losses(&mut self) -> Vec<OperationLoss> {
+        let digest = self.names.digest(loss::DIGEST).unwrap_or_else(|error| panic!("{error}"));
+        let list = timeout(PATIENCE, self.digests.recv()).await.expect("the switch tells of losses");
+        let list = list.expect("the stream lasts as long as the operator");
+        assert_eq!(list.digest_id, digest.id);
+        let told = list.data.iter().map(|message| {
+            OperationLoss::read(digest, message).unwrap_or_else(|error| panic!("{error}"))
+        });
+        told.collect()
+    }
+
     /// Takes the numbers of jobs to come, so that no controller can announce a job here.
     ///
     /// # Panics
@@ -148,7 +230,11 @@ impl Operator {
 
     /// A job with a number, that counts with the unknown ones and has no group.
     fn occupied(&self, number: u16) -> TableEntry {
-        let call = [(job::INDEX, 0u16.into()), (job::GROUP, 0u16.into())];
+        let call = [
+            (job::INDEX, 0u16.into()),
+            (job::GROUP, 0u16.into()),
+            (job::LOSS_THRESHOLD, 0u32.into()),
+        ];
         self.entry(job::TABLE, |row| {
             row.exact(job::JOB, number)?
                 .action(job::SET_JOB, &call)?
@@ -159,12 +245,13 @@ impl Operator {
     fn admission(&self, port: u16, job: &Job, rank: u16) -> TableEntry {
         let member = &job.members[usize::from(rank)];
         self.entry(source::TABLE, |row| {
+            let index = [(source::SOURCE_INDEX, member.source.into())];
             row.exact(source::INGRESS_PORT, port)?
                 .exact(source::JOB, job.id)?
                 .exact(source::EPOCH, job.epoch)?
                 .exact(source::SOURCE_RANK, rank)?
                 .exact(source::SRC_ADDR, *member.address.ip())?
-                .action(source::ADMIT, &[])?
+                .action(source::ADMIT_FROM_HOST, &index)?
                 .build()
         })
     }

@@ -45,6 +45,12 @@ local f = {
     digest = ProtoField.uint64("ultima.auth.digest", "Payload digest", base.HEX),
     tag = ProtoField.uint64("ultima.auth.tag", "Header tag", base.HEX),
     payload = ProtoField.bytes("ultima.payload", "Payload"),
+    report_port = ProtoField.uint16("ultima.report.port", "Switch port"),
+    report_known = ProtoField.uint16("ultima.report.known", "Operation known"),
+    report_sent = ProtoField.uint32("ultima.report.sent", "Data packets sent"),
+    report_trimmed = ProtoField.uint32("ultima.report.trimmed", "Trimmed"),
+    report_late = ProtoField.uint32("ultima.report.late", "Late"),
+    report_upstream_lost = ProtoField.uint32("ultima.report.upstream_lost", "Lost before the switch"),
 }
 
 for _, field in pairs(f) do
@@ -62,6 +68,13 @@ local LAYOUT = {
     { 31, 1, f.dtype }, { 31, 1, f.incast },
     { 32, 4, f.slot }, { 36, 4, f.slots }, { 40, 2, f.contributions }, { 42, 2, f.shared_tc },
     { 44, 4, f.sent_at }, { 48, 4, f.echoed },
+}
+
+-- A switch's answer to a PROBE, the first bytes of a REPORT's payload.
+local REPORT_LENGTH = 20
+local REPORT = {
+    { 0, 2, f.report_port }, { 2, 2, f.report_known }, { 4, 4, f.report_sent }, { 8, 4, f.report_trimmed },
+    { 12, 4, f.report_late }, { 16, 4, f.report_upstream_lost },
 }
 
 local function is_ultima(buffer)
@@ -96,6 +109,11 @@ function ultima.dissector(buffer, pinfo, tree)
     end
     if buffer:len() > length then
         subtree:add(f.payload, buffer(length))
+    end
+    if kind == "REPORT" and buffer:len() >= length + REPORT_LENGTH then
+        for _, entry in ipairs(REPORT) do
+            subtree:add(entry[3], buffer(length + entry[1], entry[2]))
+        end
     end
     return buffer:len()
 end

@@ -11,6 +11,7 @@ mod auth;
 mod control;
 pub mod frame;
 mod header;
+mod report;
 mod ticks;
 mod types;
 
@@ -20,5 +21,6 @@ pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, ParseError, SLOT_AT,
     UDP_PORT, VERSION, group_address,
 };
+pub use report::Report;
 pub use ticks::Ticks;
 pub use types::{Dtype, HostFlags, Kind, SwitchFlags};

@@ -9,7 +9,7 @@ use std::process::Command;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use serde::Deserialize;
 use ultima_wire::{
-    Auth, Dtype, Header, HostFlags, Key, Kind, SwitchFlags, Ticks, frame, group_address,
+    Auth, Dtype, Header, HostFlags, Key, Kind, Report, SwitchFlags, Ticks, frame, group_address,
 };
 
 #[derive(Deserialize)]
@@ -18,6 +18,7 @@ struct Vector {
     header: BTreeMap<String, u32>,
     auth: Option<AuthVector>,
     payload: String,
+    report: Option<BTreeMap<String, u32>>,
     frame: String,
 }
 
@@ -103,6 +104,33 @@ fn rust_reads_the_vectors() {
     }
 }
 
+/// What a switch answers, both ways.
+#[test]
+fn reports_are_those_of_the_vectors() {
+    let answers: Vec<Vector> = vectors().into_iter().filter(|v| v.report.is_some()).collect();
+    assert!(!answers.is_empty());
+    for Vector {
+        report, payload, ..
+    } in answers
+    {
+        let fields = report.unwrap();
+        let expected = Report {
+            port: fields["port"] as u16,
+            known: fields["known"] == 1,
+            sent: fields["sent"],
+            trimmed: fields["trimmed"],
+            late: fields["late"],
+            upstream_lost: fields["upstream_lost"],
+        };
+        let mut payload = bytes(&payload);
+        assert_eq!(Report::parse(&payload), Some(expected));
+        let room = payload.clone();
+        payload[..Report::LEN].fill(0xff);
+        expected.emit(&mut payload);
+        assert_eq!(payload, room);
+    }
+}
+
 #[test]
 fn rust_writes_the_vectors() {
     for vector in vectors() {
@@ -170,6 +198,10 @@ fn wireshark_reads_the_vectors() {
         tshark.arg("-e").arg(format!("ultima.{field}"));
     }
     tshark.args(["-e", "ultima.payload", "-e", "ultima.auth.tag"]);
+    let report = ["port", "known", "sent", "trimmed", "late", "upstream_lost"];
+    for field in report {
+        tshark.arg("-e").arg(format!("ultima.report.{field}"));
+    }
     let output = tshark.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -203,5 +235,15 @@ fn wireshark_reads_the_vectors() {
             .as_ref()
             .map_or(String::new(), |auth| format!("0x{}", auth.tag));
         assert_eq!(values[fields.len() + 1], tag, "tag of {}", vector.name);
+        for (field, value) in report.iter().zip(&values[fields.len() + 2..]) {
+            if let Some(report) = &vector.report {
+                let number = value.replace("True", "1");
+                assert_eq!(number, report[*field].to_string(), "{field} of {}", vector.name);
+            } else {
+                // Another payload, unless it stands where a switch's answer would.
+                let may_be = vector.header["kind"] == Kind::Report as u32;
+                assert!(may_be || value.is_empty(), "{field} of {}", vector.name);
+            }
+        }
     }
 }

@@ -319,12 +319,12 @@ fn each_bad_file_gives_its_one_line() {
         (
             "[h1, s1/1]",
             "[h1, s1/511]",
-            "f.yaml:9:18: links[0].ends: \"511\" is no port of s1; target v1model has 1 to 510",
+            "f.yaml:9:18: links[0].ends: \"511\" is no port of s1; target v1model has 1 to 509",
         ),
         (
             "[h1, s1/1]",
             "[h1, s1/0]",
-            "f.yaml:9:18: links[0].ends: \"0\" is no port of s1; target v1model has 1 to 510",
+            "f.yaml:9:18: links[0].ends: \"0\" is no port of s1; target v1model has 1 to 509",
         ),
         (
             "[s1/9, s2/8]",

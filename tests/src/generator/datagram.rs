@@ -6,7 +6,7 @@ use pnet::packet::ip::IpNextHeaderProtocols;
 use pnet::packet::ipv4::Ipv4Flags;
 use pnet::packet::udp::{self, MutableUdpPacket};
 use pnet::util::MacAddr;
-use ultima_wire::Header;
+use ultima_wire::{Header, SwitchFlags};
 
 use super::Ipv4;
 
@@ -89,11 +89,33 @@ impl Datagram {
         u16::from_be_bytes([bytes[6], bytes[7]])
     }
 
-    /// What a router makes of it: one hop less to live, addressed to `mac`.
+    /// What a switch makes of it: one hop less to live, one more in the Ultima header if it has one, addressed to
+    /// `mac`.
     pub fn forwarded(&self, mac: MacAddr) -> Self {
+        let mut payload = self.payload.clone();
+        if let Ok((mut header, _)) = Header::parse(&payload) {
+            header.switch_flags.hops = header.switch_flags.hops.saturating_add(1).min(31);
+            header.emit(&mut payload);
+        }
         Self {
             dst_mac: mac,
             ttl: self.ttl - 1,
+            payload,
+            ..self.clone()
+        }
+    }
+
+    /// What a switch makes of it that cuts its payload: flags as `flag` sets them, no checksum.
+    ///
+    /// # Panics
+    /// If the payload is not an Ultima packet.
+    pub fn cut(&self, flag: impl FnOnce(&mut SwitchFlags)) -> Self {
+        let (mut header, _) = Header::parse(&self.payload).expect("an Ultima packet");
+        header.switch_flags.trimmed = true;
+        flag(&mut header.switch_flags);
+        Self {
+            checksum: UdpChecksum::None,
+            payload: ultima(&header, &[]),
             ..self.clone()
         }
     }

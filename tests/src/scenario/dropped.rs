@@ -15,23 +15,23 @@ pub fn without_a_group(scene: Scene<'_>) -> Scenario {
         },
     );
     scenario
-        .unicast(right, 0, 1, &right.scatter(0, 1, b"data"))
-        .multicast(left, 2, &left.gather(2, b"data"))
+        .unicast(scene, right, 0, 1, &right.scatter(0, 1, b"data"))
+        .multicast(scene, left, 2, &left.gather(2, b"data"))
 }
 
 /// Multicast of every rank of a job, one of whose ranks has no address on the switch. Its own copy is still its
 /// own, and its unicast arrives.
-pub fn to_an_unknown_rank(job: &Job, unknown: u16) -> Scenario {
+pub fn to_an_unknown_rank(scene: Scene<'_>, job: &Job, unknown: u16) -> Scenario {
     job.ranks().filter(|rank| *rank != unknown).fold(
         Scenario::new("copies for a rank that the switch doesn't know").multicast(
-            job,
+            scene, job,
             unknown,
             &job.gather(unknown, b"data"),
         ),
         |scenario, source| {
             scenario
-                .multicast_but(&[unknown], job, source, &job.gather(source, b"data"))
-                .unicast(job, source, unknown, &job.scatter(source, unknown, b"data"))
+                .multicast_but(&[unknown], scene, job, source, &job.gather(source, b"data"))
+                .unicast(scene, job, source, unknown, &job.scatter(source, unknown, b"data"))
         },
     )
 }

@@ -24,12 +24,12 @@ fn taking_turns(scene: Scene<'_>) -> Scenario {
         "one host is in both jobs"
     );
     Scenario::new("two jobs take turns")
-        .multicast(left, 2, &left.gather(2, b"left"))
-        .multicast(right, 0, &right.gather(0, b"right"))
-        .unicast(left, 2, 0, &left.scatter(2, 0, b"left"))
-        .unicast(right, 0, 1, &right.scatter(0, 1, b"right"))
-        .multicast(left, 0, &left.gather(0, b"left"))
-        .multicast(right, 1, &right.gather(1, b"right"))
+        .multicast(scene, left, 2, &left.gather(2, b"left"))
+        .multicast(scene, right, 0, &right.gather(0, b"right"))
+        .unicast(scene, left, 2, 0, &left.scatter(2, 0, b"left"))
+        .unicast(scene, right, 0, 1, &right.scatter(0, 1, b"right"))
+        .multicast(scene, left, 0, &left.gather(0, b"left"))
+        .multicast(scene, right, 1, &right.gather(1, b"right"))
 }
 
 /// A member's multicast goes to its job's group, whatever group it is addressed to.
@@ -45,7 +45,7 @@ fn any_group_is_the_own(scene: Scene<'_>) -> Scenario {
         |scenario, group| {
             let dst = SocketAddrV4::new(group, ultima_wire::UDP_PORT);
             scenario.multicast(
-                left,
+                scene, left,
                 1,
                 &Datagram {
                     dst,

@@ -5,8 +5,10 @@
 
 mod dropped;
 mod jobs;
+mod late;
 mod members;
 mod plain;
+mod probes;
 mod refused;
 mod run;
 mod truncated;
@@ -66,6 +68,8 @@ pub fn star(scene: Scene<'_>) -> Vec<Scenario> {
         jobs::scenarios(scene),
         refused::scenarios(scene),
         truncated::scenarios(scene),
+        late::scenarios(scene),
+        probes::scenarios(scene),
         plain::scenarios(scene),
     ]
     .concat()
@@ -122,8 +126,21 @@ impl Scenario {
         self
     }
 
+    /// A switch sends a job's packet of so many bytes out of a port.
+    fn delivered(self, switch: usize, job: &Job, port: u16, bytes: usize) -> Self {
+        let share = job.shares[&(switch, port)];
+        self.count_at(switch, counter::DELIVERED, job.counter, 1, bytes)
+            .count_at(switch, counter::SHARE_SENT, share, 1, bytes)
+    }
+
+    /// The only switch sends a rank its packet of so many bytes.
+    fn delivered_to(self, scene: Scene<'_>, job: &Job, rank: u16, bytes: usize) -> Self {
+        let port = scene.fabric.host(job.host_of(rank)).port;
+        self.delivered(0, job, port, bytes)
+    }
+
     /// A rank's packet for another rank arrives there.
-    fn unicast(self, job: &Job, source: u16, owner: u16, sent: &Datagram) -> Self {
+    fn unicast(self, scene: Scene<'_>, job: &Job, source: u16, owner: u16, sent: &Datagram) -> Self {
         let to = &job.members[usize::from(owner)];
         let frame = sent.emit();
         let bytes = frame.len();
@@ -134,24 +151,32 @@ impl Scenario {
         )
         .count(counter::RECEIVED, job.counter, 1, bytes)
         .count(counter::UNICAST, job.counter, 1, bytes)
-        .count(counter::DELIVERED, job.counter, 1, bytes)
+        .delivered_to(scene, job, owner, bytes)
     }
 
     /// A rank's packet to the group arrives at all ranks but itself, addressed to each.
-    fn multicast(self, job: &Job, source: u16, sent: &Datagram) -> Self {
-        self.multicast_but(&[], job, source, sent)
+    fn multicast(self, scene: Scene<'_>, job: &Job, source: u16, sent: &Datagram) -> Self {
+        self.multicast_but(&[], scene, job, source, sent)
     }
 
     /// A rank's packet to the group arrives at all ranks but itself and those that the switch doesn't know.
-    fn multicast_but(self, unknown: &[u16], job: &Job, source: u16, sent: &Datagram) -> Self {
+    fn multicast_but(
+        self,
+        unknown: &[u16],
+        scene: Scene<'_>,
+        job: &Job,
+        source: u16,
+        sent: &Datagram,
+    ) -> Self {
         let frame = sent.emit();
         let bytes = frame.len();
-        let copies: Vec<(HostId, Vec<u8>)> = (job.ranks())
-            .filter(|rank| *rank != source && !unknown.contains(rank))
-            .map(|rank| (job.host_of(rank), job.copy_for(sent, rank).emit()))
-            .collect();
-        let delivered = copies.len() as u64;
-        self.step(job.host_of(source), frame, copies)
+        let others = (job.ranks()).filter(|rank| *rank != source && !unknown.contains(rank));
+        let copies = others
+            .clone()
+            .map(|rank| (job.host_of(rank), job.copy_for(sent, rank).emit()));
+        let scenario = self.step(job.host_of(source), frame, copies.collect());
+        others
+            .fold(scenario, |scenario, rank| scenario.delivered_to(scene, job, rank, bytes))
             .count(counter::RECEIVED, job.counter, 1, bytes)
             .count(counter::REPLICATED, job.counter, 1, bytes)
             .count(counter::OWN_COPY, job.counter, 1, bytes)
@@ -161,7 +186,6 @@ impl Scenario {
                 unknown.len() as u64,
                 bytes,
             )
-            .count(counter::DELIVERED, job.counter, delivered, bytes)
     }
 
     /// Admission lets a job's packet in, and then it has no way to go.

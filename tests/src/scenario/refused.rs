@@ -33,8 +33,8 @@ fn genuine(scene: Scene<'_>) -> [Datagram; 2] {
 fn admitted(scene: Scene<'_>) -> Scenario {
     let [scatter, gather] = genuine(scene);
     Scenario::new("what the forged packets are made from is admitted")
-        .unicast(scene.left, 2, 0, &scatter)
-        .multicast(scene.left, 2, &gather)
+        .unicast(scene, scene.left, 2, 0, &scatter)
+        .multicast(scene, scene.left, 2, &gather)
 }
 
 fn wrong_port(scene: Scene<'_>) -> Scenario {

@@ -44,9 +44,11 @@ impl Across<'_> {
                     self.at(source, &sent, [owner]),
                 );
                 for switch in [near].into_iter().chain((near != far).then_some(far)) {
-                    for array in [counter::RECEIVED, counter::UNICAST, counter::DELIVERED] {
+                    for array in [counter::RECEIVED, counter::UNICAST] {
                         scenario = scenario.count_at(switch, array, job.counter, 1, bytes);
                     }
+                    let port = self.port_toward(switch, owner);
+                    scenario = scenario.delivered(switch, job, port, bytes);
                 }
             }
         }
@@ -63,71 +65,59 @@ impl Across<'_> {
                 let sent = job.gather(source, b"data");
                 let bytes = sent.emit().len();
                 let others = job.ranks().filter(|rank| *rank != source);
-                let far = job
-                    .ranks()
-                    .filter(|rank| self.hops(source, *rank) == 2)
-                    .count() as u64;
-                let near = job.members.len() as u64 - 1 - far;
+                let (near, far) = (self.switch_of(source), self.other_than(source));
+                // One for each rank, at its own switch, and one for all behind the trunk.
+                let scenario = others.clone().fold(scenario, |scenario, rank| {
+                    let switch = self.switch_of(rank);
+                    scenario.delivered(switch, job, self.port_toward(switch, rank), bytes)
+                });
                 scenario
+                    .delivered(near, job, self.trunk_at(near), bytes)
                     .step(
                         job.host_of(source),
                         sent.emit(),
                         self.at(source, &sent, others),
                     )
                     .count_at(
-                        self.switch_of(source),
+                        near,
                         counter::RECEIVED,
                         job.counter,
                         1,
                         bytes,
                     )
                     .count_at(
-                        self.switch_of(source),
+                        near,
                         counter::REPLICATED,
                         job.counter,
                         1,
                         bytes,
                     )
                     .count_at(
-                        self.switch_of(source),
+                        near,
                         counter::OWN_COPY,
                         job.counter,
                         1,
                         bytes,
                     )
                     .count_at(
-                        self.switch_of(source),
-                        counter::DELIVERED,
-                        job.counter,
-                        near + 1,
-                        bytes,
-                    )
-                    .count_at(
-                        self.other_than(source),
-                        counter::RECEIVED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        self.other_than(source),
-                        counter::REPLICATED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        self.other_than(source),
-                        counter::OWN_COPY,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        self.other_than(source),
-                        counter::DELIVERED,
-                        job.counter,
                         far,
+                        counter::RECEIVED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        far,
+                        counter::REPLICATED,
+                        job.counter,
+                        1,
+                        bytes,
+                    )
+                    .count_at(
+                        far,
+                        counter::OWN_COPY,
+                        job.counter,
+                        1,
                         bytes,
                     )
             },
@@ -146,11 +136,13 @@ impl Across<'_> {
             .ranks()
             .filter(|rank| *rank != 0 && self.hops(0, *rank) == 1)
             .collect();
-        let copies = near.len() as u64 + 1;
         let far = self.other_than(0);
-        let [one, other] = self.fabric.trunks[0];
-        let (_, port) = if one.0 == far { one } else { other };
-        Scenario::new("a TTL that ends at the trunk")
+        let port = self.trunk_at(far);
+        let here = self.switch_of(0);
+        let ports = (near.iter().map(|rank| self.port_toward(here, *rank))).chain([self.trunk_at(here)]);
+        let scenario = Scenario::new("a TTL that ends at the trunk");
+        ports
+            .fold(scenario, |scenario, port| scenario.delivered(here, job, port, bytes))
             .step(job.host_of(0), sent.emit(), self.at(0, &sent, near))
             .count_at(self.switch_of(0), counter::RECEIVED, job.counter, 1, bytes)
             .count_at(
@@ -161,13 +153,6 @@ impl Across<'_> {
                 bytes,
             )
             .count_at(self.switch_of(0), counter::OWN_COPY, job.counter, 1, bytes)
-            .count_at(
-                self.switch_of(0),
-                counter::DELIVERED,
-                job.counter,
-                copies,
-                bytes,
-            )
             .count_at(far, counter::RECEIVED, job.counter, 1, bytes)
             .count_at(far, counter::UNROUTED, port.into(), 1, bytes)
     }
@@ -239,6 +224,22 @@ impl Across<'_> {
     fn other_than(self, rank: u16) -> usize {
         1 - self.switch_of(rank)
     }
+
+    /// A switch's port to the other.
+    fn trunk_at(self, switch: usize) -> u16 {
+        let ends = self.fabric.trunks[0];
+        let end = ends.into_iter().find(|(at, _)| *at == switch);
+        end.expect("the trunk has an end at each switch").1
+    }
+
+    /// Where a switch sends what is for a rank.
+    fn port_toward(self, switch: usize, rank: u16) -> u16 {
+        if self.switch_of(rank) == switch {
+            self.fabric.host(self.job.host_of(rank)).port
+        } else {
+            self.trunk_at(switch)
+        }
+    }
 }
 
 /// A datagram after all hops to a host, at the address that it has there.
@@ -250,12 +251,10 @@ fn carried(
     address: SocketAddrV4,
 ) -> Vec<u8> {
     let mac = fabric.host(to).mac;
-    let ttl = sent.ttl - fabric.hops(from, to);
-    Datagram {
-        ttl,
-        dst_mac: mac,
+    let sent = Datagram {
         dst: address,
         ..sent.clone()
-    }
-    .emit()
+    };
+    let hops = 0..fabric.hops(from, to);
+    hops.fold(sent, |datagram, _| datagram.forwarded(mac)).emit()
 }

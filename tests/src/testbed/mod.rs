@@ -12,6 +12,7 @@ use crate::fabric::{Fabric, HostId};
 use crate::generator::{Datagram, UdpChecksum};
 use crate::host_end::HostEnd;
 use crate::job::GATEWAY;
+use crate::stamps::unstamped;
 
 /// What each host received, in order.
 pub type Arrivals = BTreeMap<HostId, Vec<Vec<u8>>>;
@@ -49,13 +50,25 @@ impl Testbed {
         self.switches.iter().map(|switch| switch.grpc()).collect()
     }
 
+    /// As [`Testbed::exchange_stamped`], without what is different each time, see [`crate::stamps`].
+    ///
+    /// # Panics
+    /// If a sentinel is lost.
+    pub fn exchange(&mut self, from: HostId, frames: &[Vec<u8>]) -> Arrivals {
+        let mut arrivals = self.exchange_stamped(from, frames);
+        for frame in arrivals.values_mut().flatten() {
+            *frame = unstamped(std::mem::take(frame));
+        }
+        arrivals
+    }
+
     /// Sends frames from one host, one after the other, and returns all that comes out of the fabric for
     /// them. Nothing is timed: a plain datagram follows to every host, and as queues keep their
     /// order, what has not come before it does not come.
     ///
     /// # Panics
     /// If a sentinel is lost.
-    pub fn exchange(&mut self, from: HostId, frames: &[Vec<u8>]) -> Arrivals {
+    pub fn exchange_stamped(&mut self, from: HostId, frames: &[Vec<u8>]) -> Arrivals {
         let mut arrivals = Arrivals::new();
         for burst in frames.chunks(BURST) {
             for frame in burst {

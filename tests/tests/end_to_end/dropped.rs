@@ -41,7 +41,8 @@ fn an_unknown_rank(target: &Target) {
         let left = stage.jobs[0].clone();
         let Stage { testbed, .. } = &stage;
         testbed.runtime.block_on(operator.forget(&left, UNKNOWN));
-        scenario::run(&mut stage, &to_an_unknown_rank(&left, UNKNOWN));
+        let scenario = to_an_unknown_rank(stage.scene(), &left, UNKNOWN);
+        scenario::run(&mut stage, &scenario);
 
         let Stage { testbed, .. } = &stage;
         testbed.runtime.block_on(operator.remember(&left, UNKNOWN));

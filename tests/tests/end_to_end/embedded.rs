@@ -66,14 +66,21 @@ fn mutated_frames() {
                 received > 0 && packets(counter::REJECTED) > 0,
                 "both ways are taken"
             );
-            let [replicated, unicast] = [counter::REPLICATED, counter::UNICAST].map(packets);
+            let [replicated, unicast, reflected] =
+                [counter::REPLICATED, counter::UNICAST, counter::REFLECTED].map(packets);
             admitted_unrouted += received
-                .checked_sub(replicated + unicast)
+                .checked_sub(replicated + unicast + reflected)
                 .expect("a packet takes one way at most");
+            let delivered = packets(counter::DELIVERED);
             assert_eq!(
-                replicated * job.members.len() as u64 + unicast,
-                packets(counter::DELIVERED) + packets(counter::OWN_COPY)
+                replicated * job.members.len() as u64 + unicast + reflected,
+                delivered + packets(counter::OWN_COPY)
             );
+            let by_port = |array| -> u64 {
+                job.shares.values().map(|share| self::packets(&counts, array, *share)).sum()
+            };
+            assert_eq!(by_port(counter::SHARE_SENT), delivered);
+            assert_eq!(by_port(counter::SHARE_LATE), packets(counter::LATE));
         }
         let unrouted: u64 = (counts.0.iter())
             .filter(|(cell, _)| cell.array == counter::UNROUTED)

@@ -5,8 +5,10 @@ use ultima_tests::controller::{LEFT, RIGHT};
 use ultima_tests::counters::{Cell, Count};
 use ultima_tests::job::Job;
 use ultima_tests::needs;
+use ultima_tests::operator::VirtualQueue;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
+use ultima_wire::{Key, Kind, Ticks};
 
 fn come_and_go(target: &Target) {
     target.star(|mut stage| {
@@ -83,6 +85,7 @@ fn are_counted(target: &Target) {
             stage.operate(switch, async |operator| operator.forget(&job, rank).await);
         }
         assert_eq!(heard(&mut stage, &job), job.members.len() - 3);
+        lose_by_every_cause(&mut stage, &job);
         let said = stage.controller.counters(&stage.testbed, "across");
         let counts = stage.counts();
         assert_eq!(said.len(), 2, "the job is on both switches");
@@ -92,9 +95,13 @@ fn are_counted(target: &Target) {
                 said.rejected,
                 said.replicated,
                 said.unicast,
+                said.reflected,
                 said.delivered,
                 said.own_copy,
                 said.unknown_rank,
+                said.late,
+                said.trimmed,
+                said.cut_sealed,
             ];
             for (array, said) in counter::BY_JOB.into_iter().zip(said) {
                 let cell = Cell {
@@ -111,6 +118,26 @@ fn are_counted(target: &Target) {
             }
         }
     });
+}
+
+/// On each switch a packet is late, one is trimmed, one keeps its tag, and a probe is answered.
+fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
+    for (switch, source, owner) in [(0, 0, 2), (1, 3, 4)] {
+        let to = stage.testbed.fabric.host(job.host_of(owner));
+        assert_eq!(to.switch, switch);
+        let queue = VirtualQueue::Port(to.port);
+        stage.operate(switch, async |operator| operator.limit(queue, 1, 1).await);
+        let mut late = job.header(Kind::Scatter, source, owner);
+        late.budget = Ticks(0);
+        late.seal(&Key(*b"the job's secret"), b"data");
+        let trimmed = job.scatter(source, owner, b"data");
+        let late = trimmed.with_header(&late);
+        let frames = [trimmed, late, job.probe(source, 0)].map(|sent| sent.emit());
+        let arrivals = stage.testbed.exchange(job.host_of(source), &frames);
+        let lengths = arrivals[&job.host_of(owner)].iter().map(Vec::len);
+        assert!(lengths.eq([94, 110]), "both are cut");
+        stage.operate(switch, async |operator| operator.unlimit(queue).await);
+    }
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn is_kept(target: &Target) {
             let expected: Vec<Vec<u8>> = slots
                 .iter()
                 .map(|slot| {
-                    let mut copy = job.copy_for(slot, rank);
-                    copy.ttl = slot.ttl - hops;
-                    copy.emit()
+                    let copy = job.copy_for(slot, rank);
+                    let further = (1..hops).fold(copy, |copy, _| copy.forwarded(copy.dst_mac));
+                    further.emit()
                 })
                 .collect();
             // Other ranks' copies come to the same host.

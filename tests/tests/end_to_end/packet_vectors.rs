@@ -8,7 +8,7 @@ use serde::Deserialize;
 use ultima_p4runtime::{config::v1::P4Info, text};
 use ultima_switch::engine::{Engine, Limits};
 use ultima_wire::frame::{Endpoints, FRAME_OVERHEAD};
-use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
+use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Report, SwitchFlags, Ticks};
 
 /// The header's name in `headers.p4`.
 const ULTIMA: &str = "ultima";
@@ -42,7 +42,12 @@ fn read(program: &mut Engine, frame: &[u8]) -> Fields {
         .parse(frame)
         .expect("the program sets the parser no limit");
     assert_eq!(parsed.error, "NoError");
-    assert_eq!(parsed.bytes, FRAME_OVERHEAD + HEADER_LEN);
+    let report = if parsed.is_valid("report") {
+        Report::LEN
+    } else {
+        0
+    };
+    assert_eq!(parsed.bytes, FRAME_OVERHEAD + HEADER_LEN + report);
     let header = parsed.headers.iter().find(|header| header.name == ULTIMA);
     let fields = &header.expect("an Ultima packet").fields;
     (fields.iter().filter(|(name, _)| !name.starts_with('$')))
@@ -93,7 +98,8 @@ fn the_program_reads_what_rust_writes() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for _ in 0..1000 {
         let header = header(&mut random);
-        let mut frame = vec![0; FRAME_OVERHEAD + HEADER_LEN];
+        // With room for what a PROBE asks.
+        let mut frame = vec![0; FRAME_OVERHEAD + HEADER_LEN + Report::LEN];
         header.emit(&mut frame[FRAME_OVERHEAD..]);
         let endpoints = Endpoints {
             src_mac: random.random(),

@@ -1,0 +1,162 @@
+//! Packets whose receivers wait no longer, or not for long.
+
+use ultima_p4::names::counter;
+use ultima_wire::{Header, Key, Kind, Ticks};
+
+use super::{Scenario, Scene};
+use crate::generator::Datagram;
+use crate::job::Job;
+
+/// What is left of a budget of this many ticks, about ten minutes, is more than nothing.
+const LONG: u32 = 1 << 29;
+
+pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
+    vec![
+        data_is_cut(scene),
+        sealed_data_keeps_its_tag(scene),
+        nothing_to_cut(scene),
+        lost_before(scene),
+        other_kinds(scene),
+        enough_time(scene),
+    ]
+}
+
+/// A datagram of no time, as a switch leaves it.
+fn late(sent: &Datagram) -> Datagram {
+    sent.cut(|flags| flags.late = true)
+}
+
+fn with_budget(job: &Job, kind: Kind, source: u16, budget: u32) -> Header {
+    Header {
+        budget: Ticks(budget),
+        ..job.header(kind, source, source)
+    }
+}
+
+impl Scenario {
+    /// A SCATTER of rank 2's to rank 0 and a GATHER of it arrive as `arrives` says, each copy lost here as late.
+    fn late(
+        self,
+        scene: Scene<'_>,
+        [scatter, gather]: [Datagram; 2],
+        arrives: impl Fn(&Datagram) -> Datagram,
+    ) -> Self {
+        let job = scene.left;
+        let bytes = scatter.emit().len();
+        let scenario = self.losing(scene, &scatter, &[0], &arrives).count(counter::UNICAST, job.counter, 1, bytes);
+        let bytes = gather.emit().len();
+        scenario
+            .losing(scene, &gather, &[0, 1, 3], &arrives)
+            .count(counter::REPLICATED, job.counter, 1, bytes)
+            .count(counter::OWN_COPY, job.counter, 1, bytes)
+    }
+
+    fn losing(
+        self,
+        scene: Scene<'_>,
+        sent: &Datagram,
+        to: &[u16],
+        arrives: impl Fn(&Datagram) -> Datagram,
+    ) -> Self {
+        let job = scene.left;
+        let bytes = sent.emit().len();
+        let copies = to.iter().map(|rank| {
+            let copy = arrives(&job.copy_for(sent, *rank));
+            (job.host_of(*rank), copy.emit())
+        });
+        let scenario = self
+            .step(job.host_of(2), sent.emit(), copies.collect())
+            .count(counter::RECEIVED, job.counter, 1, bytes)
+            .count(counter::LATE, job.counter, to.len() as u64, bytes);
+        to.iter().fold(scenario, |scenario, rank| {
+            let port = scene.fabric.host(job.host_of(*rank)).port;
+            scenario
+                .delivered_to(scene, job, *rank, bytes)
+                .count(counter::SHARE_LATE, job.shares[&(0, port)], 1, bytes)
+        })
+    }
+}
+
+fn both(job: &Job, budget: u32, data: &[u8]) -> [Datagram; 2] {
+    [job.scatter(2, 0, data), job.gather(2, data)].map(|sent| {
+        let (header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
+        sent.with_header(&Header {
+            budget: Ticks(budget),
+            ..header
+        })
+    })
+}
+
+fn data_is_cut(scene: Scene<'_>) -> Scenario {
+    [1, 4, 1384, 8919].into_iter().fold(
+        Scenario::new("late data loses its payload"),
+        |scenario, length| scenario.late(scene, both(scene.left, 0, &vec![7; length]), late),
+    )
+}
+
+fn sealed_data_keeps_its_tag(scene: Scene<'_>) -> Scenario {
+    let job = scene.left;
+    let sealed = |sent: Datagram| {
+        let (mut header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
+        header.seal(&Key(*b"the job's secret"), b"data");
+        sent.with_header(&header)
+    };
+    let sent = both(job, 0, b"data").map(sealed);
+    let [scatter, gather] = sent.each_ref().map(|sent| sent.emit().len());
+    Scenario::new("late data with a tag keeps it")
+        .late(scene, sent, late)
+        .count(counter::CUT_SEALED, job.counter, 1, scatter)
+        .count(counter::CUT_SEALED, job.counter, 3, gather)
+}
+
+/// Only the flag says it, and the checksum stays.
+fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
+    Scenario::new("late data without a payload").late(scene, both(scene.left, 0, b""), |sent| {
+        let (mut header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
+        header.switch_flags.late = true;
+        sent.with_header(&header)
+    })
+}
+
+/// What an earlier switch cut is late here, and counts as lost there only.
+fn lost_before(scene: Scene<'_>) -> Scenario {
+    let job = scene.left;
+    let cut = job.gather(2, b"").with_header(&with_budget(job, Kind::Gather, 2, 0)).cut(|_| ());
+    let bytes = cut.emit().len();
+    let copies = [0, 1, 3].map(|rank| {
+        let (mut header, _) = Header::parse(&job.copy_for(&cut, rank).payload).expect("an Ultima packet");
+        header.switch_flags.late = true;
+        let copy = job.copy_for(&cut, rank).with_header(&header);
+        (job.host_of(rank), copy.emit())
+    });
+    let scenario = Scenario::new("data cut before")
+        .step(job.host_of(2), cut.emit(), copies.to_vec())
+        .count(counter::RECEIVED, job.counter, 1, bytes)
+        .count(counter::REPLICATED, job.counter, 1, bytes)
+        .count(counter::OWN_COPY, job.counter, 1, bytes);
+    [0, 1, 3].into_iter().fold(scenario, |scenario, rank| {
+        scenario.delivered_to(scene, job, rank, bytes)
+    })
+}
+
+/// Nobody waits for a slot in these: they are never late.
+fn other_kinds(scene: Scene<'_>) -> Scenario {
+    let job = scene.left;
+    [Kind::Feedback, Kind::Report, Kind::Control].into_iter().fold(
+        Scenario::new("what is no data is never late"),
+        |scenario, kind| {
+            let sent = job
+                .multicast(kind, 2, b"data")
+                .with_header(&with_budget(job, kind, 2, 0));
+            scenario.multicast(scene, job, 2, &sent)
+        },
+    )
+}
+
+fn enough_time(scene: Scene<'_>) -> Scenario {
+    let job = scene.left;
+    let [scatter, gather] = both(job, LONG, b"data");
+    Scenario::new("time enough")
+        .unicast(scene, job, 2, 0, &scatter)
+        .multicast(scene, job, 2, &gather)
+}

@@ -1,0 +1,304 @@
+//! What a job loses, by cause: cut where a port cannot carry it, lost before the switch; counted, told once, asked for.
+
+use std::collections::BTreeMap;
+
+use ultima_controller::job::{Epoch, JobId, Rank};
+use ultima_controller::target::PortNumber;
+use ultima_controller::telemetry::OperationLoss;
+use ultima_p4::names::counter;
+use ultima_tests::counters::{Cell, Counts};
+use ultima_tests::generator::Datagram;
+use ultima_tests::job::Job;
+use ultima_tests::needs;
+use ultima_tests::operator::{Operator, VirtualQueue};
+use ultima_tests::stage::{Stage, Target};
+use ultima_tests::stamps::header;
+use ultima_wire::frame::FRAME_OVERHEAD;
+use ultima_wire::{HEADER_LEN, Header, Kind, Report};
+
+/// Losses of one operation at one place at which the controller is told.
+const THRESHOLD: u32 = 3;
+/// The left job of [`ultima_tests::controller::LEFT`], with that threshold.
+const LEFT: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
+const RIGHT: &str = "{ name: right, members: [h2, h4] }";
+/// Bytes of a frame whose payload was cut.
+const FRAME_CUT: usize = FRAME_OVERHEAD + HEADER_LEN;
+/// Bytes of a slot's values.
+const VALUES: usize = 1000;
+
+fn star<T: Send>(target: &Target, test: impl FnOnce(Stage, Operator) -> T + Send) -> T {
+    let fabric = ultima_tests::fabric::Fabric::star();
+    target.run(fabric, &[LEFT, RIGHT], |stage| {
+        let operator = Operator::at(0, stage.testbed.grpc()[0]);
+        let operator = stage.testbed.runtime.block_on(operator);
+        test(stage, operator)
+    })
+}
+
+/// Multicasts of a rank in an operation.
+fn gathers(job: &Job, source: u16, (step, bucket): (u32, u16), slots: u32) -> Vec<Vec<u8>> {
+    let datagram = |slot| {
+        let header = Header {
+            step,
+            bucket,
+            slot,
+            packet_number: slot,
+            ..job.header(Kind::Gather, source, source)
+        };
+        job.gather(source, &[slot as u8; VALUES]).with_header(&header)
+    };
+    (0..slots).map(|slot| datagram(slot).emit()).collect()
+}
+
+/// For each rank, how many copies arrived whole, marked, and cut.
+type Seen = BTreeMap<u16, [u64; 3]>;
+
+/// Sends frames of a rank and checks each copy: whole, or cut as a switch should.
+fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Seen {
+    let mut seen = Seen::new();
+    let arrivals = stage.testbed.exchange(job.host_of(source), frames);
+    for frame in arrivals.values().flatten() {
+        let (endpoints, _) = ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
+        let is_addressed = |rank: &u16| job.members[usize::from(*rank)].address == endpoints.dst;
+        let rank = job.ranks().find(is_addressed).expect("it is for a member");
+        let flags = header(frame).switch_flags;
+        let seen = seen.entry(rank).or_default();
+        let length = if flags.trimmed {
+            FRAME_CUT
+        } else {
+            FRAME_CUT + VALUES
+        };
+        assert_eq!(frame.len(), length, "{flags:?}");
+        seen[0] += u64::from(!flags.trimmed);
+        seen[1] += u64::from(flags.congestion);
+        seen[2] += u64::from(flags.trimmed);
+    }
+    seen
+}
+
+fn at(counts: &Counts, array: &'static str, index: u32) -> u64 {
+    let cell = Cell {
+        switch: 0,
+        array,
+        index,
+    };
+    counts.0.get(&cell).map_or(0, |count| count.packets)
+}
+
+/// Rank 3's port takes four packets, two of them unmarked: all others lose nothing, and it is told once.
+fn only_the_slow_port_is_trimmed(target: &Target) {
+    star(target, |mut stage, mut operator| {
+        let left = stage.jobs[0].clone();
+        let port = stage.testbed.fabric.host(left.host_of(3)).port;
+        let frame = (FRAME_CUT + VALUES) as i64;
+        let limit = operator.limit(VirtualQueue::Port(port), 2 * frame, 4 * frame);
+        stage.testbed.runtime.block_on(limit);
+
+        let before = stage.counts();
+        let frames = gathers(&left, 2, (7, 1), 10);
+        let seen = send(&mut stage, &left, 2, &frames);
+        assert_eq!(
+            seen,
+            Seen::from([(0, [10, 0, 0]), (1, [10, 0, 0]), (3, [4, 8, 6])])
+        );
+        let counts = stage.counts().since(&before);
+        let share = left.shares[&(0, port)];
+        assert_eq!(at(&counts, counter::TRIMMED, left.counter), 6);
+        assert_eq!(at(&counts, counter::SHARE_TRIMMED, share), 6);
+        assert_eq!(at(&counts, counter::SHARE_SENT, share), 10);
+        assert_eq!(at(&counts, counter::DELIVERED, left.counter), 30);
+        assert_eq!(at(&counts, counter::LATE, left.counter), 0);
+
+        let told = stage.testbed.runtime.block_on(operator.losses());
+        let expected = OperationLoss {
+            job: JobId(left.id),
+            epoch: Epoch(left.epoch),
+            step: 7,
+            bucket: 1,
+            source: Rank(2),
+            port: PortNumber(port),
+            trimmed: THRESHOLD,
+            late: 0,
+            upstream_lost: 0,
+        };
+        assert_eq!(told, [expected]);
+        // What is sent to the port then is lost too, and of this operation nothing is told any more: the next
+        // that is told is of another.
+        send(&mut stage, &left, 2, &gathers(&left, 2, (7, 1), 10));
+        send(&mut stage, &left, 2, &gathers(&left, 2, (7, 2), 10));
+        let told = stage.testbed.runtime.block_on(operator.losses());
+        assert_eq!(told, [OperationLoss { bucket: 2, ..expected }]);
+
+        // The slow host asks what it lost of the first.
+        let header = Header {
+            step: 7,
+            bucket: 1,
+            ..left.header(Kind::Probe, 3, 3)
+        };
+        let report = ask(&mut stage, &left, 3, &left.probe(3, 0).with_header(&header));
+        let lost = Report {
+            port,
+            known: true,
+            sent: 20,
+            trimmed: 16,
+            late: 0,
+            upstream_lost: 0,
+        };
+        assert_eq!(report, lost);
+
+        stage.testbed.runtime.block_on(operator.unlimit(VirtualQueue::Port(port)));
+        let seen = send(&mut stage, &left, 2, &gathers(&left, 2, (8, 1), 10));
+        assert_eq!(seen[&3], [10, 0, 0]);
+    });
+}
+
+/// What a probe brings back.
+fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
+    let from = job.host_of(rank);
+    let mut arrivals = stage.testbed.exchange(from, &[probe.emit()]);
+    let answers = arrivals.remove(&from).expect("an answer");
+    assert!(arrivals.is_empty() && answers.len() == 1);
+    let (_, datagram) = ultima_wire::frame::parse(&answers[0]).expect("lengths and checksums are right");
+    let (header, payload) = Header::parse(datagram).expect("an Ultima packet");
+    assert_eq!(header.kind, Kind::Report);
+    Report::parse(payload).expect("a report")
+}
+
+/// One job has taken all of its share of a port that both use: the other loses nothing, and plain traffic neither.
+fn a_job_keeps_to_its_share(target: &Target) {
+    star(target, |mut stage, operator| {
+        let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
+        assert_eq!(left.host_of(2), right.host_of(0), "both are at one port");
+        let port = stage.testbed.fabric.host(left.host_of(2)).port;
+        let frame = (FRAME_CUT + VALUES) as i64;
+        let share = left.shares[&(0, port)];
+        let testbed = &stage.testbed;
+        testbed.runtime.block_on(async {
+            operator.limit(VirtualQueue::Share(share), frame, frame).await;
+            // The port has room for eight: what the share's queue refuses must not take any of it.
+            operator.limit(VirtualQueue::Port(port), 8 * frame, 8 * frame).await;
+        });
+        let before = stage.counts();
+        let seen = send(&mut stage, &left, 0, &gathers(&left, 0, (1, 1), 16));
+        assert_eq!(seen[&2], [1, 15, 15]);
+        assert_eq!(seen[&3], [16, 0, 0], "at another port it has another share");
+        let seen = send(&mut stage, &right, 1, &gathers(&right, 1, (1, 1), 6));
+        assert_eq!(seen, Seen::from([(0, [6, 0, 0])]));
+        let counts = stage.counts().since(&before);
+        assert_eq!(at(&counts, counter::TRIMMED, left.counter), 15);
+        assert_eq!(at(&counts, counter::TRIMMED, right.counter), 0);
+    });
+}
+
+/// A packet is trimmed exactly if it was longer in its queue than the limit, which it says itself.
+fn queue_time_decides(target: &Target) {
+    star(target, |mut stage, operator| {
+        let left = stage.jobs[0].clone();
+        let port = stage.testbed.fabric.host(left.host_of(3)).port;
+        stage.testbed.runtime.block_on(operator.limit_queue_time(port, 0, 0));
+        let frames = gathers(&left, 2, (1, 1), 50);
+        let arrivals = stage.testbed.exchange_stamped(left.host_of(2), &frames);
+        let mut trimmed = 0;
+        for (host, frames) in arrivals {
+            for frame in frames {
+                let Header {
+                    path_queue,
+                    switch_flags,
+                    ..
+                } = header(&frame);
+                let over = host == left.host_of(3) && path_queue.0 > 0;
+                assert_eq!((switch_flags.trimmed, switch_flags.congestion), (over, over));
+                trimmed += u32::from(over);
+            }
+        }
+        assert!(trimmed > 0, "no packet was queued for a microsecond");
+    });
+}
+
+/// Numbers that a source skips are lost before the switch, unless they come late.
+fn gaps_are_upstream_losses(target: &Target) {
+    star(target, |mut stage, mut operator| {
+        let left = stage.jobs[0].clone();
+        let source = 2;
+        let numbered = |number: u32, bucket: u16| {
+            let header = Header {
+                packet_number: number,
+                bucket,
+                ..left.header(Kind::Scatter, source, 0)
+            };
+            left.scatter(source, 0, b"data").with_header(&header).emit()
+        };
+        let before = stage.counts();
+        // (packet numbers, operation): the numbering wraps.
+        let sent: [(&[u32], u16); 4] = [
+            (&[u32::MAX - 2, u32::MAX - 1, u32::MAX, 0, 1], 1),
+            // 2 is lost; 1,000 are lost but two come late.
+            (&[3, 1004, 500, 501, 1005], 2),
+            // Too far, forward and back: counted anew from there.
+            (&[1005 + (1 << 12) + 1, 7, 8], 3),
+            (&[8 + (1 << 12)], 4),
+        ];
+        for (numbers, bucket) in sent {
+            let frames: Vec<Vec<u8>> = numbers.iter().map(|number| numbered(*number, bucket)).collect();
+            stage.testbed.exchange(left.host_of(source), &frames);
+        }
+        let index = left.members[usize::from(source)].source;
+        let counts = stage.counts().since(&before);
+        let gaps: u64 = (0..counter::GAP_BITS)
+            .map(|bit| at(&counts, counter::GAPS, index * counter::GAP_CELLS + bit) << bit)
+            .sum();
+        assert_eq!(gaps, 1 + 1000 + 4095);
+        assert_eq!(at(&counts, counter::OVERTAKEN, index), 2);
+        assert_eq!(at(&counts, counter::RENUMBERED, index), 2);
+
+        let told = |operator: &mut Operator| stage.testbed.runtime.block_on(operator.losses());
+        let mut all = told(&mut operator);
+        while all.len() < 2 {
+            all.extend(told(&mut operator));
+        }
+        let port = stage.testbed.fabric.host(left.host_of(source)).port;
+        let expected = |bucket, upstream_lost| OperationLoss {
+            job: JobId(left.id),
+            epoch: Epoch(left.epoch),
+            step: 0x0506_0708,
+            bucket,
+            source: Rank(source),
+            port: PortNumber(port),
+            trimmed: 0,
+            late: 0,
+            upstream_lost,
+        };
+        assert_eq!(all, [expected(2, 1001), expected(4, 4095)]);
+
+        let header = Header {
+            packet_number: 8 + (1 << 12) + 1,
+            ..left.header(Kind::Probe, source, source)
+        };
+        let probe = left.probe(source, 0).with_header(&header);
+        let report = ask(&mut stage, &left, source, &probe);
+        assert_eq!(report.upstream_lost, 1 + 1000 - 2 + 4095);
+    });
+}
+
+macro_rules! on_both {
+    ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
+        #[test]
+        fn $embedded() {
+            $test(&Target::Sockets);
+        }
+
+        #[test]
+        fn $bmv2() {
+            if let Some(program) = needs::bmv2() {
+                $test(&Target::Bmv2(program));
+            }
+        }
+    )*};
+}
+
+on_both! {
+    only_the_slow_port_is_trimmed, only_the_slow_port_is_trimmed_on_embedded, only_the_slow_port_is_trimmed_on_bmv2;
+    a_job_keeps_to_its_share, a_job_keeps_to_its_share_on_embedded, a_job_keeps_to_its_share_on_bmv2;
+    queue_time_decides, queue_time_decides_on_embedded, queue_time_decides_on_bmv2;
+    gaps_are_upstream_losses, gaps_are_upstream_losses_on_embedded, gaps_are_upstream_losses_on_bmv2;
+}

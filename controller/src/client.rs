@@ -199,6 +199,17 @@ impl Client {
             .switches)
     }
 
+    /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
+    /// have told of.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch or the controller doesn't answer.
+    pub async fn telemetry(&self, job: &str) -> Result<api::GetTelemetryResponse, ClientError> {
+        let request = api::GetTelemetryRequest { job: job.into() };
+        let answer = self.rpc.clone().get_telemetry(within(ANSWER, request)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
     /// The fabric's switches.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use control::{Testbed, exact, lpm};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_switch::engine::{QueueInfo, Replica};
 use ultima_wire::frame::{Endpoints, FRAME_OVERHEAD, group_mac};
-use ultima_wire::{Header, Kind, group_address};
+use ultima_wire::{Header, Kind, Ticks, group_address};
 
 const JOB: u16 = 7;
 const EPOCH: u16 = 1;
@@ -42,7 +42,7 @@ fn testbed() -> Testbed {
         "UltimaIngress.jobs.job",
         &[exact(job)],
         "UltimaIngress.jobs.set_job",
-        &[1, 1],
+        &[1, 1, 1],
     );
     for rank in 0..RANKS {
         let (wide, ip) = (u128::from(rank), u128::from(u32::from(address(rank))));
@@ -55,7 +55,19 @@ fn testbed() -> Testbed {
             exact(wide),
             exact(ip),
         ];
-        testbed.insert("UltimaIngress.admission.source", &source, admit, &[]);
+        let from_host = "UltimaIngress.admission.admit_from_host";
+        testbed.insert(
+            "UltimaIngress.admission.source",
+            &source,
+            from_host,
+            &[wide + 1],
+        );
+        testbed.insert(
+            "UltimaEgress.shares.share",
+            &[exact(job), exact(wide)],
+            "UltimaEgress.shares.set_share",
+            &[wide + 1],
+        );
         let destination = [exact(job), exact(ip), exact(port)];
         testbed.insert(
             "UltimaIngress.admission.destination",
@@ -95,7 +107,10 @@ fn testbed() -> Testbed {
 
 /// A frame of rank 0's.
 fn frame(kind: Kind, to: Ipv4Addr, to_mac: [u8; 6]) -> Vec<u8> {
-    let header = Header::new(kind, JOB, EPOCH, 0, 0);
+    let header = Header {
+        budget: Ticks::MAX,
+        ..Header::new(kind, JOB, EPOCH, 0, 0)
+    };
     let mut frame = vec![0; FRAME_OVERHEAD + header.len() + PAYLOAD];
     header.emit(&mut frame[FRAME_OVERHEAD..]);
     let endpoints = Endpoints {

@@ -104,6 +104,25 @@ impl Controller {
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// What the controller says of a job's losses, as soon as switches have told of so many lossy operations.
+    ///
+    /// # Panics
+    /// If the controller refuses, or fewer have been told in ten seconds.
+    pub fn telemetry(&self, testbed: &Testbed, job: &str, told: usize) -> api::GetTelemetryResponse {
+        let known = async {
+            loop {
+                let read = self.client.telemetry(job).await;
+                let telemetry = read.unwrap_or_else(|error| panic!("{error}"));
+                if telemetry.losses.len() >= told {
+                    break telemetry;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = testbed.runtime.block_on(async { timeout(PATIENCE, known).await });
+        waited.expect("the controller is told of losses")
+    }
+
     /// Waits until the controller knows that it is a switch's primary, or that it isn't.
     ///
     /// # Panics

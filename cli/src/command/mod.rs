@@ -13,6 +13,7 @@ mod controller_address;
 mod job;
 mod lab;
 mod switch;
+mod telemetry;
 mod traffic_file;
 mod wire;
 mod wire_options;
@@ -29,6 +30,7 @@ pub enum Command {
     Lab(lab::Arguments),
     #[command(hide = true)]
     LabTraffic(lab::TrafficArguments),
+    Telemetry(telemetry::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -45,6 +47,7 @@ impl Command {
             Command::Agent(options) => return crate::agent::run(&options),
             Command::Lab(arguments) => return lab::run(arguments),
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),
+            Command::Telemetry(arguments) => telemetry::run(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

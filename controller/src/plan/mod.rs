@@ -46,6 +46,15 @@ impl SwitchPlan {
         [&self.prepare, &self.announce, &self.admit]
     }
 
+    /// How many copies its group makes of a packet; 0 without one.
+    pub fn replicas(&self) -> usize {
+        let group = self.entities().find_map(|entity| match entity {
+            Entity::Group(group) => Some(group.copies.len()),
+            _ => None,
+        });
+        group.unwrap_or_default()
+    }
+
     /// All entities, first to be written first.
     pub fn entities(&self) -> impl Iterator<Item = &Entity> {
         self.stages().into_iter().flatten()

@@ -89,6 +89,37 @@ fn two_jobs_on_one_switch_share_nothing() {
     assert_ne!(group(&one).id, group(&other).id);
 }
 
+/// Places are the lowest that are free on each switch by itself, and all of a job's ports have one.
+#[test]
+fn places_are_taken_on_each_switch() {
+    let fabric = two_switches();
+    let one = job(&fabric, 1, &["h1", "h2", "h1"], &[]);
+    let two = job(&fabric, 2, &["h1", "h3"], &[&one]);
+    // The first has gone: what it had on the first switch is free, what the second has there is not.
+    let three = job(&fabric, 3, &["h3", "h1"], &[&two]);
+    let places = |job: &Job| -> Vec<(usize, u16, u16)> {
+        let shares = job.shares.iter();
+        shares
+            .map(|(at, share)| (at.switch.0, at.port.0, share.0))
+            .collect()
+    };
+    assert_eq!(places(&one), [(0, 1, 1), (0, 2, 2)]);
+    assert_eq!(places(&two), [(0, 1, 3), (0, 9, 4), (1, 1, 1), (1, 9, 2)]);
+    assert_eq!(places(&three), [(0, 1, 1), (0, 9, 2), (1, 1, 3), (1, 9, 4)]);
+    let own = |job: &Job| -> Vec<u16> { job.sources.iter().map(|source| source.0).collect() };
+    assert_eq!(own(&one), [1, 2, 3]);
+    assert_eq!(own(&two), [4, 1]);
+    assert_eq!(own(&three), [2, 1]);
+
+    // Only the switch of a member's host counts what it lost on the way there.
+    let plan = of_job(&fabric, &two);
+    let indices = |switch| -> Vec<Option<u16>> {
+        sources(&plan[&SwitchId(switch)]).map(|source| source.index.map(|index| index.0)).collect()
+    };
+    assert_eq!(indices(0), [Some(4), None]);
+    assert_eq!(indices(1), [None, Some(1)]);
+}
+
 #[test]
 fn ranks_behind_one_port_have_a_copy_each() {
     let fabric = two_switches();

@@ -7,20 +7,23 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
+use ultima_p4::names::loss;
 
 use super::attendants::Attendants;
 use super::check::PastCheck;
+use super::counters::{Cells, Counted};
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::registry::{Record, Registry};
 use super::seats::{NoSeat, Seat};
 use super::switch::{Desired, ManagedSwitch};
+use super::losses::{Losses, Told};
 use super::{Config, counters};
 use crate::api;
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{Fabric, SwitchId, SwitchPort, Trunk};
 use crate::install::{self, Clients, InstallError, Leftovers, Prepared};
-use crate::job::{Job, JobId, JobSpec, Rank};
+use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
-use crate::plan::{self, JobPlan};
+use crate::plan::{self, CounterCell, JobPlan, SwitchPlan};
 use crate::program::Program;
 
 /// A fabric, its switches and its jobs.
@@ -36,6 +39,7 @@ pub struct Controller {
     pub(super) attendants: Attendants,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
+    losses: Arc<Losses>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -86,6 +90,7 @@ impl Controller {
             registry: Mutex::default(),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
+            losses: Arc::default(),
             keepers: Mutex::default(),
         });
         try_join_all(controller.switches.iter().map(|switch| async {
@@ -93,6 +98,9 @@ impl Controller {
             switch.bring_up(client, &controller.desired(&[])).await
         }))
         .await?;
+        for switch in &controller.switches {
+            controller.listen(switch);
+        }
         let keepers = controller.fabric.switch_ids().map(|id| {
             let controller = Arc::clone(&controller);
             tokio::spawn(async move { controller.keep_up(id).await })
@@ -133,8 +141,18 @@ impl Controller {
         let _changes = self.changes.lock().await;
         let plans = self.registry().plans();
         switch.bring_up(client, &self.desired(&plans)).await?;
+        self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
         Ok(())
+    }
+
+    /// Keeps what a switch tells of losses as long as the connection stands.
+    fn listen(&self, switch: &ManagedSwitch) {
+        let digest = self.program.names().digest(loss::DIGEST);
+        let lists = switch.client().ok().and_then(|client| client.digests());
+        if let (Ok(digest), Some(lists)) = (digest, lists) {
+            self.losses.collect(switch.id, digest.clone(), lists);
+        }
     }
 
     fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>]) -> Desired<'a> {
@@ -266,6 +284,7 @@ impl Controller {
         self.remember(leftovers);
         self.registry().remove(id);
         self.attendants.end(id);
+        self.losses.forget(id);
         tracing::info!(job = name, "job deleted");
         Ok(pending)
     }
@@ -367,18 +386,89 @@ impl Controller {
     /// There is no such job, or a switch doesn't answer.
     pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
         let JobState { job, switches, .. } = self.job(name)?;
-        let names = self.program.names();
-        let cells = counters::cells(names, job.counter)?;
         let clients = self.clients(&switches)?;
         try_join_all(clients.values().map(|client| async {
-            let switch = || client.device().name.clone();
-            let read = counters::read(client, names, cells.clone()).await;
-            read.map_err(|error| JobRequestError::Counters {
-                switch: switch(),
-                error,
-            })
+            let counted = self.read(client, CounterCell::of_job(job.counter)).await?;
+            Ok(counted.of_job(&client.device().name, job.counter))
         }))
         .await
+    }
+
+    /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
+    /// have told of.
+    ///
+    /// # Errors
+    /// There is no such job, or a switch doesn't answer.
+    pub async fn telemetry(
+        &self,
+        name: &str,
+    ) -> Result<(Vec<api::SwitchTelemetry>, Vec<Told>), JobRequestError> {
+        let JobState { job, switches, .. } = self.job(name)?;
+        let plan = Arc::clone(&self.registry().named(name)?.plan);
+        let clients = self.clients(&switches)?;
+        let of_switches = try_join_all(clients.iter().map(|(id, client)| {
+            self.telemetry_of(*id, client, &job, plan.get(id))
+        }));
+        Ok((of_switches.await?, self.losses.of(job.id)))
+    }
+
+    async fn telemetry_of(
+        &self,
+        id: SwitchId,
+        client: &SwitchClient,
+        job: &Job,
+        plan: Option<&SwitchPlan>,
+    ) -> Result<api::SwitchTelemetry, JobRequestError> {
+        let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
+        let sources = || {
+            let here = |((_, member), _): &((_, &Member), _)| {
+                self.fabric.host(member.host).attached.switch == id
+            };
+            job.ranks().zip(&job.sources).filter(here)
+        };
+        let cells = CounterCell::of_job(job.counter)
+            .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
+            .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
+        let counted = self.read(client, cells).await?;
+
+        let counters = counted.of_job(&client.device().name, job.counter);
+        let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
+        Ok(api::SwitchTelemetry {
+            tail_dropped: counters::tail_dropped(&counters, replicas),
+            counters: Some(counters),
+            ports: shares()
+                .map(|(at, share)| counted.of_share(at.port.0.into(), self.peer_of(*at), *share))
+                .collect(),
+            sources: sources()
+                .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))
+                .collect(),
+        })
+    }
+
+    /// What a port is linked to, by name.
+    fn peer_of(&self, port: SwitchPort) -> String {
+        let host = self.fabric.hosts().iter().find(|host| host.attached == port);
+        let far_end = |trunk: &Trunk| {
+            let [one, other] = trunk.ends;
+            (one == port).then_some(other).or((other == port).then_some(one))
+        };
+        match host {
+            Some(host) => host.name.clone(),
+            None => (self.fabric.trunks().iter().find_map(far_end))
+                .map_or_else(String::new, |end| self.fabric.switch(end.switch).name.clone()),
+        }
+    }
+
+    async fn read(
+        &self,
+        client: &SwitchClient,
+        cells: impl Iterator<Item = CounterCell>,
+    ) -> Result<Counted, JobRequestError> {
+        let cells = Cells::new(self.program.names(), cells)?;
+        cells.read(client).await.map_err(|error| JobRequestError::Counters {
+            switch: client.device().name.clone(),
+            error,
+        })
     }
 
     /// All switches, in the fabric's order.

@@ -1,54 +1,132 @@
 //! What a switch has counted for a job.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
 
 use crate::api;
-use crate::job::CounterIndex;
+use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 use crate::p4rt::{RpcError, SwitchClient};
 use crate::plan::{CounterCell, SchemaError};
 
-/// The cells to read for the job whose counts stand at `index`.
-pub fn cells(names: &Names, index: CounterIndex) -> Result<Vec<Entity>, SchemaError> {
-    let cell = |CounterCell { counter, index }| Ok(names.counter(counter)?.cell(index.into())?.into());
-    CounterCell::of_job(index).map(cell).collect()
+/// Cells to read, as a switch knows them.
+#[derive(Clone, Debug, Default)]
+pub struct Cells {
+    entities: Vec<Entity>,
+    names: HashMap<u32, &'static str>,
 }
 
-/// Reads `cells` from one switch.
-pub async fn read(
-    client: &SwitchClient,
-    names: &Names,
-    cells: Vec<Entity>,
-) -> Result<api::SwitchCounters, RpcError> {
-    let mut counts: HashMap<&str, api::Count> = HashMap::new();
-    for read in client.read(cells).await? {
-        let Some(entity::Entity::CounterEntry(entry)) = read.entity else {
-            continue;
-        };
-        if let Some(counter) = names.counters.by_id(entry.counter_id) {
-            let data = entry.data.unwrap_or_default();
-            // The protocol's numbers are signed and never negative.
-            let [packets, bytes] = [data.packet_count, data.byte_count]
-                .map(|count| u64::try_from(count).unwrap_or_default());
-            counts.insert(counter.name.as_str(), api::Count { packets, bytes });
+impl Cells {
+    /// Finds the cells in the program.
+    pub fn new(
+        names: &Names,
+        cells: impl IntoIterator<Item = CounterCell>,
+    ) -> Result<Self, SchemaError> {
+        let mut found = Cells::default();
+        for CounterCell { counter, index } in cells {
+            let array = names.counter(counter)?;
+            found.names.insert(array.id, counter);
+            found.entities.push(array.cell(index.into())?.into());
+        }
+        Ok(found)
+    }
+
+    /// Reads them from one switch.
+    pub async fn read(self, client: &SwitchClient) -> Result<Counted, RpcError> {
+        let mut counted = Counted::default();
+        for read in client.read(self.entities).await? {
+            let Some(entity::Entity::CounterEntry(entry)) = read.entity else {
+                continue;
+            };
+            let index = entry.index.and_then(|index| u32::try_from(index.index).ok());
+            if let (Some(counter), Some(index)) = (self.names.get(&entry.counter_id), index) {
+                let data = entry.data.unwrap_or_default();
+                // The protocol's numbers are signed and never negative.
+                let [packets, bytes] = [data.packet_count, data.byte_count]
+                    .map(|count| u64::try_from(count).unwrap_or_default());
+                let cell = CounterCell { counter, index };
+                counted.0.insert(cell, api::Count { packets, bytes });
+            }
+        }
+        Ok(counted)
+    }
+}
+
+/// What cells have counted; those that were not read, zero.
+#[derive(Clone, Debug, Default)]
+pub struct Counted(BTreeMap<CounterCell, api::Count>);
+
+impl Counted {
+    fn at(&self, counter: &'static str, index: u16) -> api::Count {
+        let index = u32::from(index);
+        let cell = CounterCell { counter, index };
+        self.0.get(&cell).copied().unwrap_or_default()
+    }
+
+    /// A job's counts on the switch of this name.
+    pub fn of_job(&self, switch: &str, CounterIndex(index): CounterIndex) -> api::SwitchCounters {
+        let count = |counter| Some(self.at(counter, index));
+        api::SwitchCounters {
+            switch: switch.to_owned(),
+            received: count(counter::RECEIVED),
+            rejected: count(counter::REJECTED),
+            replicated: count(counter::REPLICATED),
+            unicast: count(counter::UNICAST),
+            delivered: count(counter::DELIVERED),
+            own_copy: count(counter::OWN_COPY),
+            unknown_rank: count(counter::UNKNOWN_RANK),
+            reflected: count(counter::REFLECTED),
+            late: count(counter::LATE),
+            trimmed: count(counter::TRIMMED),
+            cut_sealed: count(counter::CUT_SEALED),
         }
     }
-    let mut count = |name| Some(counts.remove(name).unwrap_or_default());
-    Ok(api::SwitchCounters {
-        switch: client.device().name.clone(),
-        received: count(counter::RECEIVED),
-        rejected: count(counter::REJECTED),
-        replicated: count(counter::REPLICATED),
-        unicast: count(counter::UNICAST),
-        delivered: count(counter::DELIVERED),
-        own_copy: count(counter::OWN_COPY),
-        unknown_rank: count(counter::UNKNOWN_RANK),
-        reflected: count(counter::REFLECTED),
-        late: count(counter::LATE),
-        trimmed: count(counter::TRIMMED),
-        cut_sealed: count(counter::CUT_SEALED),
-    })
+
+    /// Those of its share of the port that is linked to `peer`.
+    pub fn of_share(&self, port: u32, peer: String, share: ShareIndex) -> api::PortCounters {
+        let count = |counter| Some(self.at(counter, share.0));
+        api::PortCounters {
+            port,
+            peer,
+            sent: count(counter::SHARE_SENT),
+            late: count(counter::SHARE_LATE),
+            trimmed: count(counter::SHARE_TRIMMED),
+        }
+    }
+
+    /// Those of its member of this rank.
+    pub fn of_source(&self, rank: u32, source: SourceIndex) -> api::SourceCounters {
+        // The n-th cell counts gaps that have bit n.
+        let gaps: u64 = (CounterCell::gaps(source).zip(0..))
+            .map(|(cell, bit)| self.0.get(&cell).map_or(0, |count| count.packets) << bit)
+            .sum();
+        let overtaken = self.at(counter::OVERTAKEN, source.0).packets;
+        api::SourceCounters {
+            rank,
+            lost: gaps.saturating_sub(overtaken),
+            overtaken,
+            renumbered: self.at(counter::RENUMBERED, source.0).packets,
+        }
+    }
+}
+
+/// Copies that a switch ordered for a job and egress never saw: its queues dropped them, or they are under way. A
+/// group makes so many copies.
+pub fn tail_dropped(counters: &api::SwitchCounters, replicas: u64) -> u64 {
+    let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets);
+    let api::SwitchCounters {
+        replicated,
+        unicast,
+        reflected,
+        delivered,
+        own_copy,
+        unknown_rank,
+        ..
+    } = counters;
+    let ordered = packets(replicated) * replicas + packets(unicast) + packets(reflected);
+    let seen = packets(delivered) + packets(own_copy) + packets(unknown_rank);
+    // What is under way while the counters are read can make it less than nothing.
+    ordered.saturating_sub(seen)
 }

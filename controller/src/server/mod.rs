@@ -8,6 +8,7 @@ mod controller;
 mod counters;
 mod error;
 mod listen;
+mod losses;
 mod registry;
 mod seats;
 mod service;

@@ -1,7 +1,7 @@
 //! The control API: requests to calls of the [`Controller`], and its answers to messages.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -12,6 +12,7 @@ use ultima_wire::frame::group_mac;
 use super::attendants::Order;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::JobRequestError;
+use super::losses::Told;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
@@ -57,6 +58,22 @@ impl ControlService {
                     index: index.0.into(),
                 })
                 .collect(),
+        }
+    }
+
+    fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        api::OperationLoss {
+            switch: self.controller.fabric().switch(*switch).name.clone(),
+            port: loss.port.0.into(),
+            epoch: loss.epoch.0.into(),
+            step: loss.step,
+            bucket: loss.bucket.into(),
+            source: loss.source.0.into(),
+            trimmed: loss.trimmed,
+            late: loss.late,
+            upstream_lost: loss.upstream_lost,
+            told_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
@@ -377,6 +394,15 @@ impl Control for ControlService {
     ) -> Result<Response<api::GetCountersResponse>, Status> {
         let switches = self.controller.counters(&request.into_inner().job).await?;
         Ok(Response::new(api::GetCountersResponse { switches }))
+    }
+
+    async fn get_telemetry(
+        &self,
+        request: Request<api::GetTelemetryRequest>,
+    ) -> Result<Response<api::GetTelemetryResponse>, Status> {
+        let (switches, told) = self.controller.telemetry(&request.into_inner().job).await?;
+        let losses = told.iter().map(|told| self.loss(told)).collect();
+        Ok(Response::new(api::GetTelemetryResponse { switches, losses }))
     }
 
     async fn list_switches(

@@ -47,11 +47,11 @@ fn ultima() -> Testbed {
     let program = ultima_p4::v1model();
     let mut testbed = Testbed::new(program.device_config, program.p4info);
     let (admit, forward) = (
-        "UltimaIngress.admission.admit",
+        "UltimaIngress.admission.admit_from_host",
         "UltimaIngress.routing.forward",
     );
     let job = ("UltimaIngress.jobs.job", "UltimaIngress.jobs.set_job");
-    testbed.insert(job.0, &[exact(0)], job.1, &[1, 1]);
+    testbed.insert(job.0, &[exact(0)], job.1, &[1, 1, 2]);
     for port in 0..30 {
         let source = [
             exact(port),
@@ -60,7 +60,7 @@ fn ultima() -> Testbed {
             exact(0),
             exact(0x0a00_0001),
         ];
-        testbed.insert("UltimaIngress.admission.source", &source, admit, &[]);
+        testbed.insert("UltimaIngress.admission.source", &source, admit, &[1]);
     }
     let route = [lpm(0x0a00_0000, 8)];
     testbed.insert(
@@ -76,6 +76,13 @@ fn ultima() -> Testbed {
         );
         let args = [0x0200_0000_0000 | rank, 0x0a00_0000 | rank, 0x554c + rank];
         testbed.insert(table, &[exact(0), exact(rank)], action, &args);
+    }
+    for port in 0..4 {
+        let (table, action) = (
+            "UltimaEgress.shares.share",
+            "UltimaEgress.shares.set_share",
+        );
+        testbed.insert(table, &[exact(0), exact(port)], action, &[port + 1]);
     }
     let replicas = (0..4).map(|rid| Replica { port: rid, rid }).collect();
     let pre = testbed.engine.pre_mut();

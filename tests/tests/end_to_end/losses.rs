@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ultima_controller::api;
 use ultima_controller::job::{Epoch, JobId, Rank};
 use ultima_controller::target::PortNumber;
 use ultima_controller::telemetry::OperationLoss;
@@ -280,6 +281,80 @@ fn gaps_are_upstream_losses(target: &Target) {
     });
 }
 
+/// The controller says what was lost where: by port, by source, by operation, at each of two switches.
+fn the_controller_knows(target: &Target) {
+    target.pair(|mut stage| {
+        let job = stage.jobs[0].clone();
+        // The trunk takes one packet of each operation, the slow host's port at the far switch none.
+        let (source, slow) = (0, 4);
+        let [(near, trunk), (far, _)] = stage.testbed.fabric.trunks[0];
+        let port = stage.testbed.fabric.host(job.host_of(slow)).port;
+        let frame = (FRAME_CUT + VALUES) as i64;
+        let queue = VirtualQueue::Share(job.shares[&(near, trunk)]);
+        stage.operate(near, async |operator| operator.limit(queue, 3 * frame, 3 * frame).await);
+        let queue = VirtualQueue::Port(port);
+        stage.operate(far, async |operator| operator.limit(queue, 1, 1).await);
+
+        let mut frames = gathers(&job, source, (3, 0), 8);
+        // Two packets never reach the switch.
+        frames.drain(3..5);
+        send(&mut stage, &job, source, &frames);
+
+        // The trunk's share, the slow port and the source, each once.
+        let telemetry = stage.controller.telemetry(&stage.testbed, "across", 3);
+        let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets);
+        let [one, other] = &telemetry.switches[..] else {
+            panic!("the job is on both switches")
+        };
+        for switch in [one, other] {
+            assert_eq!(switch.tail_dropped, 0);
+            let counters = switch.counters.as_ref().expect("counters");
+            let sum = |of: fn(&api::PortCounters) -> &Option<api::Count>| -> u64 {
+                switch.ports.iter().map(|port| packets(of(port))).sum()
+            };
+            assert_eq!(sum(|port| &port.sent), packets(&counters.delivered));
+            assert_eq!(sum(|port| &port.trimmed), packets(&counters.trimmed));
+            assert_eq!(packets(&counters.late), 0);
+        }
+        let lossy = |switch: &api::SwitchTelemetry| -> Vec<(String, u64)> {
+            let ports = switch.ports.iter().filter(|port| packets(&port.trimmed) > 0);
+            ports
+                .map(|port| (port.peer.clone(), packets(&port.trimmed)))
+                .collect()
+        };
+        // What the trunk has cut already is not cut, nor counted, again.
+        assert_eq!(lossy(one), [("s2".to_owned(), 3)]);
+        assert_eq!(lossy(other), [("h4".to_owned(), 3)]);
+        let lost: Vec<(u32, u64)> = (telemetry.switches.iter())
+            .flat_map(|switch| &switch.sources)
+            .map(|source| (source.rank, source.lost))
+            .collect();
+        let ranks = job.ranks().map(u32::from);
+        let expected = |rank| if rank == u32::from(source) { 2 } else { 0 };
+        let mut by_rank = lost.clone();
+        by_rank.sort_unstable();
+        assert!(ranks.map(|rank| (rank, expected(rank))).eq(by_rank), "{lost:?}");
+
+        let mut told: Vec<_> = (telemetry.losses.iter())
+            .map(|loss| {
+                assert_eq!((loss.step, loss.bucket, loss.source), (3, 0, u32::from(source)));
+                let port = u16::try_from(loss.port).expect("ports are small");
+                let counts = [loss.trimmed, loss.late, loss.upstream_lost];
+                (loss.switch.as_str(), port, counts)
+            })
+            .collect();
+        told.sort_unstable();
+        let from = stage.testbed.fabric.host(job.host_of(source)).port;
+        let mut expected = [
+            ("s1", from, [0, 0, 2]),
+            ("s1", trunk, [1, 0, 0]),
+            ("s2", port, [1, 0, 0]),
+        ];
+        expected.sort_unstable();
+        assert_eq!(told, expected);
+    });
+}
+
 macro_rules! on_both {
     ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
         #[test]
@@ -300,5 +375,6 @@ on_both! {
     only_the_slow_port_is_trimmed, only_the_slow_port_is_trimmed_on_embedded, only_the_slow_port_is_trimmed_on_bmv2;
     a_job_keeps_to_its_share, a_job_keeps_to_its_share_on_embedded, a_job_keeps_to_its_share_on_bmv2;
     queue_time_decides, queue_time_decides_on_embedded, queue_time_decides_on_bmv2;
+    the_controller_knows, the_controller_knows_on_embedded, the_controller_knows_on_bmv2;
     gaps_are_upstream_losses, gaps_are_upstream_losses_on_embedded, gaps_are_upstream_losses_on_bmv2;
 }

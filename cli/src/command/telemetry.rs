@@ -1,0 +1,212 @@
+//! `ultima telemetry`: what jobs lose, where and why.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use ultima_controller::api;
+use ultima_controller::client::Client;
+use ultima_controller::server::DEFAULT_LISTEN;
+
+use crate::output::{self, table};
+
+/// Lossy operations that are shown of each job; `--json` has all that the controller keeps.
+const SHOWN: usize = 20;
+
+/// Shows what jobs lose in the fabric, where and why
+#[derive(clap::Args)]
+#[command(after_help = "Example: ultima telemetry train --watch")]
+pub struct Arguments {
+    /// The job's name; without it all jobs
+    job: Option<String>,
+    /// Show it anew every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// Print JSON, one document a line
+    #[arg(long)]
+    json: bool,
+    /// Where the controller listens
+    #[arg(long, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
+    controller: String,
+}
+
+/// Asks the controller and prints what it says.
+pub fn run(arguments: Arguments) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let client = Client::connect(&arguments.controller).await?;
+            show(&client, &arguments).await?;
+            if arguments.watch {
+                tokio::select! {
+                    ended = watch(&client, &arguments) => ended?,
+                    () = super::interrupted() => {}
+                }
+            }
+            Ok(())
+        })
+}
+
+async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        show(client, arguments).await?;
+    }
+}
+
+async fn show(client: &Client, arguments: &Arguments) -> Result<()> {
+    let names = match &arguments.job {
+        Some(name) => vec![name.clone()],
+        None => client.jobs().await?.into_iter().map(|job| job.name).collect(),
+    };
+    let mut text = String::new();
+    let mut jobs = Vec::new();
+    for name in names {
+        let telemetry = client.telemetry(&name).await?;
+        if arguments.json {
+            jobs.push(document(&name, &telemetry));
+        } else {
+            text += &tables(&name, &telemetry);
+        }
+    }
+    if arguments.json {
+        text = format!("{}\n", json!({ "version": 1, "jobs": jobs }));
+    } else if text.is_empty() {
+        "there are no jobs\n".clone_into(&mut text);
+    }
+    Ok(output::print(&text)?)
+}
+
+fn packets(count: &Option<api::Count>) -> u64 {
+    count.map_or(0, |count| count.packets)
+}
+
+fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
+    let switches = telemetry.switches.iter().filter_map(|switch| {
+        let counters = switch.counters.as_ref()?;
+        Some([
+            format!("{job} at {}", counters.switch),
+            packets(&counters.received).to_string(),
+            packets(&counters.rejected).to_string(),
+            packets(&counters.delivered).to_string(),
+            packets(&counters.trimmed).to_string(),
+            packets(&counters.late).to_string(),
+            switch.tail_dropped.to_string(),
+            switch.sources.iter().map(|source| source.lost).sum::<u64>().to_string(),
+        ])
+    });
+    let header = [
+        "PACKETS OF", "RECEIVED", "REJECTED", "DELIVERED", "TRIMMED", "LATE", "TAIL-DROPPED", "UPSTREAM LOST",
+    ];
+    let mut text = table(header, switches);
+
+    // Where: only places that lost anything.
+    let places = telemetry.switches.iter().flat_map(|switch| {
+        let name = switch.counters.as_ref().map_or("", |counters| &counters.switch);
+        let ports = (switch.ports.iter())
+            .filter(|port| packets(&port.trimmed) + packets(&port.late) > 0)
+            .map(move |port| {
+                [
+                    format!("{name}/{} to {}", port.port, port.peer),
+                    packets(&port.trimmed).to_string(),
+                    packets(&port.late).to_string(),
+                    String::new(),
+                ]
+            });
+        let sources = (switch.sources.iter())
+            .filter(|source| source.lost > 0)
+            .map(move |source| {
+                let place = format!("rank {} to {name}", source.rank);
+                [place, String::new(), String::new(), source.lost.to_string()]
+            });
+        ports.chain(sources)
+    });
+    let places: Vec<[String; 4]> = places.collect();
+    if !places.is_empty() {
+        text.push('\n');
+        text += &table(["LOST AT", "TRIMMED", "LATE", "UPSTREAM"], places.into_iter());
+    }
+
+    let latest = telemetry.losses.len().saturating_sub(SHOWN);
+    if !telemetry.losses.is_empty() {
+        let rows = telemetry.losses[latest..].iter().map(|loss| {
+            [
+                format!("{}.{}", loss.step, loss.bucket),
+                format!("{}/{}", loss.switch, loss.port),
+                loss.source.to_string(),
+                loss.trimmed.to_string(),
+                loss.late.to_string(),
+                loss.upstream_lost.to_string(),
+            ]
+        });
+        let header = ["OPERATION", "TOLD BY", "RANK", "TRIMMED", "LATE", "UPSTREAM LOST"];
+        text.push('\n');
+        text += &table(header, rows);
+    }
+    text.push('\n');
+    text
+}
+
+fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
+    let count = |count: &Option<api::Count>| {
+        let count = count.unwrap_or_default();
+        json!({ "packets": count.packets, "bytes": count.bytes })
+    };
+    let switches = telemetry.switches.iter().filter_map(|switch| {
+        let counters = switch.counters.as_ref()?;
+        let ports = switch.ports.iter().map(|port| {
+            json!({
+                "port": port.port,
+                "peer": port.peer,
+                "sent": count(&port.sent),
+                "late": count(&port.late),
+                "trimmed": count(&port.trimmed),
+            })
+        });
+        let sources = switch.sources.iter().map(|source| {
+            json!({
+                "rank": source.rank,
+                "lost": source.lost,
+                "overtaken": source.overtaken,
+                "renumbered": source.renumbered,
+            })
+        });
+        Some(json!({
+            "switch": counters.switch,
+            "received": count(&counters.received),
+            "rejected": count(&counters.rejected),
+            "replicated": count(&counters.replicated),
+            "unicast": count(&counters.unicast),
+            "reflected": count(&counters.reflected),
+            "delivered": count(&counters.delivered),
+            "own_copy": count(&counters.own_copy),
+            "unknown_rank": count(&counters.unknown_rank),
+            "late": count(&counters.late),
+            "trimmed": count(&counters.trimmed),
+            "cut_sealed": count(&counters.cut_sealed),
+            "tail_dropped": switch.tail_dropped,
+            "ports": ports.collect::<Vec<_>>(),
+            "sources": sources.collect::<Vec<_>>(),
+        }))
+    });
+    let losses = telemetry.losses.iter().map(|loss| {
+        json!({
+            "told_at_ms": loss.told_at_ms,
+            "switch": loss.switch,
+            "port": loss.port,
+            "epoch": loss.epoch,
+            "step": loss.step,
+            "bucket": loss.bucket,
+            "source": loss.source,
+            "trimmed": loss.trimmed,
+            "late": loss.late,
+            "upstream_lost": loss.upstream_lost,
+        })
+    });
+    json!({
+        "job": job,
+        "switches": switches.collect::<Vec<_>>(),
+        "losses": losses.collect::<Vec<_>>(),
+    })
+}

@@ -206,7 +206,11 @@ impl Client {
     /// There is no such job, or a switch or the controller doesn't answer.
     pub async fn telemetry(&self, job: &str) -> Result<api::GetTelemetryResponse, ClientError> {
         let request = api::GetTelemetryRequest { job: job.into() };
-        let answer = self.rpc.clone().get_telemetry(within(ANSWER, request)).await;
+        let answer = self
+            .rpc
+            .clone()
+            .get_telemetry(within(ANSWER, request))
+            .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 

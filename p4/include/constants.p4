@@ -38,7 +38,7 @@ const bit<16> TRUNK_RID = 0xFFFF;
 // "No group": what a job that this switch does not know, or has no group for, is given.
 const bit<16> NO_GROUP = 0;
 
-// The two bits of ECN in the type of service (RFC 3168): not capable, capable twice, congestion experienced.
+// The two bits of ECN in the type of service (RFC 3168): 1 and 2 say that the transport is capable of it.
 const bit<2> ECN_NOT_CAPABLE = 0;
 const bit<2> ECN_CONGESTION  = 3;
 

@@ -108,7 +108,12 @@ impl Controller {
     ///
     /// # Panics
     /// If the controller refuses, or fewer have been told in ten seconds.
-    pub fn telemetry(&self, testbed: &Testbed, job: &str, told: usize) -> api::GetTelemetryResponse {
+    pub fn telemetry(
+        &self,
+        testbed: &Testbed,
+        job: &str,
+        told: usize,
+    ) -> api::GetTelemetryResponse {
         let known = async {
             loop {
                 let read = self.client.telemetry(job).await;
@@ -119,7 +124,9 @@ impl Controller {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        let waited = testbed.runtime.block_on(async { timeout(PATIENCE, known).await });
+        let waited = testbed
+            .runtime
+            .block_on(async { timeout(PATIENCE, known).await });
         waited.expect("the controller is told of losses")
     }
 

@@ -47,7 +47,10 @@ impl Counts {
 
     /// Those that are not by source: what these count depends on what was sent before.
     pub fn without_sources(&self) -> Counts {
-        let others = self.0.iter().filter(|(cell, _)| !counter::BY_SOURCE.contains(&cell.array));
+        let others = self
+            .0
+            .iter()
+            .filter(|(cell, _)| !counter::BY_SOURCE.contains(&cell.array));
         Counts(others.map(|(cell, count)| (*cell, *count)).collect())
     }
 

@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// All ranks.
-    pub fn ranks(&self) -> impl DoubleEndedIterator<Item = u16> + use<> {
+    pub fn ranks(&self) -> impl DoubleEndedIterator<Item = u16> + Clone + use<> {
         0..u16::try_from(self.members.len()).expect("ranks have 16 bits")
     }
 

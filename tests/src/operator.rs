@@ -12,7 +12,9 @@ use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
 use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
-use ultima_p4runtime::v1::{DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update};
+use ultima_p4runtime::v1::{
+    DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update,
+};
 use ultima_p4runtime::{config::v1::P4Info, text};
 
 use crate::fabric::{Fabric, device_id, switch_name};
@@ -150,7 +152,10 @@ impl Operator {
             VirtualQueue::Port(port) => (queue::METER, u64::from(port)),
             VirtualQueue::Share(share) => (share::METER, u64::from(share)),
         };
-        let meter = self.names.meter(meter).unwrap_or_else(|error| panic!("{error}"));
+        let meter = self
+            .names
+            .meter(meter)
+            .unwrap_or_else(|error| panic!("{error}"));
         let mut cell = meter.cell(index).unwrap_or_else(|error| panic!("{error}"));
         cell.config = config;
         self.write(vec![Update::modify(cell)]).await;
@@ -175,8 +180,13 @@ impl Operator {
     /// # Panics
     /// If there is no such digest, or none comes in ten seconds.
     pub async fn losses(&mut self) -> Vec<OperationLoss> {
-        let digest = self.names.digest(loss::DIGEST).unwrap_or_else(|error| panic!("{error}"));
-        let list = timeout(PATIENCE, self.digests.recv()).await.expect("the switch tells of losses");
+        let digest = self
+            .names
+            .digest(loss::DIGEST)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let list = timeout(PATIENCE, self.digests.recv())
+            .await
+            .expect("the switch tells of losses");
         let list = list.expect("the stream lasts as long as the operator");
         assert_eq!(list.digest_id, digest.id);
         let told = list.data.iter().map(|message| {

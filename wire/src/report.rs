@@ -25,7 +25,9 @@ impl Report {
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes = payload.first_chunk::<{ Report::LEN }>()?;
         let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
-        let u32_at = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u32_at = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         Some(Self {
             port: u16_at(0),
             known: u16_at(2) == 1,
@@ -66,7 +68,9 @@ mod tests {
         };
         let mut bytes = [0; Report::LEN + 1];
         report.emit(&mut bytes);
-        let expected = [0, 3, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0];
+        let expected = [
+            0, 3, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0,
+        ];
         assert_eq!(bytes, expected);
         assert_eq!(Report::parse(&bytes), Some(report));
         assert_eq!(Report::parse(&bytes[..Report::LEN - 1]), None);

@@ -107,7 +107,10 @@ fn rust_reads_the_vectors() {
 /// What a switch answers, both ways.
 #[test]
 fn reports_are_those_of_the_vectors() {
-    let answers: Vec<Vector> = vectors().into_iter().filter(|v| v.report.is_some()).collect();
+    let answers: Vec<Vector> = vectors()
+        .into_iter()
+        .filter(|v| v.report.is_some())
+        .collect();
     assert!(!answers.is_empty());
     for Vector {
         report, payload, ..
@@ -238,7 +241,12 @@ fn wireshark_reads_the_vectors() {
         for (field, value) in report.iter().zip(&values[fields.len() + 2..]) {
             if let Some(report) = &vector.report {
                 let number = value.replace("True", "1");
-                assert_eq!(number, report[*field].to_string(), "{field} of {}", vector.name);
+                assert_eq!(
+                    number,
+                    report[*field].to_string(),
+                    "{field} of {}",
+                    vector.name
+                );
             } else {
                 // Another payload, unless it stands where a switch's answer would.
                 let may_be = vector.header["kind"] == Kind::Report as u32;

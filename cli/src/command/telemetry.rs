@@ -58,7 +58,12 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
 async fn show(client: &Client, arguments: &Arguments) -> Result<()> {
     let names = match &arguments.job {
         Some(name) => vec![name.clone()],
-        None => client.jobs().await?.into_iter().map(|job| job.name).collect(),
+        None => client
+            .jobs()
+            .await?
+            .into_iter()
+            .map(|job| job.name)
+            .collect(),
     };
     let mut text = String::new();
     let mut jobs = Vec::new();
@@ -93,17 +98,32 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
             packets(&counters.trimmed).to_string(),
             packets(&counters.late).to_string(),
             switch.tail_dropped.to_string(),
-            switch.sources.iter().map(|source| source.lost).sum::<u64>().to_string(),
+            switch
+                .sources
+                .iter()
+                .map(|source| source.lost)
+                .sum::<u64>()
+                .to_string(),
         ])
     });
     let header = [
-        "PACKETS OF", "RECEIVED", "REJECTED", "DELIVERED", "TRIMMED", "LATE", "TAIL-DROPPED", "UPSTREAM LOST",
+        "PACKETS OF",
+        "RECEIVED",
+        "REJECTED",
+        "DELIVERED",
+        "TRIMMED",
+        "LATE",
+        "TAIL-DROPPED",
+        "UPSTREAM LOST",
     ];
     let mut text = table(header, switches);
 
     // Where: only places that lost anything.
     let places = telemetry.switches.iter().flat_map(|switch| {
-        let name = switch.counters.as_ref().map_or("", |counters| &counters.switch);
+        let name = switch
+            .counters
+            .as_ref()
+            .map_or("", |counters| &counters.switch);
         let ports = (switch.ports.iter())
             .filter(|port| packets(&port.trimmed) + packets(&port.late) > 0)
             .map(move |port| {
@@ -125,7 +145,10 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
     let places: Vec<[String; 4]> = places.collect();
     if !places.is_empty() {
         text.push('\n');
-        text += &table(["LOST AT", "TRIMMED", "LATE", "UPSTREAM"], places.into_iter());
+        text += &table(
+            ["LOST AT", "TRIMMED", "LATE", "UPSTREAM"],
+            places.into_iter(),
+        );
     }
 
     let latest = telemetry.losses.len().saturating_sub(SHOWN);
@@ -140,7 +163,14 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
                 loss.upstream_lost.to_string(),
             ]
         });
-        let header = ["OPERATION", "TOLD BY", "RANK", "TRIMMED", "LATE", "UPSTREAM LOST"];
+        let header = [
+            "OPERATION",
+            "TOLD BY",
+            "RANK",
+            "TRIMMED",
+            "LATE",
+            "UPSTREAM LOST",
+        ];
         text.push('\n');
         text += &table(header, rows);
     }

@@ -13,10 +13,10 @@ use ultima_p4runtime::tls::ClientTls;
 use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    self, DigestList, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, ReadRequest,
-    SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, Uint128,
-    Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
-    set_forwarding_pipeline_config_request, write_request,
+    self, DigestList, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
+    ReadRequest, SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse,
+    Uint128, Update, WriteRequest, forwarding_pipeline_config,
+    get_forwarding_pipeline_config_request, set_forwarding_pipeline_config_request, write_request,
 };
 
 use super::error::{ConnectError, RpcError, WriteError, failed};

@@ -7,8 +7,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::transport::one_line;
 use ultima_p4runtime::v1::{
-    DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
-    stream_message_request, stream_message_response,
+    DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest,
+    StreamMessageResponse, Uint128, stream_message_request, stream_message_response,
 };
 
 /// How we stand with a switch.
@@ -86,7 +86,9 @@ async fn next_message(responses: &mut Streaming<StreamMessageResponse>) -> Resul
             Some(stream_message_response::Update::Arbitration(update)) => {
                 return Ok(Message::Mastership(standing(update)));
             }
-            Some(stream_message_response::Update::Digest(list)) => return Ok(Message::Digests(list)),
+            Some(stream_message_response::Update::Digest(list)) => {
+                return Ok(Message::Digests(list));
+            }
             // Packets and timeouts are nothing to this client.
             _ => {}
         }

@@ -191,13 +191,14 @@ fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitErro
                 limit: switch.limits.group_replicas,
             })
         }
-        Entity::Counter(CounterCell { counter, index }) => {
+        Entity::Counter(cell) => {
+            let CounterCell { counter, index } = *cell;
             let size = names.counter(counter)?.size;
-            if u64::from(*index) >= size {
+            if u64::from(index) >= size {
                 return Err(LimitError::Counter {
                     switch: switch.name.clone(),
                     counter,
-                    index: *index,
+                    index,
                     size,
                 });
             }

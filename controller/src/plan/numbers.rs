@@ -60,7 +60,9 @@ pub fn number<'a>(
 /// Takes the lowest number from 1 that is free.
 fn take_lowest(taken: &mut BTreeSet<u16>) -> Option<u16> {
     // Those taken are in order: the first place where they skip a number is free.
-    let gap = (1u16..).zip(taken.iter()).find(|(free, taken)| free != *taken);
+    let gap = (1u16..)
+        .zip(taken.iter())
+        .find(|(free, taken)| free != *taken);
     let lowest = match gap {
         Some((free, _)) => free,
         None => u16::try_from(taken.len()).ok()?.checked_add(1)?,

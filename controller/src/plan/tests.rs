@@ -114,7 +114,9 @@ fn places_are_taken_on_each_switch() {
     // Only the switch of a member's host counts what it lost on the way there.
     let plan = of_job(&fabric, &two);
     let indices = |switch| -> Vec<Option<u16>> {
-        sources(&plan[&SwitchId(switch)]).map(|source| source.index.map(|index| index.0)).collect()
+        sources(&plan[&SwitchId(switch)])
+            .map(|source| source.index.map(|index| index.0))
+            .collect()
     };
     assert_eq!(indices(0), [Some(4), None]);
     assert_eq!(indices(1), [None, Some(1)]);

@@ -13,10 +13,10 @@ use super::attendants::Attendants;
 use super::check::PastCheck;
 use super::counters::{Cells, Counted};
 use super::error::{BringUpError, JobRequestError, ServeError};
+use super::losses::{Losses, Told};
 use super::registry::{Record, Registry};
 use super::seats::{NoSeat, Seat};
 use super::switch::{Desired, ManagedSwitch};
-use super::losses::{Losses, Told};
 use super::{Config, counters};
 use crate::api;
 use crate::fabric::{Fabric, SwitchId, SwitchPort, Trunk};
@@ -406,9 +406,11 @@ impl Controller {
         let JobState { job, switches, .. } = self.job(name)?;
         let plan = Arc::clone(&self.registry().named(name)?.plan);
         let clients = self.clients(&switches)?;
-        let of_switches = try_join_all(clients.iter().map(|(id, client)| {
-            self.telemetry_of(*id, client, &job, plan.get(id))
-        }));
+        let of_switches = try_join_all(
+            clients
+                .iter()
+                .map(|(id, client)| self.telemetry_of(*id, client, &job, plan.get(id))),
+        );
         Ok((of_switches.await?, self.losses.of(job.id)))
     }
 
@@ -447,15 +449,23 @@ impl Controller {
 
     /// What a port is linked to, by name.
     fn peer_of(&self, port: SwitchPort) -> String {
-        let host = self.fabric.hosts().iter().find(|host| host.attached == port);
+        let host = self
+            .fabric
+            .hosts()
+            .iter()
+            .find(|host| host.attached == port);
         let far_end = |trunk: &Trunk| {
             let [one, other] = trunk.ends;
-            (one == port).then_some(other).or((other == port).then_some(one))
+            (one == port)
+                .then_some(other)
+                .or((other == port).then_some(one))
         };
         match host {
             Some(host) => host.name.clone(),
             None => (self.fabric.trunks().iter().find_map(far_end))
-                .map_or_else(String::new, |end| self.fabric.switch(end.switch).name.clone()),
+                .map_or_else(String::new, |end| {
+                    self.fabric.switch(end.switch).name.clone()
+                }),
         }
     }
 
@@ -465,10 +475,13 @@ impl Controller {
         cells: impl Iterator<Item = CounterCell>,
     ) -> Result<Counted, JobRequestError> {
         let cells = Cells::new(self.program.names(), cells)?;
-        cells.read(client).await.map_err(|error| JobRequestError::Counters {
-            switch: client.device().name.clone(),
-            error,
-        })
+        cells
+            .read(client)
+            .await
+            .map_err(|error| JobRequestError::Counters {
+                switch: client.device().name.clone(),
+                error,
+            })
     }
 
     /// All switches, in the fabric's order.

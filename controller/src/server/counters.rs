@@ -40,7 +40,9 @@ impl Cells {
             let Some(entity::Entity::CounterEntry(entry)) = read.entity else {
                 continue;
             };
-            let index = entry.index.and_then(|index| u32::try_from(index.index).ok());
+            let index = entry
+                .index
+                .and_then(|index| u32::try_from(index.index).ok());
             if let (Some(counter), Some(index)) = (self.names.get(&entry.counter_id), index) {
                 let data = entry.data.unwrap_or_default();
                 // The protocol's numbers are signed and never negative.

@@ -45,7 +45,9 @@ impl Losses {
                 for message in &list.data {
                     match OperationLoss::read(&digest, message) {
                         Ok(loss) => losses.add(Told { switch, at, loss }),
-                        Err(error) => tracing::warn!(switch = switch.0, %error, "a digest is not ours"),
+                        Err(error) => {
+                            tracing::warn!(switch = switch.0, %error, "a digest is not ours")
+                        }
                     }
                 }
             }
@@ -63,7 +65,10 @@ impl Losses {
     /// Those of one job, oldest first.
     pub fn of(&self, job: JobId) -> Vec<Told> {
         let all = self.all();
-        all.iter().filter(|told| told.loss.job == job).copied().collect()
+        all.iter()
+            .filter(|told| told.loss.job == job)
+            .copied()
+            .collect()
     }
 
     /// Forgets those of a job: another may get its number.
@@ -106,7 +111,11 @@ mod tests {
         let losses = Losses::default();
         losses.add(told(2, 0));
         (0..KEPT as u32).for_each(|step| losses.add(told(1, step)));
-        let steps: Vec<u32> = losses.of(JobId(1)).iter().map(|told| told.loss.step).collect();
+        let steps: Vec<u32> = losses
+            .of(JobId(1))
+            .iter()
+            .map(|told| told.loss.step)
+            .collect();
         assert!(steps.into_iter().eq(0..KEPT as u32));
         assert!(losses.of(JobId(2)).is_empty());
         losses.add(told(2, 7));

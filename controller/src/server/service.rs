@@ -62,7 +62,9 @@ impl ControlService {
     }
 
     fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
-        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = at
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         api::OperationLoss {
             switch: self.controller.fabric().switch(*switch).name.clone(),
             port: loss.port.0.into(),
@@ -402,7 +404,10 @@ impl Control for ControlService {
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
         let (switches, told) = self.controller.telemetry(&request.into_inner().job).await?;
         let losses = told.iter().map(|told| self.loss(told)).collect();
-        Ok(Response::new(api::GetTelemetryResponse { switches, losses }))
+        Ok(Response::new(api::GetTelemetryResponse {
+            switches,
+            losses,
+        }))
     }
 
     async fn list_switches(

@@ -31,6 +31,7 @@ fn key(entity: &Entity) -> Vec<u8> {
                 group.replicas.clear();
             }
         }
+        Some(entity::Entity::DigestEntry(_)) => {}
         other => panic!("the controller writes no {other:?}"),
     }
     key.encode_to_vec()
@@ -164,7 +165,10 @@ impl p4_runtime_server::P4Runtime for Service {
         // As BMv2: tables are emptied and digests forgotten, groups stay.
         let stays = |entity: &Entity| {
             let entity = entity.entity.as_ref();
-            matches!(entity, Some(entity::Entity::PacketReplicationEngineEntry(_)))
+            matches!(
+                entity,
+                Some(entity::Entity::PacketReplicationEngineEntry(_))
+            )
         };
         state.held.retain(|_, entity| stays(entity));
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))

@@ -78,10 +78,7 @@ fn ultima() -> Testbed {
         testbed.insert(table, &[exact(0), exact(rank)], action, &args);
     }
     for port in 0..4 {
-        let (table, action) = (
-            "UltimaEgress.shares.share",
-            "UltimaEgress.shares.set_share",
-        );
+        let (table, action) = ("UltimaEgress.shares.share", "UltimaEgress.shares.set_share");
         testbed.insert(table, &[exact(0), exact(port)], action, &[port + 1]);
     }
     let replicas = (0..4).map(|rid| Replica { port: rid, rid }).collect();

@@ -24,14 +24,21 @@ pub fn without_a_group(scene: Scene<'_>) -> Scenario {
 pub fn to_an_unknown_rank(scene: Scene<'_>, job: &Job, unknown: u16) -> Scenario {
     job.ranks().filter(|rank| *rank != unknown).fold(
         Scenario::new("copies for a rank that the switch doesn't know").multicast(
-            scene, job,
+            scene,
+            job,
             unknown,
             &job.gather(unknown, b"data"),
         ),
         |scenario, source| {
             scenario
                 .multicast_but(&[unknown], scene, job, source, &job.gather(source, b"data"))
-                .unicast(scene, job, source, unknown, &job.scatter(source, unknown, b"data"))
+                .unicast(
+                    scene,
+                    job,
+                    source,
+                    unknown,
+                    &job.scatter(source, unknown, b"data"),
+                )
         },
     )
 }

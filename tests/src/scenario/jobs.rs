@@ -45,7 +45,8 @@ fn any_group_is_the_own(scene: Scene<'_>) -> Scenario {
         |scenario, group| {
             let dst = SocketAddrV4::new(group, ultima_wire::UDP_PORT);
             scenario.multicast(
-                scene, left,
+                scene,
+                left,
                 1,
                 &Datagram {
                     dst,

@@ -43,7 +43,12 @@ impl Scenario {
     ) -> Self {
         let job = scene.left;
         let bytes = scatter.emit().len();
-        let scenario = self.losing(scene, &scatter, &[0], &arrives).count(counter::UNICAST, job.counter, 1, bytes);
+        let scenario = self.losing(scene, &scatter, &[0], &arrives).count(
+            counter::UNICAST,
+            job.counter,
+            1,
+            bytes,
+        );
         let bytes = gather.emit().len();
         scenario
             .losing(scene, &gather, &[0, 1, 3], &arrives)
@@ -70,9 +75,12 @@ impl Scenario {
             .count(counter::LATE, job.counter, to.len() as u64, bytes);
         to.iter().fold(scenario, |scenario, rank| {
             let port = scene.fabric.host(job.host_of(*rank)).port;
-            scenario
-                .delivered_to(scene, job, *rank, bytes)
-                .count(counter::SHARE_LATE, job.shares[&(0, port)], 1, bytes)
+            scenario.delivered_to(scene, job, *rank, bytes).count(
+                counter::SHARE_LATE,
+                job.shares[&(0, port)],
+                1,
+                bytes,
+            )
         })
     }
 }
@@ -121,10 +129,14 @@ fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
 /// What an earlier switch cut is late here, and counts as lost there only.
 fn lost_before(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
-    let cut = job.gather(2, b"").with_header(&with_budget(job, Kind::Gather, 2, 0)).cut(|_| ());
+    let cut = job
+        .gather(2, b"")
+        .with_header(&with_budget(job, Kind::Gather, 2, 0))
+        .cut(|_| ());
     let bytes = cut.emit().len();
     let copies = [0, 1, 3].map(|rank| {
-        let (mut header, _) = Header::parse(&job.copy_for(&cut, rank).payload).expect("an Ultima packet");
+        let (mut header, _) =
+            Header::parse(&job.copy_for(&cut, rank).payload).expect("an Ultima packet");
         header.switch_flags.late = true;
         let copy = job.copy_for(&cut, rank).with_header(&header);
         (job.host_of(rank), copy.emit())
@@ -142,15 +154,17 @@ fn lost_before(scene: Scene<'_>) -> Scenario {
 /// Nobody waits for a slot in these: they are never late.
 fn other_kinds(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
-    [Kind::Feedback, Kind::Report, Kind::Control].into_iter().fold(
-        Scenario::new("what is no data is never late"),
-        |scenario, kind| {
-            let sent = job
-                .multicast(kind, 2, b"data")
-                .with_header(&with_budget(job, kind, 2, 0));
-            scenario.multicast(scene, job, 2, &sent)
-        },
-    )
+    [Kind::Feedback, Kind::Report, Kind::Control]
+        .into_iter()
+        .fold(
+            Scenario::new("what is no data is never late"),
+            |scenario, kind| {
+                let sent = job
+                    .multicast(kind, 2, b"data")
+                    .with_header(&with_budget(job, kind, 2, 0));
+                scenario.multicast(scene, job, 2, &sent)
+            },
+        )
 }
 
 fn enough_time(scene: Scene<'_>) -> Scenario {

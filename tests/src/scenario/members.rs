@@ -11,7 +11,11 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     vec![
         scatter_between_all("SCATTER from each rank to each", scene, left),
         scatter_between_all("SCATTER in the other job", scene, right),
-        gather_from_all("GATHER from each rank, two of them behind one port", scene, left),
+        gather_from_all(
+            "GATHER from each rank, two of them behind one port",
+            scene,
+            left,
+        ),
         gather_from_all("GATHER in the other job", scene, right),
         every_kind(scene, left),
         tagged(scene, left),
@@ -90,7 +94,8 @@ fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
             .expect("the checksum takes every value but 0")
     };
     let mut scenario = Scenario::new("a UDP checksum that becomes 0, or was 0xFFFF").multicast(
-        scene, job,
+        scene,
+        job,
         2,
         &with(&Datagram::clone),
     );

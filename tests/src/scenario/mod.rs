@@ -140,7 +140,14 @@ impl Scenario {
     }
 
     /// A rank's packet for another rank arrives there.
-    fn unicast(self, scene: Scene<'_>, job: &Job, source: u16, owner: u16, sent: &Datagram) -> Self {
+    fn unicast(
+        self,
+        scene: Scene<'_>,
+        job: &Job,
+        source: u16,
+        owner: u16,
+        sent: &Datagram,
+    ) -> Self {
         let to = &job.members[usize::from(owner)];
         let frame = sent.emit();
         let bytes = frame.len();
@@ -176,7 +183,9 @@ impl Scenario {
             .map(|rank| (job.host_of(rank), job.copy_for(sent, rank).emit()));
         let scenario = self.step(job.host_of(source), frame, copies.collect());
         others
-            .fold(scenario, |scenario, rank| scenario.delivered_to(scene, job, rank, bytes))
+            .fold(scenario, |scenario, rank| {
+                scenario.delivered_to(scene, job, rank, bytes)
+            })
             .count(counter::RECEIVED, job.counter, 1, bytes)
             .count(counter::REPLICATED, job.counter, 1, bytes)
             .count(counter::OWN_COPY, job.counter, 1, bytes)

@@ -62,7 +62,9 @@ impl Scenario {
             })
         };
         let sent = of(job.scatter(source, owner, b"data"));
-        let scenario = (0..3).fold(self, |scenario, _| scenario.unicast(scene, job, source, owner, &sent));
+        let scenario = (0..3).fold(self, |scenario, _| {
+            scenario.unicast(scene, job, source, owner, &sent)
+        });
         let report = Report {
             port: scene.fabric.host(job.host_of(owner)).port,
             known: true,

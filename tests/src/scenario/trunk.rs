@@ -78,48 +78,12 @@ impl Across<'_> {
                         sent.emit(),
                         self.at(source, &sent, others),
                     )
-                    .count_at(
-                        near,
-                        counter::RECEIVED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        near,
-                        counter::REPLICATED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        near,
-                        counter::OWN_COPY,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        far,
-                        counter::RECEIVED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        far,
-                        counter::REPLICATED,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
-                    .count_at(
-                        far,
-                        counter::OWN_COPY,
-                        job.counter,
-                        1,
-                        bytes,
-                    )
+                    .count_at(near, counter::RECEIVED, job.counter, 1, bytes)
+                    .count_at(near, counter::REPLICATED, job.counter, 1, bytes)
+                    .count_at(near, counter::OWN_COPY, job.counter, 1, bytes)
+                    .count_at(far, counter::RECEIVED, job.counter, 1, bytes)
+                    .count_at(far, counter::REPLICATED, job.counter, 1, bytes)
+                    .count_at(far, counter::OWN_COPY, job.counter, 1, bytes)
             },
         )
     }
@@ -139,10 +103,13 @@ impl Across<'_> {
         let far = self.other_than(0);
         let port = self.trunk_at(far);
         let here = self.switch_of(0);
-        let ports = (near.iter().map(|rank| self.port_toward(here, *rank))).chain([self.trunk_at(here)]);
+        let ports =
+            (near.iter().map(|rank| self.port_toward(here, *rank))).chain([self.trunk_at(here)]);
         let scenario = Scenario::new("a TTL that ends at the trunk");
         ports
-            .fold(scenario, |scenario, port| scenario.delivered(here, job, port, bytes))
+            .fold(scenario, |scenario, port| {
+                scenario.delivered(here, job, port, bytes)
+            })
             .step(job.host_of(0), sent.emit(), self.at(0, &sent, near))
             .count_at(self.switch_of(0), counter::RECEIVED, job.counter, 1, bytes)
             .count_at(
@@ -256,5 +223,6 @@ fn carried(
         ..sent.clone()
     };
     let hops = 0..fabric.hops(from, to);
-    hops.fold(sent, |datagram, _| datagram.forwarded(mac)).emit()
+    hops.fold(sent, |datagram, _| datagram.forwarded(mac))
+        .emit()
 }

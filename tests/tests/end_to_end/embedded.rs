@@ -77,7 +77,10 @@ fn mutated_frames() {
                 delivered + packets(counter::OWN_COPY)
             );
             let by_port = |array| -> u64 {
-                job.shares.values().map(|share| self::packets(&counts, array, *share)).sum()
+                job.shares
+                    .values()
+                    .map(|share| self::packets(&counts, array, *share))
+                    .sum()
             };
             assert_eq!(by_port(counter::SHARE_SENT), delivered);
             assert_eq!(by_port(counter::SHARE_LATE), packets(counter::LATE));

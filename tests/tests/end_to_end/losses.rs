@@ -46,7 +46,8 @@ fn gathers(job: &Job, source: u16, (step, bucket): (u32, u16), slots: u32) -> Ve
             packet_number: slot,
             ..job.header(Kind::Gather, source, source)
         };
-        job.gather(source, &[slot as u8; VALUES]).with_header(&header)
+        job.gather(source, &[slot as u8; VALUES])
+            .with_header(&header)
     };
     (0..slots).map(|slot| datagram(slot).emit()).collect()
 }
@@ -59,7 +60,8 @@ fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen::new();
     let arrivals = stage.testbed.exchange(job.host_of(source), frames);
     for frame in arrivals.values().flatten() {
-        let (endpoints, _) = ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
+        let (endpoints, _) =
+            ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
         let is_addressed = |rank: &u16| job.members[usize::from(*rank)].address == endpoints.dst;
         let rank = job.ranks().find(is_addressed).expect("it is for a member");
         let flags = header(frame).switch_flags;
@@ -128,7 +130,13 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 1), 10));
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 2), 10));
         let told = stage.testbed.runtime.block_on(operator.losses());
-        assert_eq!(told, [OperationLoss { bucket: 2, ..expected }]);
+        assert_eq!(
+            told,
+            [OperationLoss {
+                bucket: 2,
+                ..expected
+            }]
+        );
 
         // The slow host asks what it lost of the first.
         let header = Header {
@@ -147,7 +155,10 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
         };
         assert_eq!(report, lost);
 
-        stage.testbed.runtime.block_on(operator.unlimit(VirtualQueue::Port(port)));
+        stage
+            .testbed
+            .runtime
+            .block_on(operator.unlimit(VirtualQueue::Port(port)));
         let seen = send(&mut stage, &left, 2, &gathers(&left, 2, (8, 1), 10));
         assert_eq!(seen[&3], [10, 0, 0]);
     });
@@ -159,7 +170,8 @@ fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
     let mut arrivals = stage.testbed.exchange(from, &[probe.emit()]);
     let answers = arrivals.remove(&from).expect("an answer");
     assert!(arrivals.is_empty() && answers.len() == 1);
-    let (_, datagram) = ultima_wire::frame::parse(&answers[0]).expect("lengths and checksums are right");
+    let (_, datagram) =
+        ultima_wire::frame::parse(&answers[0]).expect("lengths and checksums are right");
     let (header, payload) = Header::parse(datagram).expect("an Ultima packet");
     assert_eq!(header.kind, Kind::Report);
     Report::parse(payload).expect("a report")
@@ -175,9 +187,13 @@ fn a_job_keeps_to_its_share(target: &Target) {
         let share = left.shares[&(0, port)];
         let testbed = &stage.testbed;
         testbed.runtime.block_on(async {
-            operator.limit(VirtualQueue::Share(share), frame, frame).await;
+            operator
+                .limit(VirtualQueue::Share(share), frame, frame)
+                .await;
             // The port has room for eight: what the share's queue refuses must not take any of it.
-            operator.limit(VirtualQueue::Port(port), 8 * frame, 8 * frame).await;
+            operator
+                .limit(VirtualQueue::Port(port), 8 * frame, 8 * frame)
+                .await;
         });
         let before = stage.counts();
         let seen = send(&mut stage, &left, 0, &gathers(&left, 0, (1, 1), 16));
@@ -196,7 +212,10 @@ fn queue_time_decides(target: &Target) {
     star(target, |mut stage, operator| {
         let left = stage.jobs[0].clone();
         let port = stage.testbed.fabric.host(left.host_of(3)).port;
-        stage.testbed.runtime.block_on(operator.limit_queue_time(port, 0, 0));
+        stage
+            .testbed
+            .runtime
+            .block_on(operator.limit_queue_time(port, 0, 0));
         let frames = gathers(&left, 2, (1, 1), 50);
         let arrivals = stage.testbed.exchange_stamped(left.host_of(2), &frames);
         let mut trimmed = 0;
@@ -208,7 +227,10 @@ fn queue_time_decides(target: &Target) {
                     ..
                 } = header(&frame);
                 let over = host == left.host_of(3) && path_queue.0 > 0;
-                assert_eq!((switch_flags.trimmed, switch_flags.congestion), (over, over));
+                assert_eq!(
+                    (switch_flags.trimmed, switch_flags.congestion),
+                    (over, over)
+                );
                 trimmed += u32::from(over);
             }
         }
@@ -240,7 +262,10 @@ fn gaps_are_upstream_losses(target: &Target) {
             (&[8 + (1 << 12)], 4),
         ];
         for (numbers, bucket) in sent {
-            let frames: Vec<Vec<u8>> = numbers.iter().map(|number| numbered(*number, bucket)).collect();
+            let frames: Vec<Vec<u8>> = numbers
+                .iter()
+                .map(|number| numbered(*number, bucket))
+                .collect();
             stage.testbed.exchange(left.host_of(source), &frames);
         }
         let index = left.members[usize::from(source)].source;
@@ -291,7 +316,9 @@ fn the_controller_knows(target: &Target) {
         let port = stage.testbed.fabric.host(job.host_of(slow)).port;
         let frame = (FRAME_CUT + VALUES) as i64;
         let queue = VirtualQueue::Share(job.shares[&(near, trunk)]);
-        stage.operate(near, async |operator| operator.limit(queue, 3 * frame, 3 * frame).await);
+        stage.operate(near, async |operator| {
+            operator.limit(queue, 3 * frame, 3 * frame).await
+        });
         let queue = VirtualQueue::Port(port);
         stage.operate(far, async |operator| operator.limit(queue, 1, 1).await);
 
@@ -317,7 +344,10 @@ fn the_controller_knows(target: &Target) {
             assert_eq!(packets(&counters.late), 0);
         }
         let lossy = |switch: &api::SwitchTelemetry| -> Vec<(String, u64)> {
-            let ports = switch.ports.iter().filter(|port| packets(&port.trimmed) > 0);
+            let ports = switch
+                .ports
+                .iter()
+                .filter(|port| packets(&port.trimmed) > 0);
             ports
                 .map(|port| (port.peer.clone(), packets(&port.trimmed)))
                 .collect()
@@ -333,11 +363,17 @@ fn the_controller_knows(target: &Target) {
         let expected = |rank| if rank == u32::from(source) { 2 } else { 0 };
         let mut by_rank = lost.clone();
         by_rank.sort_unstable();
-        assert!(ranks.map(|rank| (rank, expected(rank))).eq(by_rank), "{lost:?}");
+        assert!(
+            ranks.map(|rank| (rank, expected(rank))).eq(by_rank),
+            "{lost:?}"
+        );
 
         let mut told: Vec<_> = (telemetry.losses.iter())
             .map(|loss| {
-                assert_eq!((loss.step, loss.bucket, loss.source), (3, 0, u32::from(source)));
+                assert_eq!(
+                    (loss.step, loss.bucket, loss.source),
+                    (3, 0, u32::from(source))
+                );
                 let port = u16::try_from(loss.port).expect("ports are small");
                 let counts = [loss.trimmed, loss.late, loss.upstream_lost];
                 (loss.switch.as_str(), port, counts)

@@ -41,9 +41,10 @@ impl Row for Source {
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
         match self.index {
-            Some(SourceIndex(index)) => {
-                entry.action(source::ADMIT_FROM_HOST, &[(source::SOURCE_INDEX, index.into())])
-            }
+            Some(SourceIndex(index)) => entry.action(
+                source::ADMIT_FROM_HOST,
+                &[(source::SOURCE_INDEX, index.into())],
+            ),
             None => entry.action(source::ADMIT, &[]),
         }
     }

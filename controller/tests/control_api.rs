@@ -83,6 +83,7 @@ async fn jobs_are_created_listed_shown_and_deleted() {
         udp_port: u32::from(ultima_wire::UDP_PORT) + 1,
         switch: "s1".into(),
         switch_port: 1,
+        source_index: 3,
         state: MemberState::Free.into(),
     };
     assert_eq!(one.members[2], last);

@@ -61,8 +61,8 @@ async fn a_job_comes_and_goes_whole() {
     let base = switches.each_ref().map(ChaosSwitch::held);
     assert_eq!(
         base.each_ref().map(|held| held.len()),
-        [8, 8],
-        "a route and a neighbor per host"
+        [10, 10],
+        "a route and a neighbor per host; the session and the digest that tell of losses"
     );
 
     handle
@@ -310,7 +310,7 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         .to_string();
     assert_eq!(
         error,
-        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 15 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
+        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 73 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
     );
     drop(other);
 }
@@ -372,7 +372,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     let listen = taken.local_addr().unwrap();
     assert_eq!(
         line(Config {
-            listen,
+            listen: listen.into(),
             ..config(good)
         })
         .await,

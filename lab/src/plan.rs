@@ -21,7 +21,7 @@ const THRIFT_PORT: usize = 9090;
 /// The longest name of an interface (IFNAMSIZ less the final zero).
 const MAX_INTERFACE: usize = 15;
 /// The longest name of a switch from which those of its interfaces are made.
-const MAX_LABEL: usize = MAX_INTERFACE - "-510".len();
+const MAX_LABEL: usize = MAX_INTERFACE - "-509".len();
 
 /// A lab.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -282,7 +282,7 @@ fn loopback(number: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port(number)))
 }
 
-/// A fabric has fewer links and flows than there are ports above: a target has 510 ports, and a lab of more than a
+/// A fabric has fewer links and flows than there are ports above: a target has 509 ports, and a lab of more than a
 /// hundred switches exceeds what one machine can run.
 fn port(number: usize) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
@@ -364,11 +364,11 @@ traffic:
     #[test]
     fn interfaces_have_names_that_the_kernel_takes() {
         let long = "a-switch-with-a-long-name";
-        let plan = plan(&FABRIC.replace("left", long).replace("/9", "/510")).unwrap();
+        let plan = plan(&FABRIC.replace("left", long).replace("/9", "/509")).unwrap();
         let names: Vec<&str> = (plan.switches.iter())
             .flat_map(|switch| switch.ports.iter().map(|(_, name)| name.as_str()))
             .collect();
-        assert_eq!(names, ["sw1-1", "sw1-510", "sw2-1", "sw2-8"]);
+        assert_eq!(names, ["sw1-1", "sw1-509", "sw2-1", "sw2-8"]);
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use ultima_controller::server::DEFAULT_LISTEN;
-
+use crate::command::controller_address::ControllerAddress;
 use crate::units;
 
 /// Runs this host's ranks of a job: AllReduces over kernel UDP sockets, each by its deadline
@@ -21,9 +20,8 @@ pub struct Options {
     /// The job's name
     #[arg(long, value_name = "NAME")]
     pub job: String,
-    /// Where the controller listens
-    #[arg(long, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
-    pub controller: String,
+    #[command(flatten)]
+    pub at: ControllerAddress,
     /// The fabric's name for this host; without it the member whose address this machine has
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,

@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 async fn work(options: &Options) -> Result<ExitCode> {
-    let client = Client::connect(&options.controller).await?;
+    let client = Client::connect(&options.at.controller).await?;
     let host = match &options.host {
         Some(host) => host.clone(),
         None => own_host(&client.job(&options.job).await?)?,

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub mod check;
 mod controller;
-mod controller_address;
+pub mod controller_address;
 mod job;
 mod lab;
 mod switch;

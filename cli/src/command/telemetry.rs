@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use ultima_controller::api;
 use ultima_controller::client::Client;
-use ultima_controller::server::DEFAULT_LISTEN;
 
+use super::controller_address::ControllerAddress;
 use crate::output::{self, table};
 
 /// Lossy operations that are shown of each job; `--json` has all that the controller keeps.
@@ -25,9 +25,8 @@ pub struct Arguments {
     /// Print JSON, one document a line
     #[arg(long)]
     json: bool,
-    /// Where the controller listens
-    #[arg(long, value_name = "HOST:PORT", default_value_t = DEFAULT_LISTEN.to_string())]
-    controller: String,
+    #[command(flatten)]
+    at: ControllerAddress,
 }
 
 /// Asks the controller and prints what it says.
@@ -36,7 +35,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let client = Client::connect(&arguments.controller).await?;
+            let client = Client::connect(&arguments.at.controller).await?;
             show(&client, &arguments).await?;
             if arguments.watch {
                 tokio::select! {

@@ -56,7 +56,7 @@ impl Hosts {
         let (switch, grpc) = serve(switch.args(ports));
 
         let mut yaml = format!(
-            "switches:\n  - {{ name: s1, target: v1model, grpc: \"{grpc}\", device_id: 0 }}\nhosts:\n"
+            "switches:\n  - {{ name: s1, target: v1model, grpc: \"{grpc}\", device_id: 1 }}\nhosts:\n"
         );
         for n in 1..=hosts {
             yaml += &format!(

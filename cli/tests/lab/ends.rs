@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use ultima_tests::needs;
 
 use crate::common::{self, wait_until};
@@ -84,11 +85,12 @@ fn a_lab_ends_whole_whatever_was_killed() {
             .find(|(role, _)| role == killed)
             .expect(killed);
         kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("it runs");
-        wait_until("the lab is seen to be unwell", || lab.status().1 == Some(1));
-        let (status, _) = lab.status();
-        let ended = status["processes"].as_array().expect("processes").iter();
-        let mut ended = ended.filter(|process| process["runs"] == false);
-        assert!(ended.any(|process| process["role"] == killed), "{status:#}");
+        wait_until("the process is seen to have ended", || {
+            let (status, code) = lab.status();
+            let processes = status["processes"].as_array().expect("processes");
+            let ended = |process: &Value| process["runs"] == false && process["role"] == killed;
+            code == Some(1) && processes.iter().any(ended)
+        });
     }
     lab.down();
     assert!(!user.wait().expect("it was ours").success());

@@ -211,11 +211,7 @@ fn each_bad_file_gives_its_one_line() {
             "f.yaml:6:57: unknown field `rank`, expected one of name, mac, ip, ranks, udp_port",
         ),
         ("ranks: 2", "ranks: two", "f.yaml:6:64: invalid u16"),
-        (
-            ", ip: 10.0.0.1,",
-            ",",
-            "f.yaml:6:43: missing field `ip`",
-        ),
+        (", ip: 10.0.0.1,", ",", "f.yaml:6:43: missing field `ip`"),
         (
             "name: s2",
             "name: s1",

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -28,6 +29,19 @@ const VLAN_TAG: usize = 4;
 /// 10 Gbit/s, 60 kB leave it in that time.
 const CONGESTION_PAUSE: Nanos = 50_000;
 
+/// How long a frame is tried: in that time an Ethernet frame of 1,500 bytes leaves at 120 kbit/s.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Tells a full queue from frames that the interface never takes, as a veth whose other end has a smaller MTU: the kernel
+/// has ENOBUFS for both.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// Since when the frame that is to leave next has been tried.
+    since: Option<Instant>,
+    /// The shortest frame that was given up, while none as long has left since.
+    given_up: Option<usize>,
+}
+
 /// A port on a network interface.
 pub(crate) struct RawPort {
     // Unmapped before the socket is closed.
@@ -40,6 +54,7 @@ pub(crate) struct RawPort {
     link: Link,
     /// The interface's own queue was full when a frame was last sent.
     congested: bool,
+    refusals: Refusals,
     /// Frames that were longer than a slot, and for which there was no memory elsewhere.
     lost: u64,
     warned: bool,
@@ -74,11 +89,36 @@ impl RawPort {
             sending: Interest::in_room(),
             link,
             congested: false,
+            refusals: Refusals::default(),
             lost: 0,
             warned: false,
             name: name.to_owned(),
             index,
         })
+    }
+}
+
+impl Refusals {
+    /// Frames left.
+    fn taken(&mut self, frames: &[&[u8]]) {
+        self.since = None;
+        if let Some(len) = self.given_up
+            && frames.iter().any(|frame| frame.len() >= len)
+        {
+            self.given_up = None;
+        }
+    }
+
+    /// A frame was not taken: whether it is not to be tried again.
+    fn is_final(&mut self, frame: &[u8], now: Instant) -> bool {
+        let known = self.given_up.is_some_and(|len| frame.len() >= len);
+        if !known && now - *self.since.get_or_insert(now) < PATIENCE {
+            return false;
+        }
+        self.since = None;
+        let shortest = self.given_up.unwrap_or(usize::MAX);
+        self.given_up = Some(shortest.min(frame.len()));
+        true
     }
 }
 
@@ -211,9 +251,15 @@ impl Medium for RawPort {
         while reports.len() < frames.len() {
             let rest = &frames[reports.len()..];
             match mmsg::send(self.sender.as_fd(), rest) {
-                Ok(taken) => reports.extend((0..taken).map(|_| Departure::Left)),
+                Ok(taken) => {
+                    self.refusals.taken(&rest[..taken]);
+                    reports.extend((0..taken).map(|_| Departure::Left));
+                }
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EAGAIN) => return,
+                    Some(Errno::ENOBUFS) if self.refusals.is_final(rest[0], Instant::now()) => {
+                        reports.push(Departure::Oversize);
+                    }
                     Some(Errno::ENOBUFS) => {
                         self.congested = true;
                         return;
@@ -226,5 +272,29 @@ impl Medium for RawPort {
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_never_leave_are_given_up_and_then_known() {
+        let mut refusals = Refusals::default();
+        let (short, long) = ([0; 60], [0; 1500]);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!(!refusals.is_final(&long, at(0)));
+        assert!(!refusals.is_final(&long, at(99)));
+        assert!(refusals.is_final(&long, at(100)));
+        assert!(refusals.is_final(&long, at(100)));
+        // A full queue takes short ones later.
+        assert!(!refusals.is_final(&short, at(150)));
+        refusals.taken(&[&short]);
+        assert!(refusals.is_final(&long, at(200)));
+        // And long ones, if it was full for very long.
+        refusals.taken(&[&short, &long]);
+        assert!(!refusals.is_final(&long, at(300)));
     }
 }

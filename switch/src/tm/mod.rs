@@ -63,7 +63,7 @@ pub(crate) enum Departure {
     Left,
     /// Nobody is attached.
     NoPeer,
-    /// It is longer than the medium carries.
+    /// It is longer than the medium carries, as far as the medium tells.
     Oversize,
 }
 

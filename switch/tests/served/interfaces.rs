@@ -445,6 +445,26 @@ fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
     });
 }
 
+#[test]
+fn frames_that_only_the_other_end_refuses_do_not_hold_up_others() {
+    in_namespace(async {
+        let host = Host::new(1);
+        host.run(|| ip("link set h1 mtu 1400"));
+        let (bed, peer) = running_interface_and_socket().await;
+        let before = host.run(|| received("h1"));
+        for number in 0..20 {
+            peer.send(&probe(0x0200_0000_0001, 0, number, 1514));
+            peer.send(&probe(0x0200_0000_0001, 0, number, 100));
+        }
+        let port = bed.settled(1, 40).await;
+        assert_eq!(packets(&port.left), 20, "{port:?}");
+        assert_eq!(packets(&port.drops.expect("drops").oversize), 20);
+        assert_eq!(host.run(|| received("h1")), before + 20);
+        bed.switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
 /// Waits until port 1 reaches somebody, or nobody.
 async fn until_connected(bed: &Bed, connected: bool) {
     let deadline = Instant::now() + PATIENCE;

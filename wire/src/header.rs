@@ -18,6 +18,8 @@ pub const AUTH_LEN: usize = 16;
 pub const KIND_AT: usize = 2;
 /// The bits of that byte that are the kind.
 pub const KIND_MASK: u8 = 0x0f;
+/// Where the packet number, 4 bytes, stands in the header: links number what leaves.
+pub const PACKET_NUMBER_AT: usize = 20;
 /// Where the slot, 4 bytes, stands in the header.
 pub const SLOT_AT: usize = 32;
 /// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
@@ -50,7 +52,7 @@ pub struct Header {
     pub source: u16,
     /// The rank that owns the shard.
     pub owner: u16,
-    /// Counts all that this source sends for this job, wrapping: gaps are losses before the first switch.
+    /// Counts all that this source sends to its switch for this job, wrapping: gaps are losses before that switch.
     pub packet_number: u32,
     /// The training step; with `bucket` it names the operation.
     pub step: u32,
@@ -179,7 +181,7 @@ impl Header {
             epoch: u16_at(14),
             source: u16_at(16),
             owner: u16_at(18),
-            packet_number: u32_at(20),
+            packet_number: u32_at(PACKET_NUMBER_AT),
             step: u32_at(24),
             bucket: u16_at(28),
             host_flags: HostFlags::from_bits(bytes[30]),
@@ -215,7 +217,8 @@ impl Header {
         buf[14..16].copy_from_slice(&self.epoch.to_be_bytes());
         buf[16..18].copy_from_slice(&self.source.to_be_bytes());
         buf[18..20].copy_from_slice(&self.owner.to_be_bytes());
-        buf[20..24].copy_from_slice(&self.packet_number.to_be_bytes());
+        buf[PACKET_NUMBER_AT..PACKET_NUMBER_AT + 4]
+            .copy_from_slice(&self.packet_number.to_be_bytes());
         buf[24..28].copy_from_slice(&self.step.to_be_bytes());
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
         buf[30] = self.host_flags.to_bits() | auth;

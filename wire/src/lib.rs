@@ -18,8 +18,8 @@ mod types;
 pub use auth::{Auth, Key, VerifyError};
 pub use control::Check;
 pub use header::{
-    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, ParseError, SLOT_AT,
-    UDP_PORT, VERSION, group_address,
+    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, PACKET_NUMBER_AT,
+    ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,
 };
 pub use report::Report;
 pub use ticks::Ticks;

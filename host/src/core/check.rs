@@ -7,7 +7,7 @@ use ultima_wire::{Check, Header};
 use super::Destination;
 
 /// Rounds of which it is kept what came.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 8;
 /// Check packets that may wait to be sent.
 const WAITING: usize = 1 << 16;
 
@@ -125,7 +125,7 @@ mod tests {
         came(9, 3, false);
         came(9, 3, true);
         came(9, 3, false);
-        for token in 10..13 {
+        for token in 10..17 {
             came(token, 1, false);
         }
         let heard = |by_group, packets| Heard {

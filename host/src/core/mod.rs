@@ -139,7 +139,6 @@ pub struct Core {
     members: Members,
     checks: Checks,
     pacer: Option<Pacer>,
-    packet_number: u32,
     events: VecDeque<Event>,
     /// Of operations that are over.
     totals: Totals,
@@ -174,7 +173,6 @@ impl Core {
             members: Members::new(config.ranks),
             checks: Checks::default(),
             pacer: config.pacing.map(Pacer::new),
-            packet_number: 0,
             events: VecDeque::new(),
             totals: Totals::default(),
             spare_buffers: Vec::new(),
@@ -336,7 +334,7 @@ impl Core {
             return None;
         }
         if let Some(check) = self.checks.next() {
-            let len = packet::write_check(&self.config, self.packet_number, now, &check, buf);
+            let len = packet::write_check(&self.config, now, &check, buf);
             self.totals.control_sent += 1;
             return Some(self.sent(now, check.to, len));
         }
@@ -345,7 +343,7 @@ impl Core {
             let Some(outgoing) = operation.transmit(now) else {
                 continue;
             };
-            let len = packet::write(&self.config, self.packet_number, now, id, &outgoing, buf);
+            let len = packet::write(&self.config, now, id, &outgoing, buf);
             let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
@@ -357,7 +355,6 @@ impl Core {
     }
 
     fn sent(&mut self, now: Time, to: Destination, len: usize) -> Transmit {
-        self.packet_number = self.packet_number.wrapping_add(1);
         if let Some(pacer) = &mut self.pacer {
             let receivers = match to {
                 Destination::Rank(_) => 1,

@@ -126,7 +126,6 @@ pub(super) fn advertised_wait(payload: &[u8]) -> Option<Ticks> {
 /// Writes an operation's packet to the front of `buf`; returns its length.
 pub(super) fn write(
     config: &Config,
-    packet_number: u32,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
@@ -136,7 +135,6 @@ pub(super) fn write(
     let has_values = packet.kind != Kind::Feedback;
     let header = Header {
         budget: outgoing.budget.into(),
-        packet_number,
         step: id.step,
         bucket: id.bucket,
         host_flags: HostFlags {
@@ -169,7 +167,6 @@ pub(super) fn write(
 /// Writes a check packet to the front of `buf`; returns its length.
 pub(super) fn write_check(
     config: &Config,
-    packet_number: u32,
     now: Time,
     packet: &CheckPacket,
     buf: &mut [u8],
@@ -177,7 +174,6 @@ pub(super) fn write_check(
     let header = Header {
         // It is no operation's: nobody waits, and it is never too late.
         budget: Ticks::MAX,
-        packet_number,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(
             Kind::Control,

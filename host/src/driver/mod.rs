@@ -1,5 +1,6 @@
 //! Drivers: what carries the core's datagrams, and the thread that runs the two.
 
+mod numbers;
 pub(crate) mod port;
 pub(crate) mod thread;
 pub(crate) mod udp;

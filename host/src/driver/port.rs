@@ -13,6 +13,7 @@ use ultima_wire::frame::{self, Endpoints, FRAME_OVERHEAD, FrameError, Mac};
 
 use crate::core::{Destination, Transmit};
 
+use super::numbers::PacketNumbers;
 use super::{BATCH, Link, LinkCounters, LinkError};
 
 /// A host's place on a network of frames.
@@ -43,6 +44,7 @@ pub(crate) struct PortLink {
     local: SocketAddrV4,
     /// By rank, then the group.
     endpoints: Vec<Endpoints>,
+    numbers: PacketNumbers,
     frame_len: usize,
     /// A batch of frames to send, one after the other in steps of `frame_len`.
     out: Vec<u8>,
@@ -74,6 +76,7 @@ impl PortLink {
             fd: config.fd,
             local: config.local.socket,
             endpoints,
+            numbers: PacketNumbers::default(),
             frame_len,
             out: vec![0; frame_len * BATCH],
             out_lens: [0; BATCH],
@@ -155,7 +158,11 @@ impl Link for PortLink {
         };
         let at = self.waiting.1;
         let len = FRAME_OVERHEAD + transmit.len;
-        self.endpoints[endpoints].emit(&mut self.out[at * self.frame_len..][..len]);
+        let frame = &mut self.out[at * self.frame_len..][..len];
+        self.numbers
+            .stamp(&mut frame[FRAME_OVERHEAD..], transmit.len);
+        self.numbers.left(1);
+        self.endpoints[endpoints].emit(frame);
         self.out_lens[at] = len;
         self.waiting.1 += 1;
     }

@@ -11,6 +11,7 @@ use ultima_wire::frame::TTL;
 
 use crate::core::{Destination, Transmit};
 
+use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
 
 /// Datagrams staged before they are sent: enough that a few go to each receiver, whose segments
@@ -41,7 +42,8 @@ pub(crate) struct UdpLink {
     socket: UdpSocket,
     state: UdpSocketState,
     /// By rank, then the group.
-    destinations: Vec<SocketAddr>,
+    destinations: Vec<Target>,
+    numbers: PacketNumbers,
     max_datagram: usize,
     /// Datagrams in the order in which the core made them, in steps of `max_datagram`.
     staged: Vec<u8>,
@@ -52,6 +54,12 @@ pub(crate) struct UdpLink {
     run: Vec<u8>,
     came: Vec<u8>,
     counters: LinkCounters,
+}
+
+struct Target {
+    address: SocketAddr,
+    /// On this host: the kernel hands it over, and no switch sees it.
+    beside: bool,
 }
 
 struct Queued {
@@ -84,21 +92,24 @@ impl UdpLink {
         options
             .set_multicast_loop_v4(false)
             .map_err(fail("turn multicast loopback off"))?;
-        if let Ok(SocketAddr::V4(local)) = socket.local_addr()
-            && !local.ip().is_unspecified()
-        {
+        let local = match socket.local_addr() {
+            Ok(SocketAddr::V4(local)) if !local.ip().is_unspecified() => Some(*local.ip()),
+            _ => None,
+        };
+        if let Some(ip) = &local {
             options
-                .set_multicast_if_v4(local.ip())
+                .set_multicast_if_v4(ip)
                 .map_err(fail("choose the multicast interface"))?;
         }
+        let destination = |address: SocketAddrV4| Target {
+            address: SocketAddr::V4(address),
+            beside: Some(*address.ip()) == local,
+        };
         Ok(Self {
             socket,
             state,
-            destinations: peers
-                .into_iter()
-                .chain([group])
-                .map(SocketAddr::V4)
-                .collect(),
+            destinations: peers.into_iter().chain([group]).map(destination).collect(),
+            numbers: PacketNumbers::default(),
             max_datagram,
             staged: vec![0; max_datagram * STAGED],
             queued: Vec::with_capacity(STAGED),
@@ -150,6 +161,9 @@ impl UdpLink {
                 break;
             }
         }
+        if !self.destinations[destination].beside {
+            self.numbers.stamp(&mut self.run, len);
+        }
         count
     }
 
@@ -158,13 +172,21 @@ impl UdpLink {
             destination, len, ..
         } = self.queued[first];
         let transmit = quinn_udp::Transmit {
-            destination: self.destinations[destination],
+            destination: self.destinations[destination].address,
             ecn: None,
             contents: &self.run,
             segment_size: (count > 1).then_some(len),
             src_ip: None,
         };
         self.state.try_send((&self.socket).into(), &transmit)
+    }
+
+    /// The kernel took a run.
+    fn run_sent(&mut self, first: usize, count: usize) {
+        if !self.destinations[self.queued[first].destination].beside {
+            self.numbers.left(count);
+        }
+        self.run_left(first, count);
     }
 
     /// Marks a run as gone, whether the kernel took it or not.
@@ -206,7 +228,7 @@ impl Link for UdpLink {
             while !self.queued[first].left {
                 let count = self.collect_run(first);
                 match self.send_run(first, count) {
-                    Ok(()) => self.run_left(first, count),
+                    Ok(()) => self.run_sent(first, count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         self.blocked = true;
                         return Ok(false);
@@ -275,15 +297,17 @@ mod tests {
 
     use super::*;
 
-    /// Two "ranks" and a "group" that are all the same socket: what it receives shows the order.
+    /// Two "ranks" and a "group" that are all the same socket: what it receives shows the order, and that packets
+    /// are numbered as they leave; a third, on the sender's host, takes none.
     #[test]
     fn runs_keep_every_receivers_order() {
-        let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+        let on = |ip: Ipv4Addr| UdpSocket::bind((ip, 0)).expect("binds");
+        let socket = || on(Ipv4Addr::LOCALHOST);
         let address = |socket: &UdpSocket| match socket.local_addr() {
             Ok(SocketAddr::V4(address)) => address,
             other => panic!("an IPv4 socket: {other:?}"),
         };
-        let (receiver, other) = (socket(), socket());
+        let (receiver, other) = (on(Ipv4Addr::new(127, 0, 0, 2)), socket());
         let peers = vec![address(&other), address(&receiver), address(&receiver)];
         let group = address(&receiver);
         let mut link = UdpLink::new(
@@ -319,10 +343,13 @@ mod tests {
         }
         assert!(link.flush().expect("sends"));
         let mut buf = [0; 200];
+        let mut left = 0u32;
         for (number, (to, len)) in (0u8..).zip(queued) {
             if to != Destination::Rank(0) {
                 assert_eq!(receiver.recv(&mut buf).expect("receives"), len);
                 assert_eq!(buf[0], number);
+                assert_eq!(buf[20..24], left.to_be_bytes());
+                left += 1;
             }
         }
         assert_eq!(link.counters(), LinkCounters::default());

@@ -1,6 +1,9 @@
-//! What the kernel counts of UDP, in this thread's network namespace.
+//! What the kernel counts, and is set to, in this thread's network namespace.
 
 use std::fs;
+use std::net::Ipv4Addr;
+
+use nix::ifaddrs::getifaddrs;
 
 /// Datagrams that came to this host and to no socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,22 @@ impl UdpCounts {
             buffer_full: of("RcvbufErrors"),
         }
     }
+}
+
+/// The interface with the address `own`, if packets that come by it from that very address are dropped, as Linux
+/// does unless `accept_local` is set (ip-sysctl.rst); none where they come through, or where nothing says so.
+pub(crate) fn deaf_to_itself(own: Ipv4Addr) -> Option<String> {
+    let mut interfaces = getifaddrs().ok()?;
+    let interface = interfaces.find(|interface| {
+        let address = interface.address.as_ref().and_then(|a| a.as_sockaddr_in());
+        address.is_some_and(|address| address.ip() == own)
+    })?;
+    let name = interface.interface_name;
+    let accepts = |scope: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{scope}/accept_local");
+        fs::read_to_string(path).map_or(true, |setting| setting.trim() != "0")
+    };
+    (!accepts("all") && !accepts(&name)).then_some(name)
 }
 
 #[cfg(test)]

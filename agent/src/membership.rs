@@ -11,6 +11,8 @@ use ultima_controller::client::{Client, ClientError};
 use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
 use ultima_wire::{UDP_PORT, group_address};
 
+use crate::kernel::deaf_to_itself;
+
 /// A rank's part in a job, as the controller gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
@@ -52,6 +54,37 @@ pub enum JoinError {
         what: &'static str,
         /// What stands there.
         value: String,
+    },
+}
+
+/// Why a rank has no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The kernel refuses.
+    #[error(
+        "cannot listen on {address}: {error}; does this machine have that address, and is the port free?"
+    )]
+    Bind {
+        /// The rank's address.
+        address: SocketAddrV4,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// What a rank sends to the group comes back from the switch for the ranks beside it, with their own address as its
+    /// source.
+    #[error(
+        "job {job} has {ranks} ranks at {ip}, and Linux drops what comes back from there by {interface}: \
+         allow it with `sysctl -w net.ipv4.conf.{interface}.accept_local=1`, or create the job with `gather: unicast`"
+    )]
+    DeafToItself {
+        /// The job's name.
+        job: String,
+        /// Ranks at the address.
+        ranks: usize,
+        /// The address.
+        ip: Ipv4Addr,
+        /// The interface that has it.
+        interface: String,
     },
 }
 
@@ -117,10 +150,28 @@ impl Membership {
     /// A socket on this rank's address, which this machine must have, and the others' addresses.
     ///
     /// # Errors
-    /// The kernel refuses the address.
-    pub fn udp(&self) -> io::Result<UdpConfig> {
+    /// [`SocketError`]: the kernel refuses the address, or would drop what another rank of this host sends.
+    pub fn udp(&self) -> Result<UdpConfig, SocketError> {
+        let own = self.seat().address.socket;
+        let socket = UdpSocket::bind(own).map_err(|error| SocketError::Bind {
+            address: own,
+            error,
+        })?;
+        let beside = |seat: &&Seat| seat.address.socket.ip() == own.ip();
+        let ranks = self.seats.iter().filter(beside).count();
+        if ranks > 1
+            && self.gather == Gather::Multicast
+            && let Some(interface) = deaf_to_itself(*own.ip())
+        {
+            return Err(SocketError::DeafToItself {
+                job: self.job.clone(),
+                ranks,
+                ip: *own.ip(),
+                interface,
+            });
+        }
         Ok(UdpConfig {
-            socket: UdpSocket::bind(self.seat().address.socket)?,
+            socket,
             peers: self.seats.iter().map(|seat| seat.address.socket).collect(),
             group: self.group(),
         })

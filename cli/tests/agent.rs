@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::process::Output;
 
 use common::hosts::{ended, with_hosts};
@@ -18,6 +19,15 @@ const AGENT: [&str; 6] = [
 ];
 /// A bound long enough for a machine that does other things too.
 const PATIENT: [&str; 2] = ["--deadline", "5s"];
+
+/// With two ranks, shards of seven full packets each, so that no last one is short.
+const FULL_PACKETS_ONLY: [&str; 5] = [
+    "--no-hadamard",
+    "--allreduce",
+    "4928",
+    "--deadline",
+    "300ms",
+];
 
 fn json(output: &Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -70,6 +80,24 @@ fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
     });
 }
 
+/// Linux drops packets that come from a host's own address, as those of another rank of the same host do.
+#[test]
+fn ranks_of_one_host_that_could_not_hear_each_other_say_so() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h2] }");
+        let accept_local = "/proc/sys/net/ipv4/conf/eth0/accept_local";
+        hosts.on(2, || fs::write(accept_local, "0").expect("root sets it"));
+        let output = ended(hosts.start(2, &AGENT));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(
+            errors.contains("sysctl -w net.ipv4.conf.eth0.accept_local=1"),
+            "{errors}"
+        );
+    });
+}
+
 #[test]
 fn one_who_waits_in_vain_says_for_whom() {
     with_hosts(2, |hosts| {
@@ -97,18 +125,9 @@ fn a_check_finds_an_mtu_that_is_too_small() {
     with_hosts(2, |hosts| {
         hosts.create("{ name: train, members: [h1, h2] }");
         hosts.ip(2, "link set eth0 mtu 1400");
-        let options = [
-            &AGENT[..],
-            &[
-                "--deadline",
-                "300ms",
-                "--repeat",
-                "200",
-                "--allreduce",
-                "5000",
-            ],
-        ]
-        .concat();
+        // Slow enough to leave the machine to the check.
+        let slowly = ["--rate", "2M", "--repeat", "10000"];
+        let options = [&AGENT[..], &FULL_PACKETS_ONLY, &slowly].concat();
         let mut agents = [hosts.start(1, &options), hosts.start(2, &options)];
         let check = || {
             let arguments = [
@@ -158,10 +177,7 @@ fn an_agent_that_hears_nothing_says_why() {
     with_hosts(2, |hosts| {
         hosts.create("{ name: train, members: [h1, h2] }");
         hosts.ip(2, "link set eth0 mtu 1400");
-        // Shards of seven full packets each: no last one is short.
-        let size = (2 * 7 * 1408 / 4).to_string();
-        let work = ["--deadline", "300ms", "--no-hadamard", "--allreduce", &size];
-        let options = [&AGENT[..], &work].concat();
+        let options = [&AGENT[..], &FULL_PACKETS_ONLY].concat();
         let agents = [hosts.start(1, &options), hosts.start(2, &options)];
         for agent in agents {
             let output = ended(agent);

@@ -70,11 +70,11 @@ async fn a_job_comes_and_goes_whole() {
         .create_job(&spec("train"))
         .await
         .unwrap();
-    // s1: 3 ranks here, 5 in all: group, 3 replicas, 5 destinations, job, 5 sources.
-    // s2: 2 ranks here.
+    // s1: 3 ranks here, 5 in all: group, 3 replicas, 5 destinations, job, 5 sources; shares of 2 hosts' ports and
+    // of the trunk's. s2: 2 ranks here.
     assert_eq!(
         switches.each_ref().map(|switch| switch.held().len()),
-        [8 + 15, 8 + 14]
+        [10 + 15 + 3, 10 + 14 + 3]
     );
 
     assert_eq!(handle.controller().delete_job("train").await.unwrap(), []);

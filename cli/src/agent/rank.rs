@@ -1,11 +1,13 @@
 //! One rank's operations.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use ultima_agent::{RENDEZVOUS, meet};
 use ultima_host::{ClosedBy, Collective, OperationId, Outcome, Report};
 
 use super::data::{self, Data};
@@ -60,6 +62,41 @@ pub struct Done {
     pub report: Report,
 }
 
+/// What a rank does not hear.
+#[derive(Clone, Debug)]
+pub enum Silence {
+    /// Others, before the first operation.
+    Ranks {
+        /// Who hears nothing.
+        rank: u16,
+        /// From whom.
+        from: Vec<u16>,
+    },
+    /// Anything in its first operation.
+    Operation {
+        /// Who hears nothing.
+        rank: u16,
+    },
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Silence::Ranks { rank, from } => {
+                let from: Vec<String> = from.iter().map(u16::to_string).collect();
+                write!(
+                    f,
+                    "rank {rank} and {} do not hear each other",
+                    from.join(", ")
+                )
+            }
+            Silence::Operation { rank } => {
+                write!(f, "rank {rank}'s first operation received nothing")
+            }
+        }
+    }
+}
+
 /// What a rank is to do.
 #[derive(Clone, Debug)]
 pub struct Work {
@@ -73,8 +110,8 @@ pub struct Work {
     pub verify: bool,
     /// How long to go on receiving after the last operation.
     pub linger: Duration,
-    /// Is told when the first operation heard nothing.
-    pub silent: UnboundedSender<u16>,
+    /// Is told of ranks that are not heard.
+    pub silent: UnboundedSender<Silence>,
     /// Turns true when the check that follows has ended, in which this rank takes part.
     pub checked: watch::Receiver<bool>,
 }
@@ -90,6 +127,12 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         silent,
         mut checked,
     } = work;
+    let missed = meet(&collective.prober(), rank, data.ranks, RENDEZVOUS)?;
+    // Nobody listens where a check has been asked for already.
+    let mut told = !missed.is_empty();
+    if told {
+        let _ = silent.send(Silence::Ranks { rank, from: missed });
+    }
     let mut operations = Vec::new();
     for step in 0..repeat {
         let mut bucket = data.contribution(step, rank);
@@ -100,12 +143,12 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
             sha256: data::sha256(&bucket),
         };
         if step == 0 && operation.heard_nothing() {
-            // Nobody listens where a check has been asked for already.
-            let _ = silent.send(rank);
+            let _ = silent.send(Silence::Operation { rank });
+            told = true;
         }
         operations.push(operation);
     }
-    if operations.first().is_some_and(Operation::heard_nothing) {
+    if told {
         // An error is that nobody checks.
         let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }

@@ -17,7 +17,7 @@ use ultima_host::{Coding, Collective, Config, EarlyBounds, Pacing};
 
 use super::data::Data;
 use super::options::Options;
-use super::rank::{self, Done, Work};
+use super::rank::{self, Done, Silence, Work};
 use super::report::Report;
 use crate::command::check;
 use crate::output;
@@ -174,10 +174,7 @@ impl Rank {
     }
 
     fn open(client: &Client, options: &Options, membership: Membership) -> Result<Self> {
-        let address = membership.seat().address.socket;
-        let udp = membership.udp().with_context(|| {
-            format!("cannot listen on {address}: does this machine have that address, and is the port free?")
-        })?;
+        let udp = membership.udp()?;
         let config = configure(options, membership.config(options.deadline));
         let attendance = membership.attendance(config.slot_bytes);
         let collective = Collective::over_udp(config, udp)?;
@@ -276,14 +273,14 @@ async fn missing(client: &Client, options: &Options) -> String {
     }
 }
 
-/// Runs a check as soon as a rank's first operation heard nothing, and says what it found.
+/// Runs a check as soon as a rank does not hear others, and says what it found.
 async fn check_if_silent(
     client: &Client,
     job: &str,
-    mut silences: UnboundedReceiver<u16>,
+    mut silences: UnboundedReceiver<Silence>,
 ) -> Option<api::CheckJobResponse> {
-    let rank = silences.recv().await?;
-    eprintln!("rank {rank}'s first operation received nothing; checking job {job}");
+    let silence = silences.recv().await?;
+    eprintln!("{silence}; checking job {job}");
     match client.check(job).await {
         Ok(found) => {
             eprint!("{}", check::Report::from(&found).text());

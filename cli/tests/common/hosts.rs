@@ -8,7 +8,7 @@ use std::{panic, thread};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::Uid;
 
-use super::ultima;
+use super::{ultima, wait_until};
 
 /// Runs `test` with `hosts` hosts h1, h2 …, each linked to the switch's port of its number. Everything is in
 /// namespaces of the test's own and goes with them. Where that cannot be, the test says so and ends.
@@ -51,6 +51,10 @@ impl Hosts {
         let directory = tempfile::tempdir().expect("a directory");
         ip("link set lo up");
         let namespaces: Vec<File> = (1..=hosts).map(namespace).collect();
+        for n in 1..=hosts {
+            wait_for_link(&format!("s{n}"));
+            on(&namespaces[usize::from(n) - 1], || wait_for_link("eth0"));
+        }
         let ports = (1..=hosts).flat_map(|n| ["-i".to_owned(), format!("{n}@s{n}")]);
         let mut switch = ultima(&["switch", "--grpc", "127.0.0.1:0"]);
         let (switch, grpc) = serve(switch.args(ports));
@@ -115,17 +119,9 @@ impl Hosts {
         self.on(host, || ip(arguments));
     }
 
-    fn on<T: Send>(&self, host: u8, work: impl FnOnce() -> T + Send) -> T {
-        let namespace = &self.namespaces[usize::from(host) - 1];
-        thread::scope(|scope| {
-            let on_host = scope.spawn(|| {
-                setns(namespace, CloneFlags::CLONE_NEWNET).expect("root enters namespaces");
-                work()
-            });
-            on_host
-                .join()
-                .unwrap_or_else(|cause| panic::resume_unwind(cause))
-        })
+    /// Does something on a host.
+    pub fn on<T: Send>(&self, host: u8, work: impl FnOnce() -> T + Send) -> T {
+        on(&self.namespaces[usize::from(host) - 1], work)
     }
 }
 
@@ -137,6 +133,19 @@ impl Drop for Hosts {
             let _ = server.wait();
         }
     }
+}
+
+/// Does something in a namespace.
+fn on<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root enters namespaces");
+            work()
+        });
+        there
+            .join()
+            .unwrap_or_else(|cause| panic::resume_unwind(cause))
+    })
 }
 
 /// What a process printed, when it has ended.
@@ -160,24 +169,33 @@ fn namespace(n: u8) -> File {
     });
     // The far ends come here by descriptor, as the namespaces have no names.
     let here = File::open("/proc/thread-self/ns/net").expect("Linux has it");
-    thread::scope(|scope| {
-        let host = scope.spawn(|| {
-            setns(&namespace, CloneFlags::CLONE_NEWNET).expect("root enters namespaces");
-            for far in [format!("s{n}"), format!("m{n}")] {
-                hand_over(&far, &here);
-            }
-            for up in ["eth0", "mgmt"] {
-                ip(&format!("link set {up} up"));
-            }
-            ip(&format!("addr add 10.0.0.{n}/24 dev eth0"));
-            ip(&format!("addr add 192.168.{n}.2/24 dev mgmt"));
-        });
-        host.join().expect("no panic");
+    on(&namespace, || {
+        for far in [format!("s{n}"), format!("m{n}")] {
+            hand_over(&far, &here);
+        }
+        for up in ["eth0", "mgmt"] {
+            ip(&format!("link set {up} up"));
+        }
+        ip(&format!("addr add 10.0.0.{n}/24 dev eth0"));
+        ip(&format!("addr add 192.168.{n}.2/24 dev mgmt"));
+        // Ranks of one host hear each other by the switch.
+        fs::write("/proc/sys/net/ipv4/conf/eth0/accept_local", "1").expect("root sets it");
     });
     ip(&format!("link set s{n} up"));
     ip(&format!("link set m{n} up"));
     ip(&format!("addr add 192.168.{n}.1/24 dev m{n}"));
     namespace
+}
+
+/// Waits until an interface carries packets: until Linux has seen that its link is up, what is sent is dropped.
+fn wait_for_link(interface: &str) {
+    wait_until("the link comes up", || {
+        let output = Command::new("ip")
+            .args(["-o", "link", "show", "dev", interface])
+            .output()
+            .expect("iproute2 is installed");
+        String::from_utf8_lossy(&output.stdout).contains("state UP")
+    });
 }
 
 /// Moves an interface to a namespace.

@@ -47,14 +47,18 @@ impl attend::Prober for Probes {
     fn send(&mut self, round: &CheckRound) {
         let ranks = round.to.iter().filter_map(|rank| u16::try_from(*rank).ok());
         let group = round.to_group.then_some(Destination::Group);
+        let packet = |to, probe| CheckPacket {
+            to,
+            probe,
+            token: round.token,
+            payload: round.payload as usize,
+        };
+        let probe = round.probe.and_then(|rank| u16::try_from(rank).ok());
         let packets = ranks
             .map(Destination::Rank)
             .chain(group)
-            .map(|to| CheckPacket {
-                to,
-                token: round.token,
-                payload: round.payload as usize,
-            });
+            .map(|to| packet(to, false))
+            .chain(probe.map(|rank| packet(Destination::Rank(rank), true)));
         // As above.
         let _ = self.prober.send(packets.collect());
     }
@@ -69,7 +73,9 @@ impl attend::Prober for Probes {
             let now = UdpCounts::now();
             RoundReport {
                 token,
+                reports: heard.reports,
                 heard: heard
+                    .ranks
                     .into_iter()
                     .map(|heard| Heard {
                         source: heard.source.into(),

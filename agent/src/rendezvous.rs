@@ -36,6 +36,7 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
     let send = |token| {
         let packet = |to| CheckPacket {
             to: Destination::Rank(to),
+            probe: false,
             token,
             payload: 0,
         };
@@ -43,7 +44,7 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
     };
     let heard = |token| -> Result<Vec<u16>, Stopped> {
         let (heard, _) = prober.heard(token)?;
-        Ok(heard.iter().map(|heard| heard.source).collect())
+        Ok(heard.ranks.iter().map(|heard| heard.source).collect())
     };
     let end = Instant::now() + bound;
     let mut pause = FIRST_PAUSE;

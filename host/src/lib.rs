@@ -62,7 +62,7 @@ pub use cause::{Cause, Causes, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
-pub use core::{CheckPacket, Core, Destination, Event, Heard, StartError, Transmit};
+pub use core::{CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit};
 pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::{Prober, Report, Stopped};
 pub use driver::udp::UdpConfig;

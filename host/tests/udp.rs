@@ -210,6 +210,7 @@ fn check_packets_show_which_ways_work() {
     drop(ranks);
     let packet = |rank, payload| CheckPacket {
         to: Destination::Rank(rank),
+        probe: false,
         token: 77,
         payload,
     };
@@ -234,7 +235,7 @@ fn check_packets_show_which_ways_work() {
         packets: 3,
         hops: 0,
     };
-    assert_eq!(heard, [expected]);
+    assert_eq!(heard.ranks, [expected]);
     drop(other);
     assert_eq!(prober.heard(77), Err(Stopped));
 }

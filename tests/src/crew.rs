@@ -4,11 +4,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
 use ultima_controller::api::CheckJobResponse;
 use ultima_controller::client::Client;
-use ultima_host::Collective;
+use ultima_host::{CheckPacket, Collective, Destination};
 
 use crate::controller::Controller;
 use crate::fabric::{Fabric, HostId};
@@ -124,6 +124,34 @@ impl Crew {
         let member = self.members[usize::from(rank)].take().expect("it is there");
         member.attending.abort();
         drop(member.collective);
+    }
+
+    /// What a check finds while some rank sends packets to another all the time, as many as a thousand a second.
+    ///
+    /// # Panics
+    /// If the controller refuses, or that rank has ended.
+    pub fn check_amid_traffic(&self, from: u16, to: u16) -> CheckJobResponse {
+        let member = self.members[usize::from(from)]
+            .as_ref()
+            .expect("it is there");
+        let prober = member.collective.prober();
+        let packet = CheckPacket {
+            to: Destination::Rank(to),
+            probe: false,
+            // No round's: the receiver forgets it.
+            token: 0,
+            payload: 1000,
+        };
+        let traffic = self.testbed.runtime.spawn(async move {
+            loop {
+                prober.send(vec![packet]).expect("it runs");
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let check = self.check();
+        assert!(!traffic.is_finished());
+        traffic.abort();
+        check
     }
 
     /// Lets an operator break something at a switch.

@@ -83,6 +83,8 @@ fn at_the_entrance(
         length,
         short_ones_pass,
         sender,
+        probed,
+        sender_hears,
         ..
     } = evidence;
     let Step {
@@ -112,7 +114,10 @@ fn at_the_entrance(
         );
     }
     let seen = counted.received + counted.rejected + counted.unknown_job + counted.unrouted;
-    if seen >= *packets {
+    let reports = sender.report.map_or(0, |report| report.reports);
+    // A sender who hears nobody, not even the switch beside it, has no link, whatever others let the switch count.
+    let deaf = before.is_none() && *probed && !sender_hears && reports == 0;
+    if seen >= *packets && !deaf {
         return None;
     }
     if *short_ones_pass {

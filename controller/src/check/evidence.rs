@@ -20,6 +20,10 @@ pub struct Evidence<'a> {
     pub sender: End<'a>,
     /// The receiver.
     pub receiver: End<'a>,
+    /// The sender was told to send PROBEs too, as many and as long.
+    pub probed: bool,
+    /// The sender hears others.
+    pub sender_hears: bool,
     /// The receiver hears others.
     pub receiver_hears: bool,
     /// The switches on the way, the sender's first.

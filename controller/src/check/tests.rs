@@ -23,6 +23,7 @@ fn counted(by_group: bool) -> Counted {
 struct Case {
     by_group: bool,
     short_ones_pass: bool,
+    sender_hears: bool,
     receiver_hears: bool,
     sender: Option<RoundReport>,
     receiver: Option<RoundReport>,
@@ -33,6 +34,7 @@ fn case(by_group: bool) -> Case {
     Case {
         by_group,
         short_ones_pass: false,
+        sender_hears: true,
         receiver_hears: false,
         sender: Some(RoundReport::default()),
         receiver: Some(RoundReport::default()),
@@ -67,6 +69,8 @@ impl Case {
             short_ones_pass: self.short_ones_pass,
             sender: end("h1", 1, self.sender.as_ref()),
             receiver: end("h2", 2, self.receiver.as_ref()),
+            probed: true,
+            sender_hears: self.sender_hears,
             receiver_hears: self.receiver_hears,
             steps: vec![
                 step("s1", 1, 9, self.counted[0]),
@@ -227,6 +231,15 @@ fn other_traffic_names_no_innocent_hop() {
     for by_group in [false, true] {
         let mut busy_case = case(by_group);
         busy_case.counted = busy_case.counted.map(busy);
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
+        // Nor do they hide that the sender reaches nobody.
+        busy_case.sender_hears = false;
+        assert_found(&busy_case, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+        // It hears the switch: what is broken is further on.
+        busy_case.sender = Some(RoundReport {
+            reports: 5,
+            ..RoundReport::default()
+        });
         assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
     }
 }

@@ -124,6 +124,7 @@ impl Controller {
             let round = round(payload);
             let ask = |rank| match rank == look.from {
                 true => CheckRound {
+                    probe: elsewhere(job, rank),
                     to: match look.by_group {
                         true => Vec::new(),
                         false => look.to.iter().map(|r| r.0.into()).collect(),
@@ -153,10 +154,9 @@ impl Controller {
                     short_ones_pass: look.full,
                     sender: self.end(job, look.from, &reports),
                     receiver: self.end(job, *to, &reports),
-                    receiver_hears: check
-                        .ways
-                        .iter()
-                        .any(|w| w.path.to == *to && w.short_came > 0),
+                    sender_hears: hears(&check, look.from),
+                    receiver_hears: hears(&check, *to),
+                    probed: elsewhere(job, look.from).is_some(),
                     steps: self.steps(job, &plan, path, &before, &after),
                 };
                 check.add(diagnose(&evidence), Some(path));
@@ -171,6 +171,7 @@ impl Controller {
         let ask = |rank| CheckRound {
             to: others(attending, rank).map(|r| r.0.into()).collect(),
             to_group: job.group.is_some(),
+            probe: elsewhere(job, rank),
             ..round.clone()
         };
         self.attendants.round(job.id, attending, ask).await
@@ -319,6 +320,7 @@ impl Controller {
 fn round(payload: u32) -> CheckRound {
     CheckRound {
         token: rand::random(),
+        probe: None,
         to: Vec::new(),
         to_group: false,
         payload,
@@ -326,6 +328,18 @@ fn round(payload: u32) -> CheckRound {
         interval_ms: INTERVAL.as_millis() as u32,
         listen_ms: LISTEN.as_millis() as u32,
     }
+}
+
+fn hears(check: &Check, rank: Rank) -> bool {
+    let mut ways = check.ways.iter();
+    ways.any(|way| way.path.to == rank && way.short_came > 0)
+}
+
+/// A rank on another host, whom `rank` can address a PROBE to.
+fn elsewhere(job: &Job, rank: Rank) -> Option<u32> {
+    let host = job.members[usize::from(rank.0)].host;
+    let other = job.ranks().find(|(_, member)| member.host != host);
+    other.map(|(rank, _)| rank.0.into())
 }
 
 fn others(ranks: &[Rank], rank: Rank) -> impl Iterator<Item = Rank> {
@@ -454,14 +468,16 @@ fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
             .map(|(port, packets)| (port as u16, packets))
             .collect()
     };
+    // PROBEs take another way than the packets that are looked for.
+    let reflected = job(counter::REFLECTED);
     SwitchCounts {
         job: Counted {
-            received: job(counter::RECEIVED),
+            received: job(counter::RECEIVED).saturating_sub(reflected),
             rejected: job(counter::REJECTED),
             unknown_job: one(counter::REJECTED, |index| index == 0),
             replicated: job(counter::REPLICATED),
             unicast: job(counter::UNICAST),
-            delivered: job(counter::DELIVERED),
+            delivered: job(counter::DELIVERED).saturating_sub(reflected),
             own_copy: job(counter::OWN_COPY),
             unknown_rank: job(counter::UNKNOWN_RANK),
             malformed: 0,

@@ -14,12 +14,14 @@ const WAITING: usize = 1 << 16;
 /// A check packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckPacket {
-    /// Where it goes.
+    /// Where it goes; a PROBE to a rank on another host, so that it reaches the switch at all.
     pub to: Destination,
+    /// It is a PROBE, which the first switch answers with a REPORT whatever it is addressed to.
+    pub probe: bool,
     /// The round that it belongs to.
     pub token: u32,
-    /// Bytes of its payload, [`Check::LEN`] to the job's slot size; what is out of that is brought
-    /// there.
+    /// Bytes of its payload, [`Check::LEN`] (with a PROBE [`ultima_wire::Report::LEN`] more) to the job's slot size; what is out of
+    /// that is brought there.
     pub payload: usize,
 }
 
@@ -36,6 +38,15 @@ pub struct Heard {
     pub hops: u8,
 }
 
+/// What came in one round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeardInRound {
+    /// Check packets of other ranks.
+    pub ranks: Vec<Heard>,
+    /// The first switch's answers to this rank's PROBEs.
+    pub reports: u32,
+}
+
 /// What is to be sent, and what came in the last few rounds.
 #[derive(Default)]
 pub(super) struct Checks {
@@ -45,7 +56,7 @@ pub(super) struct Checks {
 
 struct Round {
     token: u32,
-    heard: Vec<Heard>,
+    heard: HeardInRound,
 }
 
 impl Checks {
@@ -69,20 +80,7 @@ impl Checks {
     /// oldest one: a rank is told of rounds by the packets themselves, which may come before the
     /// word that there is one.
     pub(super) fn received(&mut self, header: &Header, check: Check) {
-        let at = match self.rounds.iter().position(|r| r.token == check.token) {
-            Some(at) => at,
-            None => {
-                if self.rounds.len() == ROUNDS {
-                    self.rounds.pop_front();
-                }
-                self.rounds.push_back(Round {
-                    token: check.token,
-                    heard: Vec::new(),
-                });
-                self.rounds.len() - 1
-            }
-        };
-        let heard = &mut self.rounds[at].heard;
+        let heard = &mut self.round(check.token).ranks;
         let (source, by_group, hops) = (header.source, check.by_group, header.switch_flags.hops);
         match heard
             .iter_mut()
@@ -101,8 +99,31 @@ impl Checks {
         }
     }
 
+    /// The first switch answered a PROBE of the round `token`.
+    pub(super) fn answered(&mut self, token: u32) {
+        let heard = self.round(token);
+        heard.reports = heard.reports.saturating_add(1);
+    }
+
+    fn round(&mut self, token: u32) -> &mut HeardInRound {
+        let at = match self.rounds.iter().position(|r| r.token == token) {
+            Some(at) => at,
+            None => {
+                if self.rounds.len() == ROUNDS {
+                    self.rounds.pop_front();
+                }
+                self.rounds.push_back(Round {
+                    token,
+                    heard: HeardInRound::default(),
+                });
+                self.rounds.len() - 1
+            }
+        };
+        &mut self.rounds[at].heard
+    }
+
     /// What came in a round so far; nothing of a round that is forgotten.
-    pub(super) fn heard(&self, token: u32) -> Vec<Heard> {
+    pub(super) fn heard(&self, token: u32) -> HeardInRound {
         let round = self.rounds.iter().find(|round| round.token == token);
         round.map(|round| round.heard.clone()).unwrap_or_default()
     }
@@ -134,7 +155,12 @@ mod tests {
             packets,
             hops: 2,
         };
-        assert_eq!(checks.heard(9), [heard(false, 2), heard(true, 1)]);
-        assert_eq!(checks.heard(1), []);
+        checks.answered(9);
+        let came = HeardInRound {
+            ranks: vec![heard(false, 2), heard(true, 1)],
+            reports: 1,
+        };
+        assert_eq!(checks.heard(9), came);
+        assert_eq!(checks.heard(1), HeardInRound::default());
     }
 }

@@ -60,7 +60,7 @@ use crate::pacing::Pacer;
 use crate::stats::{Outcome, Rejection, Totals};
 use crate::time::Time;
 
-pub use check::{CheckPacket, Heard};
+pub use check::{CheckPacket, Heard, HeardInRound};
 
 use check::Checks;
 use early::Early;
@@ -269,8 +269,10 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
-        if header.kind == Kind::Control {
-            return self.receive_control(&header, payload);
+        match header.kind {
+            Kind::Control => return self.receive_control(&header, payload),
+            Kind::Report => return self.receive_report(payload),
+            _ => {}
         }
         let id = operation_of(&header);
         self.members.heard(header.source, id.step);
@@ -296,6 +298,16 @@ impl Core {
             Some(check) => {
                 self.totals.control_received += 1;
                 self.checks.received(header, check);
+            }
+            None => self.totals.rejected.count(Rejection::Kind),
+        }
+    }
+
+    fn receive_report(&mut self, payload: &[u8]) {
+        match packet::probed(payload) {
+            Some(check) => {
+                self.totals.control_received += 1;
+                self.checks.answered(check.token);
             }
             None => self.totals.rejected.count(Rejection::Kind),
         }
@@ -390,7 +402,7 @@ impl Core {
 
     /// Which check packets of the round `token` came; of all but the last few rounds nothing is
     /// known.
-    pub fn heard(&self, token: u32) -> Vec<Heard> {
+    pub fn heard(&self, token: u32) -> HeardInRound {
         self.checks.heard(token)
     }
 

@@ -1,6 +1,6 @@
 //! Datagrams: what is read from them and written to them.
 
-use ultima_wire::{Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, SwitchFlags, Ticks};
+use ultima_wire::{Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, Report, SwitchFlags, Ticks};
 
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::codec::Coding;
@@ -19,7 +19,11 @@ const FEEDBACK_LEN: usize = 4;
 
 /// The longest datagram of a job.
 pub(super) fn max_datagram(config: &Config) -> usize {
-    HEADER_LEN + config.slot_bytes.max(FEEDBACK_LEN).max(Check::LEN)
+    HEADER_LEN
+        + config
+            .slot_bytes
+            .max(FEEDBACK_LEN)
+            .max(Report::LEN + Check::LEN)
 }
 
 /// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
@@ -38,8 +42,12 @@ pub(super) fn admit<'a>(
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
-    if header.source == config.rank {
-        return Err(Rejection::Own);
+    // A REPORT is this rank's own PROBE again.
+    if (header.source == config.rank) != (header.kind == Kind::Report) {
+        return Err(match header.kind {
+            Kind::Report => Rejection::Source,
+            _ => Rejection::Own,
+        });
     }
     let (owner, fits) = match header.kind {
         Kind::Scatter => (config.rank, payload.len() <= config.slot_bytes),
@@ -48,11 +56,11 @@ pub(super) fn admit<'a>(
             let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
             (header.source, cut || payload.len() == FEEDBACK_LEN)
         }
-        Kind::Control => (
+        Kind::Control | Kind::Report => (
             header.source,
             payload.len() <= max_datagram(config) - HEADER_LEN,
         ),
-        Kind::Probe | Kind::Report | Kind::Repair => return Err(Rejection::Kind),
+        Kind::Probe | Kind::Repair => return Err(Rejection::Kind),
     };
     if header.owner != owner {
         return Err(Rejection::Owner);
@@ -176,7 +184,10 @@ pub(super) fn write_check(
         budget: Ticks::MAX,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(
-            Kind::Control,
+            match packet.probe {
+                true => Kind::Probe,
+                false => Kind::Control,
+            },
             config.job,
             config.epoch,
             config.rank,
@@ -184,14 +195,28 @@ pub(super) fn write_check(
         )
     };
     let start = header.emit(buf);
-    let longest = config.slot_bytes.max(Check::LEN);
-    let end = start + packet.payload.clamp(Check::LEN, longest);
+    let room = match packet.probe {
+        true => Report::LEN,
+        false => 0,
+    };
+    let shortest = room + Check::LEN;
+    let end = start
+        + packet
+            .payload
+            .clamp(shortest, config.slot_bytes.max(shortest));
     let check = Check {
         token: packet.token,
         by_group: packet.to == Destination::Group,
     };
-    check.emit(&mut buf[start..end]);
+    buf[start..start + room].fill(0);
+    check.emit(&mut buf[start + room..end]);
     end
+}
+
+/// What a rank wrote into its PROBE behind the room for the switch's report, if that has come back.
+pub(super) fn probed(payload: &[u8]) -> Option<Check> {
+    Report::parse(payload)?;
+    Check::parse(&payload[Report::LEN..])
 }
 
 /// Writes values as the wire has them, little-endian; returns the bytes written.

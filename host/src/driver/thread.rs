@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-use crate::core::{CheckPacket, Core, Event, Heard, StartError};
+use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::operation::OperationId;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Check(Vec<CheckPacket>),
     Heard {
         token: u32,
-        answer: Sender<(Vec<Heard>, Report)>,
+        answer: Sender<(HeardInRound, Report)>,
     },
     /// Send what is ready to be sent, take what has come, end everything and stop.
     Finish,
@@ -85,7 +85,7 @@ impl Prober {
     ///
     /// # Errors
     /// [`Stopped`].
-    pub fn heard(&self, token: u32) -> Result<(Vec<Heard>, Report), Stopped> {
+    pub fn heard(&self, token: u32) -> Result<(HeardInRound, Report), Stopped> {
         let (answer, answered) = channel();
         self.command(Command::Heard { token, answer })?;
         answered.recv().map_err(|_| Stopped)

@@ -56,7 +56,16 @@ fn a_job_that_works_has_no_findings() {
 
 #[test]
 fn a_link_that_is_not_plugged_in() {
-    let check = ring(&[RING[1]]).check();
+    h2_is_not_plugged_in(&ring(&[RING[1]]).check());
+}
+
+#[test]
+fn traffic_of_others_does_not_hide_where_packets_stop() {
+    h2_is_not_plugged_in(&ring(&[RING[1]]).check_amid_traffic(0, 2));
+}
+
+#[track_caller]
+fn h2_is_not_plugged_in(check: &CheckJobResponse) {
     let [port, link] = &check.findings[..] else {
         panic!("one for each direction: {check:#?}");
     };

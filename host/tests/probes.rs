@@ -1,0 +1,53 @@
+//! PROBEs, and what a switch makes of them.
+
+use std::time::Duration;
+
+use ultima_host::{CheckPacket, Config, Core, Destination, Time};
+use ultima_wire::{HEADER_LEN, Header, KIND_AT, KIND_MASK, Kind, Report};
+
+fn core(rank: u16) -> Core {
+    Core::new(Config::new(7, 1, rank, 3, 1, Duration::from_secs(1))).expect("a configuration")
+}
+
+#[test]
+fn a_report_is_the_ranks_own_probe_again() {
+    let (mut asks, mut other) = (core(0), core(1));
+    for payload in [0, 1000] {
+        asks.check(CheckPacket {
+            to: Destination::Rank(1),
+            probe: true,
+            token: 77,
+            payload,
+        });
+    }
+    let mut buf = vec![0; asks.max_datagram()];
+    let mut lengths = Vec::new();
+    while let Some(transmit) = asks.poll_transmit(Time::ZERO, &mut buf) {
+        let datagram = &mut buf[..transmit.len];
+        let (header, payload) = Header::parse(datagram).expect("a packet");
+        assert_eq!(header.kind, Kind::Probe);
+        assert_eq!(Report::parse(payload), Some(Report::default()));
+        lengths.push(payload.len());
+        // It is not for members.
+        other.handle_datagram(Time::ZERO, datagram);
+        asks.handle_datagram(Time::ZERO, datagram);
+
+        datagram[KIND_AT] = datagram[KIND_AT] & !KIND_MASK | Kind::Report as u8;
+        let report = Report {
+            port: 3,
+            known: true,
+            ..Report::default()
+        };
+        report.emit(&mut datagram[HEADER_LEN..]);
+        asks.handle_datagram(Time::ZERO, datagram);
+        other.handle_datagram(Time::ZERO, datagram);
+        // Cut too short to hold the round's token.
+        asks.handle_datagram(Time::ZERO, &datagram[..HEADER_LEN + Report::LEN + 7]);
+    }
+    assert_eq!(lengths, [Report::LEN + 8, 1000]);
+    let heard = asks.heard(77);
+    assert_eq!((heard.ranks.len(), heard.reports), (0, 2));
+    assert_eq!(asks.totals().rejected.total(), 4);
+    assert_eq!(other.heard(77), Default::default());
+    assert_eq!(other.totals().rejected.total(), 4);
+}

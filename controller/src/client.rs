@@ -90,6 +90,7 @@ impl Client {
             gather: api::Gather::from(spec.gather).into(),
             seed: spec.seed,
             loss_threshold: Some(spec.loss_threshold),
+            weight: Some(spec.weight.get().into()),
         };
         let answer = self.rpc.clone().create_job(within(ANSWER, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())

@@ -12,7 +12,7 @@ use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::Prober;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.
@@ -50,6 +50,7 @@ fn spec(name: &str, members: &[&str]) -> JobSpec {
         gather: Gather::Multicast,
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     }
 }
 

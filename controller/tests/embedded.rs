@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use prost::Message as _;
 use ultima_controller::fabric::{self, Fabric, SwitchId};
 use ultima_controller::job::{
-    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, Job, JobId, JobSpec, place,
+    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, Job, JobId, JobSpec, Weight,
+    place,
 };
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
@@ -56,6 +57,7 @@ fn spec() -> JobSpec {
         gather: Gather::Multicast,
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     }
 }
 
@@ -117,6 +119,7 @@ async fn what_is_planned_is_what_the_switch_has() {
         counter: CounterIndex(1),
         group: Some(GroupId(1)),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
         members,
         shares: numbers.shares,
         sources: numbers.sources,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::fabric::{self, Fabric};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::server::{self, Config, Handle};
 
 /// Two switches with a trunk, two hosts at each.
@@ -40,7 +40,138 @@ fn spec(name: &str) -> JobSpec {
         gather: Gather::Multicast,
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     }
+}
+
+/// As [`start`], with a trunk that has a rate.
+async fn start_rated() -> ([ChaosSwitch; 2], Handle) {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let [s1, s2] = [&switches[0], &switches[1]].map(ChaosSwitch::address);
+    let text = include_str!("../../topologies/two-switches.yaml")
+        .replace("127.0.0.1:9559", &s1.to_string())
+        .replace("127.0.0.1:9560", &s2.to_string())
+        .replace("device_id: 2", "device_id: 1")
+        .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 800M, queue: 256k }");
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Config::new(fabric::parse(&text, "rated.yaml").unwrap()).unwrap()
+    };
+    let handle = server::serve(config).await.unwrap();
+    (switches, handle)
+}
+
+/// A job across the trunk, which takes `weight` of it.
+fn across(name: &str, weight: u32) -> JobSpec {
+    JobSpec {
+        members: ["h1", "h3"].map(String::from).to_vec(),
+        weight: Weight::try_from(weight).unwrap(),
+        ..spec(name)
+    }
+}
+
+/// The rates, in bytes per second, of all virtual queues of a switch, in the order of meters and cells.
+fn rates(switch: &ChaosSwitch) -> Vec<i64> {
+    let meters = switch.meters();
+    assert!(meters.values().all(|meter| meter.cir == meter.pir));
+    let mut rates: Vec<i64> = meters.values().map(|meter| meter.cir).collect();
+    rates.sort_unstable();
+    rates
+}
+
+/// 95 % of 800 Mbit/s.
+const TRUNK: i64 = 95_000_000;
+
+#[tokio::test]
+async fn jobs_divide_a_trunk_as_they_come_and_go() {
+    let (switches, handle) = start_rated().await;
+    let controller = handle.controller();
+    let both = |expected: &[i64]| {
+        for switch in &switches {
+            assert_eq!(rates(switch), expected);
+        }
+    };
+    both(&[TRUNK]);
+    controller.create_job(&across("one", 1)).await.unwrap();
+    both(&[TRUNK]);
+    controller.create_job(&across("two", 4)).await.unwrap();
+    both(&[TRUNK / 5, TRUNK / 5 * 4, TRUNK]);
+
+    // A switch that is restarted gets them back; jobs that went meanwhile have none any more.
+    let clients = switches[0].streams();
+    switches[0].reboot();
+    back(&handle, &switches[0], clients).await;
+    both(&[TRUNK / 5, TRUNK / 5 * 4, TRUNK]);
+    controller.create_job(&across("three", 5)).await.unwrap();
+    both(&[TRUNK / 10, TRUNK / 10 * 4, TRUNK / 2, TRUNK]);
+
+    controller.delete_job("two").await.unwrap();
+    both(&[TRUNK / 6, TRUNK * 5 / 6, TRUNK]);
+    controller.delete_job("three").await.unwrap();
+    both(&[TRUNK]);
+}
+
+/// Whichever write of a new job is refused or breaks the connection, the others have what they had.
+#[tokio::test]
+async fn a_job_that_does_not_come_takes_nothing_of_the_others_parts() {
+    let (switches, handle) = start_rated().await;
+    let controller = handle.controller();
+    controller.create_job(&across("one", 1)).await.unwrap();
+    controller.create_job(&across("two", 1)).await.unwrap();
+    let before = switches.each_ref().map(ChaosSwitch::meters);
+    let updates = switches[1].updates();
+    controller.create_job(&across("three", 1)).await.unwrap();
+    let updates = switches[1].updates() - updates;
+    controller.delete_job("three").await.unwrap();
+    assert_eq!(switches.each_ref().map(ChaosSwitch::meters), before);
+
+    for fault in [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect] {
+        for nth in 0..updates {
+            let clients = switches[1].streams();
+            switches[1].fail_at(nth, fault);
+            let error = controller
+                .create_job(&across("three", 1))
+                .await
+                .unwrap_err();
+            let error = error.to_string();
+            assert!(error.starts_with("job three: switch s2 "), "{error}");
+            if !matches!(fault, Fault::Refuse) {
+                back(&handle, &switches[1], clients).await;
+            }
+            let meters = switches.each_ref().map(ChaosSwitch::meters);
+            assert_eq!(meters, before, "after {fault:?} at update {nth}");
+        }
+    }
+}
+
+/// A job is deleted while a switch is away: the other has all of the trunk when the switch is back, restarted or not.
+#[tokio::test]
+async fn parts_are_right_when_a_switch_is_back() {
+    let (switches, handle) = start_rated().await;
+    let controller = handle.controller();
+    let alone = switches.each_ref().map(ChaosSwitch::meters);
+    for restarted in [false, true] {
+        controller.create_job(&across("one", 1)).await.unwrap();
+        controller.create_job(&across("two", 1)).await.unwrap();
+        assert_ne!(switches.each_ref().map(ChaosSwitch::meters), alone);
+        let clients = switches[0].streams();
+        match restarted {
+            true => switches[0].reboot(),
+            false => switches[0].cut(),
+        }
+        controller.delete_job("two").await.unwrap();
+        back(&handle, &switches[0], clients).await;
+        assert_eq!(switches.each_ref().map(ChaosSwitch::meters), alone);
+        controller.delete_job("one").await.unwrap();
+    }
+}
+
+/// Returns when the controller has lost a switch that had seen so many clients, and has it back.
+async fn back(handle: &Handle, switch: &ChaosSwitch, clients: u64) {
+    while switch.streams() == clients {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    connected(handle).await;
 }
 
 /// Returns when the controller is connected to all switches; what was left on them is gone then.

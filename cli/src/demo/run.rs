@@ -16,7 +16,7 @@ use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
 
@@ -156,6 +156,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         },
         seed: Some(options.seed),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     };
     Client::connect(&controller_address)
         .await?

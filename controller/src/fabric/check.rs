@@ -150,6 +150,7 @@ impl Checker<'_> {
             grpc,
             device_id,
             tls: tls.transpose()?,
+            line_rate_queues: file.line_rate_queues,
         });
         Ok(())
     }

@@ -26,6 +26,8 @@ pub(super) struct SwitchFile {
     pub device_id: Option<Spanned<u64>>,
     pub tls: Option<TlsFile>,
     #[serde(default)]
+    pub line_rate_queues: bool,
+    #[serde(default)]
     pub limits: LimitsFile,
 }
 

@@ -49,6 +49,10 @@ pub struct Switch {
     pub device_id: u64,
     /// How to speak to a server that serves TLS; one without serves plain text.
     pub tls: Option<ClientTls>,
+    /// Whether its ports' queues drain at the rates of their links, so that the time that a packet was queued is the
+    /// link's doing. BMv2's don't, nor does a switch whose links are impaired by `ultima wire`: their queues are the
+    /// process's backlog.
+    pub line_rate_queues: bool,
 }
 
 /// One port of one switch.
@@ -111,14 +115,23 @@ impl Fabric {
         &self.links
     }
 
-    /// What happens to frames that leave by `port`; none where no link is.
-    pub fn wire_out_of(&self, port: SwitchPort) -> Option<&WireConfig> {
+    /// What happens to frames that leave by `port`, and the bytes of the largest packet there; none where no link is.
+    pub fn wire_out_of(&self, port: SwitchPort) -> Option<(&WireConfig, u16)> {
         self.links.iter().find_map(|link| {
             let end = link
                 .ends
                 .iter()
                 .position(|end| *end == LinkEnd::Port(port))?;
-            Some(&link.wires[end])
+            Some((&link.wires[end], link.mtu))
+        })
+    }
+
+    /// The ports of a switch that have links, in the file's order.
+    pub fn ports_of(&self, switch: SwitchId) -> impl Iterator<Item = PortNumber> {
+        let ends = self.links.iter().flat_map(|link| link.ends);
+        ends.filter_map(move |end| match end {
+            LinkEnd::Port(at) if at.switch == switch => Some(at.port),
+            _ => None,
         })
     }
 

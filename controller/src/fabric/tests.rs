@@ -93,7 +93,7 @@ fn a_link_has_a_wire_for_each_direction() {
         switch: SwitchId(switch),
         port: PortNumber(port),
     };
-    let wire = |port| fabric.wire_out_of(port).map(ToString::to_string);
+    let wire = |port| fabric.wire_out_of(port).map(|(wire, _)| wire.to_string());
     let rest = "jitter=none,reorder=false";
     assert_eq!(
         wire(port(0, 9)).unwrap(),
@@ -105,7 +105,10 @@ fn a_link_has_a_wire_for_each_direction() {
         wire(port(1, 8)).unwrap(),
         format!("rate=1G,delay=50us,{rest},loss=none,queue=1M,queue-packets=none,ecn=packets:20")
     );
-    assert_eq!(fabric.wire_out_of(port(0, 1)), Some(&WireConfig::default()));
+    assert_eq!(
+        fabric.wire_out_of(port(0, 1)),
+        Some((&WireConfig::default(), 1500))
+    );
     assert_eq!(fabric.wire_out_of(port(0, 2)), None);
     let [h1, .., trunk] = fabric.links() else {
         panic!("three links");

@@ -18,6 +18,9 @@ pub enum JobProblem {
         "a job has 2 to 65535 members, not {0}; list their hosts in rank order, such as [h1, h2]"
     )]
     Members(usize),
+    /// A weight that is none.
+    #[error("a job's weight is 1 to 100, not {0}")]
+    Weight(u32),
 }
 
 /// Why a job's members cannot be placed on the fabric's hosts.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
-use super::{DEFAULT_LOSS_THRESHOLD, Gather, JobError, JobProblem, JobSpec};
+use super::{DEFAULT_LOSS_THRESHOLD, Gather, JobError, JobProblem, JobSpec, Weight};
 use crate::yaml;
 
 #[derive(Debug, Deserialize)]
@@ -16,6 +16,7 @@ pub(super) struct JobFile {
     seed: Option<u64>,
     #[serde(default = "default_loss_threshold")]
     loss_threshold: u32,
+    weight: Option<Spanned<u32>>,
 }
 
 fn default_loss_threshold() -> u32 {
@@ -32,6 +33,10 @@ enum GatherFile {
 
 /// Checks what can be checked without the fabric.
 pub(super) fn check(file: JobFile, source: &str) -> Result<JobSpec, JobError> {
+    let weight = file.weight.as_ref().map(|given| {
+        Weight::try_from(given.value)
+            .map_err(|problem| yaml::invalid(source, given, "weight", problem))
+    });
     let spec = JobSpec {
         name: file.name.value.clone(),
         members: file
@@ -46,14 +51,13 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobSpec, JobError> {
         },
         seed: file.seed,
         loss_threshold: file.loss_threshold,
+        weight: weight.transpose()?.unwrap_or_default(),
     };
     match spec.check() {
         Ok(()) => Ok(spec),
         Err(problem @ JobProblem::Name(_)) => {
             Err(yaml::invalid(source, &file.name, "name", problem))
         }
-        Err(problem @ JobProblem::Members(_)) => {
-            Err(yaml::invalid(source, &file.members, "members", problem))
-        }
+        Err(problem) => Err(yaml::invalid(source, &file.members, "members", problem)),
     }
 }

@@ -83,6 +83,36 @@ pub struct JobSpec {
     pub seed: Option<u64>,
     /// Packets of one operation lost at one place at which the controller is told of it, once; 0 for never.
     pub loss_threshold: u32,
+    /// What it may take of ports that it shares with other jobs.
+    pub weight: Weight,
+}
+
+/// A job's part of a port with a rate that several share, in proportion to the others': 1 to 100, by default 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight(u8);
+
+impl Weight {
+    /// As a number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Weight(1)
+    }
+}
+
+impl TryFrom<u32> for Weight {
+    type Error = JobProblem;
+
+    fn try_from(weight: u32) -> Result<Self, JobProblem> {
+        match u8::try_from(weight) {
+            Ok(weight @ 1..=100) => Ok(Weight(weight)),
+            _ => Err(JobProblem::Weight(weight)),
+        }
+    }
 }
 
 /// The loss threshold of jobs that say nothing: every operation that loses anything is told.
@@ -105,6 +135,8 @@ pub struct Job {
     pub group: Option<GroupId>,
     /// As in [`JobSpec`].
     pub loss_threshold: u32,
+    /// As in [`JobSpec`].
+    pub weight: Weight,
     /// Its members in rank order.
     pub members: Vec<Member>,
     /// Where its counts stand for each port that it leaves switches by.

@@ -16,6 +16,7 @@ fn spec(members: &[&str]) -> JobSpec {
         gather: Gather::Multicast,
         seed: None,
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     }
 }
 
@@ -25,10 +26,11 @@ fn reads_yaml() {
         parse("name: train\nmembers: [h1, h2]\n", "j.yaml").unwrap(),
         spec(&["h1", "h2"])
     );
-    let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\n";
+    let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\n";
     let expected = JobSpec {
         gather: Gather::Unicast,
         seed: Some(7),
+        weight: Weight(100),
         ..spec(&["h1", "h2"])
     };
     assert_eq!(parse(full, "j.yaml").unwrap(), expected);
@@ -39,7 +41,7 @@ fn each_bad_file_gives_its_one_line() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight",
         ),
         (
             "name: a b\nmembers: [h1, h2]",
@@ -56,6 +58,14 @@ fn each_bad_file_gives_its_one_line() {
         (
             "name: train\nmembers: [h1, h2]\nseed: -1",
             "j.yaml:3:7: invalid u64",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\nweight: 0",
+            "j.yaml:3:9: weight: a job's weight is 1 to 100, not 0",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\nweight: 101",
+            "j.yaml:3:9: weight: a job's weight is 1 to 100, not 101",
         ),
     ];
     for (text, line) in cases {

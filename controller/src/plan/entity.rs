@@ -6,8 +6,8 @@ use ultima_p4runtime::names::{EntryError, IndexError, NameError, Names};
 use ultima_p4runtime::replication::{self, ReplicationError, multicast_group};
 use ultima_p4runtime::v1::{CounterData, Update};
 
-use super::table::{Destination, JobRow, Neighbor, Replica, Route, Row, Share, Source};
-use super::{CounterCell, Group, LossDigest, LossSession};
+use super::table::{Destination, JobRow, Neighbor, QueueTime, Replica, Route, Row, Share, Source};
+use super::{CounterCell, Group, LossDigest, LossSession, MeterCell};
 
 /// One thing that a switch should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,11 @@ pub enum Entity {
     Destination(Destination),
     Replica(Replica),
     Share(Share),
+    QueueTime(QueueTime),
     Group(Group),
     /// Set to zero.
     Counter(CounterCell),
+    Meter(MeterCell),
     LossSession(LossSession),
     LossDigest(LossDigest),
 }
@@ -30,13 +32,13 @@ pub enum Entity {
 /// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// No such table or counter.
+    /// No such table, counter or meter.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The table's key or action is another one.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// The counter array is too short.
+    /// The array of counters or meters is too short.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The group is none.
@@ -49,6 +51,7 @@ enum Form<'a> {
     Row(&'a dyn DynRow),
     Group(&'a Group),
     Counter(&'a CounterCell),
+    Meter(MeterCell),
     LossSession(LossSession),
     LossDigest(LossDigest),
 }
@@ -84,8 +87,10 @@ impl Entity {
             Entity::Destination(row) => Form::Row(row),
             Entity::Replica(row) => Form::Row(row),
             Entity::Share(row) => Form::Row(row),
+            Entity::QueueTime(row) => Form::Row(row),
             Entity::Group(group) => Form::Group(group),
             Entity::Counter(counter) => Form::Counter(counter),
+            Entity::Meter(meter) => Form::Meter(*meter),
             Entity::LossSession(session) => Form::LossSession(*session),
             Entity::LossDigest(digest) => Form::LossDigest(*digest),
         }
@@ -118,6 +123,7 @@ impl Entity {
                 cell.data = Some(CounterData::default());
                 Ok(Update::modify(cell))
             }
+            Form::Meter(meter) => Ok(Update::modify(meter.entry(names)?)),
             Form::LossSession(session) => Ok(Update::insert(session.entry()?)),
             Form::LossDigest(digest) => Ok(Update::insert(digest.entry(names)?)),
         }
@@ -135,6 +141,7 @@ impl Entity {
                 [],
             )?))),
             Form::Counter(_) => Ok(None),
+            Form::Meter(meter) => Ok(Some(Update::modify(meter.cleared().entry(names)?))),
             Form::LossSession(session) => Ok(Some(Update::delete(session.entry()?))),
             Form::LossDigest(digest) => Ok(Some(Update::delete(digest.entry(names)?))),
         }
@@ -148,6 +155,7 @@ impl fmt::Display for Entity {
             Form::Row(row) => fmt::Display::fmt(row, f),
             Form::Group(group) => fmt::Display::fmt(group, f),
             Form::Counter(counter) => fmt::Display::fmt(counter, f),
+            Form::Meter(meter) => fmt::Display::fmt(&meter, f),
             Form::LossSession(session) => fmt::Display::fmt(&session, f),
             Form::LossDigest(digest) => fmt::Display::fmt(&digest, f),
         }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use ultima_p4::names::{counter, loss};
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{CounterCell, Entity, JobPlan, of_fabric, table};
+use super::{CounterCell, Entity, JobPlan, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
 
 /// What a switch has not room for, with the number that is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// The program lacks a table or counter.
+    /// The program lacks a table, counter or meter.
     #[error("{0}; give the controller Ultima's program and its P4Info, or ones derived from them")]
     Name(#[from] NameError),
     /// Too many entries in a table.
@@ -109,7 +109,7 @@ pub fn check_job<'a>(
     Ok(())
 }
 
-/// Whether the program has all tables and counters, and the fabric's own entities fit on `switch`.
+/// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`.
 ///
 /// # Errors
 /// What is missing, or the first limit that they are over.
@@ -121,6 +121,9 @@ pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<
         .chain(counter::BY_SHARE)
         .chain(counter::BY_SOURCE)
         .try_for_each(|counter| names.counter(counter).map(|_| ()))?;
+    meter::NAMES
+        .into_iter()
+        .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
     names.digest(loss::DIGEST)?;
     let mut usage = Usage::default();
     of_fabric(fabric, switch)

@@ -1,29 +1,36 @@
 //! What each switch should hold: pure functions from fabric and jobs to entities.
 //!
 //! [`of_fabric`] is what every job needs, written when a switch comes up; [`of_job`] is what one
-//! job adds. Both speak in the typed rows of [`table`], [`Group`], [`CounterCell`] and a few more;
-//! an [`Entity`] is any of these and becomes an update with the program's names.
+//! job adds; [`divide`] is what jobs are to each other: their parts of ports that they share. All speak in the typed
+//! rows of [`table`], [`Group`], [`CounterCell`], [`MeterCell`] and a few more; an [`Entity`] is any of these and becomes an
+//! update with the program's names.
 
 mod counter;
+mod division;
 mod entity;
 mod group;
 mod limits;
 mod loss;
+mod meter;
 mod numbers;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod virtual_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use counter::CounterCell;
+pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError};
 pub use group::{Copy, Group};
 pub use limits::{LimitError, check_fabric, check_job};
 pub use loss::{LossDigest, LossSession};
+pub use meter::MeterCell;
 pub use numbers::{Numbers, number};
+pub use virtual_queue::VirtualQueue;
 
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::{Job, Member};
 use crate::target::PortNumber;
 
@@ -64,7 +71,8 @@ impl SwitchPlan {
 /// What a job needs on each of its switches.
 pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 
-/// Routes to, and ARP answers for, every host of the fabric, and what brings word of losses.
+/// Routes to, and ARP answers for, every host of the fabric, what brings word of losses, and what the links of its
+/// ports can carry.
 pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
         Entity::LossSession(LossSession),
@@ -82,6 +90,16 @@ pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
             ip: host.ip,
             mac: host.mac,
         }));
+    }
+    for port in fabric.ports_of(switch) {
+        let Some(queue) = division::virtual_queue(fabric, SwitchPort { switch, port }) else {
+            continue;
+        };
+        entities.push(Entity::Meter(MeterCell::of_port(port, queue)));
+        if fabric.switch(switch).line_rate_queues {
+            let egress = port;
+            entities.push(Entity::QueueTime(table::QueueTime { egress, queue }));
+        }
     }
     entities
 }

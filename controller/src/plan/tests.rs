@@ -6,7 +6,8 @@ use ultima_p4::names::{self, replica::TRUNK_RID};
 use super::*;
 use crate::fabric::{self, HostId, SwitchPort};
 use crate::job::{
-    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, JobId, JobSpec, Rank, place,
+    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, JobId, JobSpec, Rank, Weight,
+    place,
 };
 use crate::program::Program;
 
@@ -26,6 +27,7 @@ fn job(fabric: &Fabric, number: u16, members: &[&str], others: &[&Job]) -> Job {
         gather: Gather::Multicast,
         seed: Some(1),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
     };
     let taken = others.iter().flat_map(|job| &job.members);
     let members = place(fabric, &spec, taken).unwrap();
@@ -38,6 +40,7 @@ fn job(fabric: &Fabric, number: u16, members: &[&str], others: &[&Job]) -> Job {
         counter: CounterIndex(number),
         group: Some(GroupId(number)),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
         members,
         shares: numbers.shares,
         sources: numbers.sources,
@@ -226,6 +229,91 @@ fn every_entity_has_its_place_in_the_program() {
             "{entity}"
         );
     }
+}
+
+/// The two switches with rates: of the trunk both ways, and toward h2.
+fn rated() -> Fabric {
+    let text = include_str!("../../../topologies/two-switches.yaml")
+        .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 100M, queue: 64k }")
+        .replace(
+            "[h2, s1/2] }",
+            "[h2, s1/2], mtu: 9000, b_to_a: { rate: 1G } }",
+        )
+        .replace("[h3, s2/1] }", "[h3, s2/1], a_to_b: { rate: 1G } }");
+    fabric::parse(&text, "rated.yaml").unwrap()
+}
+
+fn port(switch: usize, port: u16) -> SwitchPort {
+    SwitchPort {
+        switch: SwitchId(switch),
+        port: PortNumber(port),
+    }
+}
+
+/// Ports whose links have a rate out of the switch have a meter, others none; and what packets are queued is looked at only
+/// where queues drain at line rate.
+#[test]
+fn ports_have_what_their_links_carry() {
+    let fabric = rated();
+    let kept = |fabric: &Fabric, switch| -> Vec<Entity> {
+        let entities = of_fabric(fabric, SwitchId(switch)).into_iter();
+        let is_limit = |entity: &Entity| matches!(entity, Entity::Meter(_) | Entity::QueueTime(_));
+        entities.filter(is_limit).collect()
+    };
+    let queue = |at| division::virtual_queue(&fabric, at).unwrap();
+    let meter = |at: SwitchPort| Entity::Meter(MeterCell::of_port(at.port, queue(at)));
+    let [trunk, h2, far] = [port(0, 9), port(0, 2), port(1, 9)];
+    assert_eq!(kept(&fabric, 0), [meter(h2), meter(trunk)]);
+    assert_eq!(kept(&fabric, 1), [meter(far)]);
+    assert_eq!(division::virtual_queue(&fabric, port(0, 1)), None);
+    assert_eq!(division::virtual_queue(&fabric, port(1, 1)), None);
+
+    let text = include_str!("../../../topologies/two-switches.yaml")
+        .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 100M, queue: 64k }")
+        .replace("device_id: 2 }", "device_id: 2, line_rate_queues: true }");
+    let draining = fabric::parse(&text, "draining.yaml").unwrap();
+    let row = Entity::QueueTime(table::QueueTime {
+        egress: far.port,
+        queue: queue(far),
+    });
+    assert_eq!(kept(&draining, 0), [meter(trunk)]);
+    assert_eq!(kept(&draining, 1), [meter(far), row.clone()]);
+    let program = Program::v1model().unwrap();
+    for entity in [meter(far), row] {
+        entity.creation(program.names()).unwrap();
+        assert!(entity.removal(program.names()).unwrap().is_some());
+    }
+}
+
+/// Where several jobs use a port with a rate they divide it by weight; elsewhere a job has no limit of its own.
+#[test]
+fn jobs_divide_the_ports_that_they_share() {
+    let fabric = rated();
+    let one = job(&fabric, 1, &["h1", "h3"], &[]);
+    let two = Job {
+        weight: Weight::try_from(3).unwrap(),
+        ..job(&fabric, 2, &["h2", "h4"], &[&one])
+    };
+    let three = job(&fabric, 3, &["h1", "h2"], &[&one, &two]);
+    let divided = |switch, jobs: &[&Job]| divide(&fabric, SwitchId(switch), jobs.iter().copied());
+    assert_eq!(divided(0, &[&one]), Division::new());
+    assert_eq!(divided(0, &[&two, &three]).len(), 2, "h2's port");
+
+    let whole = |at| division::virtual_queue(&fabric, at).unwrap();
+    let (trunk, h2, far) = (port(0, 9), port(0, 2), port(1, 9));
+    let expected = [
+        (one.shares[&trunk], whole(trunk).part(1, 4)),
+        (two.shares[&trunk], whole(trunk).part(3, 4)),
+        (two.shares[&h2], whole(h2).part(3, 4)),
+        (three.shares[&h2], whole(h2).part(1, 4)),
+    ];
+    // h1's port, which the first and the last share, has no rate.
+    assert_eq!(divided(0, &[&one, &two, &three]), Division::from(expected));
+    let expected = [
+        (one.shares[&far], whole(far).part(1, 4)),
+        (two.shares[&far], whole(far).part(3, 4)),
+    ];
+    assert_eq!(divided(1, &[&one, &two, &three]), Division::from(expected));
 }
 
 #[test]

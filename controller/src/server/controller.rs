@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use ultima_p4::names::loss;
@@ -95,7 +95,7 @@ impl Controller {
         });
         try_join_all(controller.switches.iter().map(|switch| async {
             let client = switch.connect(patience).await?;
-            switch.bring_up(client, &controller.desired(&[])).await
+            switch.bring_up(client, &controller.desired(&[], &[])).await
         }))
         .await?;
         for switch in &controller.switches {
@@ -139,8 +139,13 @@ impl Controller {
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
         let _changes = self.changes.lock().await;
-        let plans = self.registry().plans();
-        switch.bring_up(client, &self.desired(&plans)).await?;
+        let (plans, jobs) = {
+            let registry = self.registry();
+            (registry.plans(), registry.jobs())
+        };
+        switch
+            .bring_up(client, &self.desired(&plans, &jobs))
+            .await?;
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
         Ok(())
@@ -155,12 +160,33 @@ impl Controller {
         }
     }
 
-    fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>]) -> Desired<'a> {
+    fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>], jobs: &'a [Arc<Job>]) -> Desired<'a> {
         Desired {
             fabric: &self.fabric,
             program: &self.program,
             cookie: self.cookie,
             plans,
+            jobs,
+        }
+    }
+
+    /// Makes these switches divide their ports among all installed jobs and, where one is given, one more. Every switch is
+    /// asked; the first that fails is told.
+    async fn divide(&self, clients: &Clients, more: Option<&Job>) -> Result<(), BringUpError> {
+        let installed = self.registry().jobs();
+        let jobs = || installed.iter().map(|job| &**job).chain(more);
+        let divided = join_all(clients.iter().map(|(id, client)| {
+            let division = plan::divide(&self.fabric, *id, jobs());
+            self.switches[id.0].divide(client, self.program.names(), division)
+        }));
+        divided.await.into_iter().collect()
+    }
+
+    /// As [`divide`](Self::divide) among the installed jobs, where nobody can do anything about a switch that fails: it is asked
+    /// again with the next change, or when it is back.
+    async fn divide_again(&self, clients: &Clients) {
+        if let Err(error) = self.divide(clients, None).await {
+            tracing::warn!(%error, "shares of ports are not as they should be");
         }
     }
 
@@ -223,7 +249,16 @@ impl Controller {
 
         let clients = self.clients(plan.keys())?;
         self.clear_leftovers(&clients).await?;
+        // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
+        if let Err(error) = self.divide(&clients, Some(&job)).await {
+            self.divide_again(&clients).await;
+            return Err(JobRequestError::Divide {
+                name: name(),
+                error: Box::new(error),
+            });
+        }
         if let Err(mut error) = install::install(&clients, names, &plan).await {
+            self.divide_again(&clients).await;
             if let InstallError::Stopped { undone, .. } = &mut error {
                 self.remember(std::mem::take(&mut undone.leftovers));
             }
@@ -283,6 +318,7 @@ impl Controller {
         let pending = leftovers.keys().copied().collect();
         self.remember(leftovers);
         self.registry().remove(id);
+        self.divide_again(&clients).await;
         self.attendants.end(id);
         self.losses.forget(id);
         tracing::info!(job = name, "job deleted");

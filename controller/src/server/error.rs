@@ -132,6 +132,14 @@ pub enum JobRequestError {
         /// What happened.
         error: Box<InstallError>,
     },
+    /// A switch does not let it have its part of the ports that it shares with others.
+    #[error("job {name}: {error}; nothing of it was installed")]
+    Divide {
+        /// The job's name.
+        name: String,
+        /// What happened.
+        error: Box<BringUpError>,
+    },
     /// A member says that it runs on a host that the fabric does not have.
     #[error("the fabric has no host {host:?}; say the name that the fabric file gives this host")]
     NoHost {

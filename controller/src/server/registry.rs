@@ -65,6 +65,7 @@ impl Registry {
             counter: CounterIndex(counter),
             group: (spec.gather == Gather::Multicast).then_some(GroupId(group)),
             loss_threshold: spec.loss_threshold,
+            weight: spec.weight,
             members,
             shares: numbers.shares,
             sources: numbers.sources,
@@ -123,6 +124,12 @@ impl Registry {
             .values()
             .map(|record| record.job.name.clone())
             .collect()
+    }
+
+    /// All jobs themselves, by id.
+    pub fn jobs(&self) -> Vec<Arc<Job>> {
+        let records = self.jobs.values();
+        records.map(|record| Arc::clone(&record.job)).collect()
     }
 
     /// What all jobs need.

@@ -17,7 +17,7 @@ use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
 use crate::install::InstallError;
-use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError};
+use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError, Weight};
 use crate::mac::MacAddr;
 
 /// How long one who attends may take to say who it is.
@@ -51,6 +51,7 @@ impl ControlService {
                 .map(|id| fabric.switch(*id).name.clone())
                 .collect(),
             loss_threshold: job.loss_threshold,
+            weight: job.weight.get().into(),
             shares: (job.shares.iter())
                 .map(|(at, index)| api::Share {
                     switch: fabric.switch(at.switch).name.clone(),
@@ -243,7 +244,7 @@ impl From<JobRequestError> for Status {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Deleted { .. } => Code::Aborted,
+            JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
         Status::new(code, error.to_string())
     }
@@ -271,14 +272,20 @@ impl Control for ControlService {
             members,
             seed,
             loss_threshold,
+            weight,
             ..
         } = request;
+        let weight = weight
+            .map(Weight::try_from)
+            .transpose()
+            .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
         let spec = JobSpec {
             name,
             members,
             gather,
             seed,
             loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
+            weight: weight.unwrap_or_default(),
         };
         // On a task of its own: a client that goes away must not leave the job half installed.
         let controller = Arc::clone(&self.controller);

@@ -1,8 +1,10 @@
 //! One switch of a running fabric: its connection, what it should hold, and how it comes back.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
     packet_replication_engine_entry,
@@ -11,8 +13,11 @@ use ultima_p4runtime::v1::{
 use super::error::BringUpError;
 use crate::fabric::{Fabric, SwitchId};
 use crate::install::{self, Prepared, Written};
+use crate::job::{Job, ShareIndex};
 use crate::p4rt::{Device, Mastership, SwitchClient, WriteError};
-use crate::plan::{self, JobPlan, LossSession};
+use crate::plan::{
+    self, Division, Entity as Planned, JobPlan, LossSession, MeterCell, VirtualQueue,
+};
 use crate::program::Program;
 
 /// How long one attempt to reconnect may take.
@@ -34,6 +39,8 @@ struct State {
     whole: bool,
     /// What is to be removed when the switch is back.
     leftovers: Vec<Prepared>,
+    /// Meters of shares that are, or may be, configured; none where a write has not come to a known end.
+    shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
 }
 
 /// What every switch gets.
@@ -44,6 +51,8 @@ pub struct Desired<'a> {
     pub cookie: u64,
     /// Every installed job's.
     pub plans: &'a [Arc<JobPlan>],
+    /// The jobs themselves.
+    pub jobs: &'a [Arc<Job>],
 }
 
 impl ManagedSwitch {
@@ -62,6 +71,7 @@ impl ManagedSwitch {
                 connection: Err("not connected yet".into()),
                 whole: false,
                 leftovers: Vec::new(),
+                shares: BTreeMap::new(),
             }),
         }
     }
@@ -114,8 +124,13 @@ impl ManagedSwitch {
             self.with_state(|state| {
                 state.whole = true;
                 state.leftovers.clear();
+                state.shares.clear();
             });
         }
+        let jobs = desired.jobs.iter().map(|job| &**job);
+        let division = plan::divide(desired.fabric, self.id, jobs);
+        self.divide(&client, desired.program.names(), division)
+            .await?;
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
         Ok(())
     }
@@ -162,6 +177,45 @@ impl ManagedSwitch {
             }
         }
         Ok(())
+    }
+
+    /// Makes the meters of shares keep these virtual queues, and all others none. Only what differs is written: a
+    /// meter that is written again forgets how full its queue is.
+    pub async fn divide(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        division: Division,
+    ) -> Result<(), BringUpError> {
+        let changes = self.with_state(|state| {
+            let mut changes: BTreeMap<ShareIndex, Option<VirtualQueue>> = division
+                .iter()
+                .map(|(at, queue)| (*at, Some(*queue)))
+                .collect();
+            for (at, held) in &state.shares {
+                let wanted = changes.entry(*at).or_default();
+                if held.is_some() && held == wanted {
+                    changes.remove(at);
+                }
+            }
+            // Until the switch has answered.
+            state.shares.extend(changes.keys().map(|at| (*at, None)));
+            changes
+        });
+        let cells =
+            (changes.into_iter()).map(|(at, queue)| Planned::Meter(MeterCell::of_share(at, queue)));
+        let cells = Prepared::all(&cells.collect::<Vec<_>>(), names)?;
+        match install::write(client, cells).await.cause {
+            Some(cause) => Err(BringUpError::Write {
+                switch: self.name().to_owned(),
+                cause,
+            }),
+            None => {
+                let held = division.into_iter().map(|(at, queue)| (at, Some(queue)));
+                self.with_state(|state| state.shares = held.collect());
+                Ok(())
+            }
+        }
     }
 
     /// Returns when the connection is lost or another client has become primary.

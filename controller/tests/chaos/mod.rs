@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
-use ultima_p4runtime::v1::{Entity, ForwardingPipelineConfig};
+use ultima_p4runtime::v1::{Entity, ForwardingPipelineConfig, MeterConfig};
 
 use wire::Wire;
 
@@ -35,6 +35,8 @@ pub struct State {
     pub held: BTreeMap<Vec<u8>, Entity>,
     /// Counter cells that were written, by counter and index.
     pub cells: BTreeMap<(u32, i64), Entity>,
+    /// Meter cells that have a configuration, by meter and index.
+    pub meters: BTreeMap<(u32, i64), MeterConfig>,
     /// Updates seen so far.
     pub updates: usize,
     /// What goes wrong, and at which update.
@@ -85,6 +87,11 @@ impl ChaosSwitch {
         self.state().held.clone()
     }
 
+    /// The configurations of its meters' cells.
+    pub fn meters(&self) -> BTreeMap<(u32, i64), MeterConfig> {
+        self.state().meters.clone()
+    }
+
     /// How many updates it has seen.
     pub fn updates(&self) -> usize {
         self.state().updates
@@ -112,6 +119,7 @@ impl ChaosSwitch {
         state.pipeline = None;
         state.held.clear();
         state.cells.clear();
+        state.meters.clear();
         drop(state);
         self.cut();
     }

@@ -49,6 +49,14 @@ impl State {
             self.cells.insert((cell.counter_id, index), entity);
             return batch::success();
         }
+        if let Some(entity::Entity::MeterEntry(cell)) = &entity.entity {
+            let place = (cell.meter_id, cell.index.unwrap().index);
+            match cell.config {
+                Some(config) => self.meters.insert(place, config),
+                None => self.meters.remove(&place),
+            };
+            return batch::success();
+        }
         let key = key(&entity);
         match update.r#type() {
             update::Type::Insert if self.held.contains_key(&key) => {
@@ -171,6 +179,7 @@ impl p4_runtime_server::P4Runtime for Service {
             )
         };
         state.held.retain(|_, entity| stays(entity));
+        state.meters.clear();
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))
     }
 

@@ -3,6 +3,7 @@
 mod destination;
 mod job;
 mod neighbor;
+mod queue_time;
 mod replica;
 mod route;
 mod share;
@@ -11,6 +12,7 @@ mod source;
 pub use destination::Destination;
 pub use job::JobRow;
 pub use neighbor::Neighbor;
+pub use queue_time::QueueTime;
 pub use replica::Replica;
 pub use route::Route;
 pub use share::Share;
@@ -22,7 +24,7 @@ use ultima_p4runtime::v1::TableEntry;
 use super::SchemaError;
 
 /// The names of all of them.
-pub(super) const NAMES: [&str; 7] = [
+pub(super) const NAMES: [&str; 8] = [
     JobRow::TABLE,
     Source::TABLE,
     Destination::TABLE,
@@ -30,6 +32,7 @@ pub(super) const NAMES: [&str; 7] = [
     Neighbor::TABLE,
     Replica::TABLE,
     Share::TABLE,
+    QueueTime::TABLE,
 ];
 
 /// One row of one table.

@@ -1,5 +1,6 @@
 //! The fabrics that tests build: what is linked to what, as a value and as the controller's YAML.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -35,27 +36,30 @@ pub struct Fabric {
     pub hosts: Vec<Host>,
     /// Links between switches, each end a switch and its port.
     pub trunks: Vec<[(usize, u16); 2]>,
+    /// What the controller is told of links out of switches' ports, as settings of one direction. The testbed's own
+    /// links are perfect.
+    pub told: BTreeMap<(usize, u16), &'static str>,
+    /// Whether the controller is told that the switches' queues drain at their links' rates.
+    pub line_rate_queues: bool,
 }
 
 impl Fabric {
     /// One switch and four hosts, at its ports 1 to 4; the first has room for two ranks of a job.
     pub fn star() -> Self {
         Self {
-            switches: 1,
             hosts: vec![
                 host(1, 2, 0, 1),
                 host(2, 1, 0, 2),
                 host(3, 1, 0, 3),
                 host(4, 1, 0, 4),
             ],
-            trunks: vec![],
+            ..Self::new(1)
         }
     }
 
     /// Two switches with a trunk between them and two hosts on each; the first on each has room for two ranks.
     pub fn pair() -> Self {
         Self {
-            switches: 2,
             hosts: vec![
                 host(1, 2, 0, 1),
                 host(2, 1, 0, 2),
@@ -63,15 +67,32 @@ impl Fabric {
                 host(4, 1, 1, 2),
             ],
             trunks: vec![[(0, 9), (1, 9)]],
+            ..Self::new(2)
         }
     }
 
     /// One switch and `hosts` hosts with room for one rank each, at its ports from 1 on.
     pub fn wide(hosts: u8) -> Self {
         Self {
-            switches: 1,
             hosts: (1..=hosts).map(|n| host(n, 1, 0, n.into())).collect(),
+            ..Self::new(1)
+        }
+    }
+
+    /// The same fabric, of which the controller is told that the link out of a port has these settings.
+    #[must_use]
+    pub fn tell(mut self, port: (usize, u16), settings: &'static str) -> Self {
+        self.told.insert(port, settings);
+        self
+    }
+
+    fn new(switches: usize) -> Self {
+        Self {
+            switches,
+            hosts: vec![],
             trunks: vec![],
+            told: BTreeMap::new(),
+            line_rate_queues: false,
         }
     }
 
@@ -101,7 +122,10 @@ impl Fabric {
             let (name, id) = (switch_name(switch), device_id(switch));
             line(
                 &mut yaml,
-                &format!("name: {name}, target: v1model, grpc: \"{grpc}\", device_id: {id}"),
+                &format!(
+                    "name: {name}, target: v1model, grpc: \"{grpc}\", device_id: {id}, line_rate_queues: {}",
+                    self.line_rate_queues
+                ),
             );
         }
         yaml += "hosts:\n";
@@ -125,14 +149,28 @@ impl Fabric {
         {
             line(
                 &mut yaml,
-                &format!("ends: [{name}, {}/{port}]", switch_name(*switch)),
+                &format!(
+                    "ends: [{name}, {}/{port}], b_to_a: {}",
+                    switch_name(*switch),
+                    self.settings((*switch, *port))
+                ),
             );
         }
-        for [(one, at), (other, port)] in &self.trunks {
-            let (one, other) = (switch_name(*one), switch_name(*other));
-            line(&mut yaml, &format!("ends: [{one}/{at}, {other}/{port}]"));
+        for [one, other] in &self.trunks {
+            let [a_to_b, b_to_a] = [self.settings(*one), self.settings(*other)];
+            let end = |(switch, port): &(usize, u16)| format!("{}/{port}", switch_name(*switch));
+            let (one, other) = (end(one), end(other));
+            line(
+                &mut yaml,
+                &format!("ends: [{one}, {other}], a_to_b: {a_to_b}, b_to_a: {b_to_a}"),
+            );
         }
         yaml
+    }
+
+    /// What the controller is told of the link out of a port.
+    fn settings(&self, port: (usize, u16)) -> String {
+        format!("{{ {} }}", self.told.get(&port).unwrap_or(&""))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Somebody at a switch: an operator with a P4Runtime client, who outranks the controller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
 use ultima_p4runtime::v1::{
-    DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update,
+    DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update, entity,
 };
 use ultima_p4runtime::{config::v1::P4Info, text};
 
@@ -28,7 +28,7 @@ pub struct Operator {
 }
 
 /// One of a switch's virtual queues.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VirtualQueue {
     /// That of an egress port.
     Port(u16),
@@ -161,18 +161,37 @@ impl Operator {
         self.write(vec![Update::modify(cell)]).await;
     }
 
-    /// Has a port mark and trim what was longer in its queue than so many ticks.
+    /// The virtual queues that the switch keeps, each with its meter's committed rate, committed burst, peak rate and peak
+    /// burst. A cell without a configuration keeps none.
     ///
     /// # Panics
     /// If the switch refuses.
-    pub async fn limit_queue_time(&self, port: u16, mark: u32, trim: u32) {
-        let call = [(queue::MARK, mark.into()), (queue::TRIM, trim.into())];
-        let entry = self.entry(queue::TABLE, |row| {
-            row.exact(queue::EGRESS_PORT, port)?
-                .action(queue::LIMIT, &call)?
-                .build()
-        });
-        self.write(vec![Update::insert(entry)]).await;
+    pub async fn virtual_queues(&self) -> BTreeMap<VirtualQueue, [i64; 4]> {
+        let mut queues = BTreeMap::new();
+        let ports: fn(u32) -> VirtualQueue = |index| VirtualQueue::Port(index as u16);
+        for (name, of_index) in [(queue::METER, ports), (share::METER, VirtualQueue::Share)] {
+            let meter = self.names.meter(name);
+            let meter = meter.unwrap_or_else(|error| panic!("{error}"));
+            let read = self.client.read(vec![meter.cells().into()]).await;
+            for entity in read.unwrap_or_else(|error| panic!("{error}")) {
+                let Some(entity::Entity::MeterEntry(cell)) = entity.entity else {
+                    panic!("no cell of a meter: {entity:?}");
+                };
+                let index = cell.index.expect("every cell has an index").index;
+                if let Some(config) = cell.config {
+                    let queue = of_index(u32::try_from(index).expect("meters are small"));
+                    let MeterConfig {
+                        cir,
+                        cburst,
+                        pir,
+                        pburst,
+                        ..
+                    } = config;
+                    queues.insert(queue, [cir, cburst, pir, pburst]);
+                }
+            }
+        }
+        queues
     }
 
     /// The next lossy operations that the switch tells of.

@@ -1,32 +1,23 @@
 //! What a job loses, by cause: cut where a port cannot carry it, lost before the switch; counted, told once, asked for.
 
-use std::collections::BTreeMap;
-
 use ultima_controller::api;
 use ultima_controller::job::{Epoch, JobId, Rank};
 use ultima_controller::target::PortNumber;
 use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::counter;
-use ultima_tests::counters::{Cell, Counts};
 use ultima_tests::generator::Datagram;
 use ultima_tests::job::Job;
-use ultima_tests::needs;
 use ultima_tests::operator::{Operator, VirtualQueue};
 use ultima_tests::stage::{Stage, Target};
-use ultima_tests::stamps::header;
-use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{HEADER_LEN, Header, Kind, Report};
+use ultima_wire::{Header, Kind, Report};
+
+use crate::slots::{FRAME_CUT, Seen, VALUES, at, gathers, send};
 
 /// Losses of one operation at one place at which the controller is told.
 const THRESHOLD: u32 = 3;
 /// The left job of [`ultima_tests::controller::LEFT`], with that threshold.
 const LEFT: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
 const RIGHT: &str = "{ name: right, members: [h2, h4] }";
-/// Bytes of a frame whose payload was cut.
-const FRAME_CUT: usize = FRAME_OVERHEAD + HEADER_LEN;
-/// Bytes of a slot's values.
-const VALUES: usize = 1000;
-
 fn star<T: Send>(target: &Target, test: impl FnOnce(Stage, Operator) -> T + Send) -> T {
     let fabric = ultima_tests::fabric::Fabric::star();
     target.run(fabric, &[LEFT, RIGHT], |stage| {
@@ -34,58 +25,6 @@ fn star<T: Send>(target: &Target, test: impl FnOnce(Stage, Operator) -> T + Send
         let operator = stage.testbed.runtime.block_on(operator);
         test(stage, operator)
     })
-}
-
-/// Multicasts of a rank in an operation.
-fn gathers(job: &Job, source: u16, (step, bucket): (u32, u16), slots: u32) -> Vec<Vec<u8>> {
-    let datagram = |slot| {
-        let header = Header {
-            step,
-            bucket,
-            slot,
-            packet_number: slot,
-            ..job.header(Kind::Gather, source, source)
-        };
-        job.gather(source, &[slot as u8; VALUES])
-            .with_header(&header)
-    };
-    (0..slots).map(|slot| datagram(slot).emit()).collect()
-}
-
-/// For each rank, how many copies arrived whole, marked, and cut.
-type Seen = BTreeMap<u16, [u64; 3]>;
-
-/// Sends frames of a rank and checks each copy: whole, or cut as a switch should.
-fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Seen {
-    let mut seen = Seen::new();
-    let arrivals = stage.testbed.exchange(job.host_of(source), frames);
-    for frame in arrivals.values().flatten() {
-        let (endpoints, _) =
-            ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
-        let is_addressed = |rank: &u16| job.members[usize::from(*rank)].address == endpoints.dst;
-        let rank = job.ranks().find(is_addressed).expect("it is for a member");
-        let flags = header(frame).switch_flags;
-        let seen = seen.entry(rank).or_default();
-        let length = if flags.trimmed {
-            FRAME_CUT
-        } else {
-            FRAME_CUT + VALUES
-        };
-        assert_eq!(frame.len(), length, "{flags:?}");
-        seen[0] += u64::from(!flags.trimmed);
-        seen[1] += u64::from(flags.congestion);
-        seen[2] += u64::from(flags.trimmed);
-    }
-    seen
-}
-
-fn at(counts: &Counts, array: &'static str, index: u32) -> u64 {
-    let cell = Cell {
-        switch: 0,
-        array,
-        index,
-    };
-    counts.0.get(&cell).map_or(0, |count| count.packets)
 }
 
 /// Rank 3's port takes four packets, two of them unmarked: all others lose nothing, and it is told once.
@@ -204,37 +143,6 @@ fn a_job_keeps_to_its_share(target: &Target) {
         let counts = stage.counts().since(&before);
         assert_eq!(at(&counts, counter::TRIMMED, left.counter), 15);
         assert_eq!(at(&counts, counter::TRIMMED, right.counter), 0);
-    });
-}
-
-/// A packet is trimmed exactly if it was longer in its queue than the limit, which it says itself.
-fn queue_time_decides(target: &Target) {
-    star(target, |mut stage, operator| {
-        let left = stage.jobs[0].clone();
-        let port = stage.testbed.fabric.host(left.host_of(3)).port;
-        stage
-            .testbed
-            .runtime
-            .block_on(operator.limit_queue_time(port, 0, 0));
-        let frames = gathers(&left, 2, (1, 1), 50);
-        let arrivals = stage.testbed.exchange_stamped(left.host_of(2), &frames);
-        let mut trimmed = 0;
-        for (host, frames) in arrivals {
-            for frame in frames {
-                let Header {
-                    path_queue,
-                    switch_flags,
-                    ..
-                } = header(&frame);
-                let over = host == left.host_of(3) && path_queue.0 > 0;
-                assert_eq!(
-                    (switch_flags.trimmed, switch_flags.congestion),
-                    (over, over)
-                );
-                trimmed += u32::from(over);
-            }
-        }
-        assert!(trimmed > 0, "no packet was queued for a microsecond");
     });
 }
 
@@ -391,26 +299,9 @@ fn the_controller_knows(target: &Target) {
     });
 }
 
-macro_rules! on_both {
-    ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
-        #[test]
-        fn $embedded() {
-            $test(&Target::Sockets);
-        }
-
-        #[test]
-        fn $bmv2() {
-            if let Some(program) = needs::bmv2() {
-                $test(&Target::Bmv2(program));
-            }
-        }
-    )*};
-}
-
 on_both! {
     only_the_slow_port_is_trimmed, only_the_slow_port_is_trimmed_on_embedded, only_the_slow_port_is_trimmed_on_bmv2;
     a_job_keeps_to_its_share, a_job_keeps_to_its_share_on_embedded, a_job_keeps_to_its_share_on_bmv2;
-    queue_time_decides, queue_time_decides_on_embedded, queue_time_decides_on_bmv2;
     the_controller_knows, the_controller_knows_on_embedded, the_controller_knows_on_bmv2;
     gaps_are_upstream_losses, gaps_are_upstream_losses_on_embedded, gaps_are_upstream_losses_on_bmv2;
 }

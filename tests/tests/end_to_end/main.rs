@@ -1,5 +1,22 @@
 //! The crates together, on the embedded switch and, where it is installed, on BMv2: packets, jobs, other parties' clients.
 
+/// Each test on the embedded switch and on BMv2.
+macro_rules! on_both {
+    ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
+        #[test]
+        fn $embedded() {
+            $test(&ultima_tests::stage::Target::Sockets);
+        }
+
+        #[test]
+        fn $bmv2() {
+            if let Some(program) = ultima_tests::needs::bmv2() {
+                $test(&ultima_tests::stage::Target::Bmv2(program));
+            }
+        }
+    )*};
+}
+
 mod admission;
 mod bmv2;
 mod check;
@@ -9,6 +26,8 @@ mod jobs;
 mod losses;
 mod order;
 mod packet_vectors;
+mod rates;
 mod recovery;
+mod slots;
 mod stamps;
 mod third_party;

@@ -8,6 +8,7 @@ mod common;
 mod bmv2;
 mod ends;
 mod hosts;
+mod incast;
 mod links;
 mod mininet;
 mod refused;

@@ -22,6 +22,7 @@ mod plan;
 mod process;
 mod state;
 mod status;
+mod sysctl;
 mod up;
 
 pub use down::{Removed, down};
@@ -33,4 +34,5 @@ pub use offload::turn_off as turn_offloads_off;
 pub use plan::{Plan, PlannedHost, PlannedLink, PlannedSwitch, PlannedWire};
 pub use state::{State, SwitchKind};
 pub use status::{ProcessStatus, Status, status};
+pub use sysctl::accept_local;
 pub use up::{Cancel, Programs, up};

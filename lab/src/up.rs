@@ -1,7 +1,6 @@
 //! Making a lab.
 
 use std::fs::{self, File};
-use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use crate::name::LabName;
 use crate::plan::{HOST_INTERFACE, Plan, PlannedFlow, PlannedSwitch, PlannedWire};
 use crate::process::ProcessId;
 use crate::state::{Started, State, SwitchKind};
-use crate::{down, ip, namespace, offload};
+use crate::{down, ip, namespace, offload, sysctl};
 
 /// How long a process may take until it is ready; BMv2 on a busy machine needs seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,7 +180,7 @@ impl Maker<'_> {
     fn network(&self) -> Result<(), LabError> {
         ip::add_namespaces(self.plan, self.lock)?;
         for name in self.plan.namespaces() {
-            namespace::within(name, without_ipv6)?;
+            namespace::within(name, sysctl::turn_ipv6_off)?;
         }
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
@@ -189,7 +188,10 @@ impl Maker<'_> {
             ip::switch_side(self.plan).try_for_each(offload::turn_off)
         })?;
         for host in &self.plan.hosts {
-            namespace::within(&host.namespace, || offload::turn_off(HOST_INTERFACE))?;
+            namespace::within(&host.namespace, || {
+                offload::turn_off(HOST_INTERFACE)?;
+                sysctl::accept_local(HOST_INTERFACE)
+            })?;
         }
         self.cancel.check()
     }
@@ -350,19 +352,6 @@ impl Maker<'_> {
             thread::sleep(LOOK);
         }
     }
-}
-
-/// Hosts' interfaces have IPv4 addresses only, and the kernel says nothing on switches' by itself.
-fn without_ipv6() -> Result<(), LabError> {
-    for of in ["all", "default"] {
-        let path = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
-        match fs::write(&path, "1") {
-            // The kernel has no IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            written => written.map_err(LabError::file(path))?,
-        }
-    }
-    Ok(())
 }
 
 /// The last line of a log, without the word that our own errors begin with.

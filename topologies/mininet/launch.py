@@ -192,6 +192,9 @@ class Lab:
             done = node.cmd("ip", command)
             if done.strip():
                 raise LaunchError(f"{host['name']}: ip {command}: {done.strip()}")
+        done = node.cmd(self.ultima, "lab-traffic accept-local", interface)
+        if done.strip():
+            raise LaunchError(f"{host['name']}: {done.strip()}")
 
     def interfaces(self, name):
         box = self.boxes[name]

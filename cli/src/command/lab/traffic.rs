@@ -24,6 +24,12 @@ enum End {
         #[arg(required = true)]
         interfaces: Vec<String>,
     },
+    /// Has interfaces of a host take what comes from its own address: from one of its ranks, by the switch, to another
+    AcceptLocal {
+        /// The interfaces, in this namespace
+        #[arg(required = true)]
+        interfaces: Vec<String>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -47,6 +53,11 @@ pub fn run(arguments: Arguments) -> Result<()> {
         End::Offloads { interfaces } => {
             for interface in interfaces {
                 ultima_lab::turn_offloads_off(&interface)?;
+            }
+        }
+        End::AcceptLocal { interfaces } => {
+            for interface in interfaces {
+                ultima_lab::accept_local(&interface)?;
             }
         }
     }

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use crate::error::LabError;
 use crate::name::LabName;
 use crate::namespace;
+use crate::plan::PlannedSwitch;
 use crate::state::State;
 
 /// Where labs are kept: it does not outlive the machine's running, and neither do they.
@@ -63,6 +64,11 @@ impl Folder {
     /// What a process has to say.
     pub fn log(&self, role: &str) -> PathBuf {
         self.logs().join(format!("{role}.log"))
+    }
+
+    /// The socket at which BMv2 tells what it learns.
+    pub fn notifications(&self, switch: &PlannedSwitch) -> PathBuf {
+        self.0.join(format!("bmv2-{}", switch.thrift_port))
     }
 
     fn logs(&self) -> PathBuf {

@@ -43,6 +43,19 @@ pub fn add_links(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     Ok(())
 }
 
+/// An interface of a namespace, other than loopback, that does not carry packets yet.
+pub fn not_up(namespace: &str) -> Result<Option<String>, LabError> {
+    // `2: eth0@if2: … state UP …`: IFLA_OPERSTATE (RFC 2863), which turns when the kernel puts a queue at the interface.
+    let output = Command::new("ip")
+        .args(["-n", namespace, "-o", "link", "show"])
+        .output()
+        .map_err(cannot_run)?;
+    let links = String::from_utf8_lossy(&output.stdout);
+    let waited_for = |line: &&str| !line.contains(" state UP ") && !line.contains("LOOPBACK");
+    let link = links.lines().find(waited_for);
+    Ok(link.map(|line| line.split(": ").nth(1).unwrap_or(line).to_owned()))
+}
+
 /// The interfaces in the switches' namespace.
 pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
     let ports = plan.switches.iter().flat_map(|switch| &switch.ports);
@@ -100,27 +113,18 @@ fn addresses(host: &PlannedHost) -> String {
 
 /// Should we be killed meanwhile, nobody takes the lab away before this, which holds the lock by its output, has ended.
 fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
-    let missing = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => LabError::NoProgram {
-            program: "ip",
-            hint: "install iproute2",
-        },
-        _ => LabError::Ip {
-            said: error.to_string(),
-        },
-    };
     let mut child = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(lock.share()?)
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(missing)?;
+        .map_err(cannot_run)?;
     if let Some(mut stdin) = child.stdin.take() {
         // When it ends early its own words say why.
         let _ = stdin.write_all(script.as_bytes());
     }
-    let output = child.wait_with_output().map_err(missing)?;
+    let output = child.wait_with_output().map_err(cannot_run)?;
     if output.status.success() {
         return Ok(());
     }
@@ -137,4 +141,16 @@ fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
             None => format!("{}: {first}", arguments.join(" ")),
         },
     })
+}
+
+fn cannot_run(error: io::Error) -> LabError {
+    match error.kind() {
+        io::ErrorKind::NotFound => LabError::NoProgram {
+            program: "ip",
+            hint: "install iproute2",
+        },
+        _ => LabError::Ip {
+            said: error.to_string(),
+        },
+    }
 }

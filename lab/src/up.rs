@@ -193,7 +193,25 @@ impl Maker<'_> {
                 sysctl::accept_local(HOST_INTERFACE)
             })?;
         }
-        self.cancel.check()
+        self.cancel.check()?;
+        self.wait_for_links()
+    }
+
+    /// The kernel notes some time after an interface has come up that it has, and throws away what is sent until then.
+    fn wait_for_links(&self) -> Result<(), LabError> {
+        let deadline = Instant::now() + PATIENCE;
+        for namespace in self.plan.namespaces() {
+            while let Some(interface) = ip::not_up(namespace)? {
+                self.cancel.check()?;
+                if Instant::now() > deadline {
+                    return Err(LabError::Ip {
+                        said: format!("{interface} in {namespace} was not up after {PATIENCE:?}"),
+                    });
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        Ok(())
     }
 
     fn traffic(&mut self) -> Result<(), LabError> {
@@ -243,8 +261,9 @@ impl Maker<'_> {
             .arg("--no-p4")
             .args(["--device-id", &switch.device_id.to_string()])
             .args(["--thrift-port", &switch.thrift_port.to_string()]);
-        // Its default is one name for all switches of the machine.
-        let notifications = self.folder.log(&format!("{}-notifications", switch.name));
+        // Its default is one name for all switches of the machine. The path is a socket's, of which the kernel takes 107
+        // bytes: no room for the longest names of a lab and a switch.
+        let notifications = self.folder.notifications(switch);
         command.args([
             "--notifications-addr",
             &format!("ipc://{}", notifications.display()),

@@ -2,13 +2,20 @@
 """Runs a fabric of topologies/ in Mininet: hosts, switches, impaired links and the controller.
 
     sudo topologies/mininet/launch.py topologies/star4.yaml
+    sudo topologies/mininet/launch.py topologies/star4.yaml -c job
     sudo topologies/mininet/launch.py topologies/dumbbell.yaml --switch bmv2 -c pingall -c 'h1 ping -c 3 h2'
+
+Commands, with -c or at the prompt beside Mininet's own:
+
+    job [OPTION]...     creates a job with as many ranks as the hosts have room for, runs `ultima agent --verify` on every
+                        host, and deletes the job; OPTIONs are the agent's
+    hosts COMMAND       runs a command on all hosts at once
 
 All of it is in a network namespace of its own, in which the addresses of the fabric's file are right and which
 BMv2's Thrift server, that listens on all addresses, does not leave. The controller listens at a socket in the file
 system, which hosts and the rest of the machine reach alike; ULTIMA_CONTROLLER says where.
 
-Needs Debian's `mininet`, nothing else: the file is read by `ultima lab plan`, links are impaired by `ultima wire`.
+Needs Debian's `mininet` and `iproute2`: the file is read by `ultima lab plan`, links are impaired by `ultima wire`.
 """
 
 import argparse
@@ -23,11 +30,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 INSIDE = "ULTIMA_MININET_NAMESPACE"
 PATIENCE = 60.0
 PR_SET_PDEATHSIG = 1
+# The longest name of an interface (IFNAMSIZ less the final zero).
+MAX_INTERFACE = 15
+# What `job` calls the job.
+JOB = "mininet"
+# What `job` tells agents where nothing else is said, so that a machine of two cores loses nothing.
+AGENT_DEFAULTS = {
+    "embedded": {"--allreduce": "100000", "--rate": "100M", "--deadline": "5s"},
+    # BMv2 forwards some thousand packets per second, and loses bursts.
+    "bmv2": {"--allreduce": "10000", "--rate": "2M", "--deadline": "5s"}}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -42,8 +59,9 @@ def arguments():
     parser.add_argument("--ultima", help="the binary; by default that on the PATH or in target/")
     parser.add_argument(
         "-c", dest="commands", action="append", default=[], metavar="COMMAND",
-        help="run this and end, instead of Mininet's prompt: `pingall`, or `HOST COMMAND`, or `sh COMMAND` for one "
-             "beside the switches; may be repeated, and the first that fails ends it")
+        help="run this and end, instead of Mininet's prompt: `job [OPTION]...` for an AllReduce over all hosts, "
+             "`pingall`, `HOST COMMAND`, `hosts COMMAND` on all of them at once, or `sh COMMAND` beside the switches; "
+             "may be repeated, and the first that fails ends it")
     return parser.parse_args()
 
 
@@ -143,10 +161,13 @@ class Lab:
         self.processes = Processes(folder)
         self.net = Mininet(switch=Box, controller=None, autoSetMacs=False, waitConnected=False)
         self.boxes = {}
+        # What interfaces are called where nodes' names are too long for that.
+        self.short = {}
 
     def build(self):
         net, plan = self.net, self.plan
-        for host in plan["hosts"]:
+        for index, host in enumerate(plan["hosts"]):
+            self.short[host["name"]] = f"host+{index}"
             net.addHost(host["name"], mac=host["mac"], ip=f"{host['ip']}/32")
         for switch in plan["switches"]:
             self.add_box(switch["name"])
@@ -155,7 +176,7 @@ class Lab:
             if link["wire"] is None:
                 self.link(a, b, link["mtu"])
             else:
-                wire = f"wire{index}"
+                wire = self.wire(index)
                 self.add_box(wire)
                 self.link(a, f"{wire}/1", link["mtu"])
                 self.link(f"{wire}/2", b, link["mtu"])
@@ -165,6 +186,7 @@ class Lab:
             self.address(host)
 
     def add_box(self, name):
+        self.short[name] = f"box+{len(self.boxes)}"
         # Mininet makes a number of a switch's name unless it is given one.
         self.boxes[name] = self.net.addSwitch(name, dpid=f"{len(self.boxes) + 1:x}")
 
@@ -172,10 +194,16 @@ class Lab:
         def end(text):
             name, _, port = text.partition("/")
             return self.net.get(name), int(port) if port else None
+        def interface(node, port):
+            """Mininet's own name for it, where the kernel takes that."""
+            name = f"{node.name}-eth{port or 0}"
+            return name if len(name) <= MAX_INTERFACE else f"{self.short[node.name]}-eth{port or 0}"
         (node1, port1), (node2, port2) = end(a), end(b)
-        link = self.net.addLink(node1, node2, port1=port1, port2=port2)
+        link = self.net.addLink(
+            node1, node2, port1=port1, port2=port2,
+            intfName1=interface(node1, port1), intfName2=interface(node2, port2))
         for interface in (link.intf1, link.intf2):
-            interface.node.cmd("sysctl -qw", f"net.ipv6.conf.{interface}.disable_ipv6=1")
+            interface.node.cmd(f"echo 1 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
             done = interface.node.cmd("ip link set dev", interface, "mtu", mtu)
             done += interface.node.cmd(self.ultima, "lab-traffic offloads", interface)
             if done.strip():
@@ -196,6 +224,20 @@ class Lab:
         if done.strip():
             raise LaunchError(f"{host['name']}: {done.strip()}")
 
+    def wire(self, index):
+        """What the wire on a link is called, and no switch or host can be: their names have no plus."""
+        return f"wire+{index}"
+
+    def wait_for_links(self):
+        """The kernel notes some time after an interface has come up that it has, and loses what is sent until then."""
+        deadline = time.monotonic() + PATIENCE
+        for node in [*self.boxes.values(), *self.net.hosts]:
+            for interface in node.intfList():
+                while str(interface) != "lo" and " state UP " not in node.cmd("ip -o link show dev", interface):
+                    if time.monotonic() > deadline:
+                        raise LaunchError(f"{interface}: it was not up after {PATIENCE:.0f} s")
+                    time.sleep(0.01)
+
     def interfaces(self, name):
         box = self.boxes[name]
         return {port: str(interface) for port, interface in box.intfs.items() if str(interface) != "lo"}
@@ -205,12 +247,12 @@ class Lab:
         waiting = []
         for index, link in enumerate(plan["links"]):
             if link["wire"] is not None:
-                name, wire = f"wire{index}", link["wire"]
+                name, wire = self.wire(index), link["wire"]
                 ends = self.interfaces(name)
                 waiting.append((start(name, [
                     self.ultima, "wire", "-i", ends[1], "-i", ends[2], "--a-to-b", wire["a_to_b"],
                     "--b-to-a", wire["b_to_a"], "--seed", str(wire["seed"]), "--grpc", wire["grpc"]]), says("joined ")))
-        for switch in plan["switches"]:
+        for index, switch in enumerate(plan["switches"]):
             name = switch["name"]
             ports = [part for port, interface in sorted(self.interfaces(name).items())
                      for part in ("-i", f"{port}@{interface}")]
@@ -218,7 +260,8 @@ class Lab:
                 command = [self.ultima, "switch", "--grpc", switch["grpc"], "--device-id", str(switch["device_id"])]
                 waiting.append((start(name, command + ports), says("listening on ")))
             else:
-                notifications = self.processes.folder / f"{name}.notifications"
+                # A socket's path, which the kernel bounds: no place for a name.
+                notifications = self.processes.folder / f"notifications{index}"
                 command = ["simple_switch_grpc", "--no-p4", "--device-id", str(switch["device_id"]),
                            "--thrift-port", str(switch["thrift_port"]),
                            "--notifications-addr", f"ipc://{notifications}"]
@@ -229,11 +272,11 @@ class Lab:
         wait(start("controller", [
             self.ultima, "controller", "serve", "--fabric", file, "--listen", f"unix:{socket_path}",
             "--patience", "30s"]), says("listening on "))
-        for flow in plan["traffic"]:
+        for index, flow in enumerate(plan["traffic"]):
             rate = [] if flow["udp_rate"] is None else ["--udp-rate", str(flow["udp_rate"])]
             for role, end in (("receive", flow["to"]), ("send", flow["from"])):
                 command = [self.ultima, "lab-traffic", role, flow["address"]] + rate
-                started = start(f"{role}-{flow['from']}-{flow['to']}", command, self.net.get(end))
+                started = start(f"{role}{index}", command, self.net.get(end))
                 if role == "receive":
                     wait(started, says("receiving"))
 
@@ -242,19 +285,60 @@ class Lab:
         print(f"*** {command}", flush=True)
         where, _, rest = command.partition(" ")
         if command == "pingall":
-            return 0 if self.net.pingAll() == 0 else 1
+            lost = self.net.pingAll()
+            print(f"{lost:.0f} % of the pings were lost", flush=True)
+            return 0 if lost == 0 else 1
         if where == "sh":
             return subprocess.call(rest, shell=True)
-        if where not in self.net:
-            raise LaunchError(f"{command}: expected pingall, sh COMMAND, or HOST COMMAND with a host of the fabric")
+        if where == "job":
+            return self.job(shlex.split(rest))
         # As at Mininet's prompt: a host's name among the words is its address.
         addresses = {host["name"]: host["ip"] for host in self.plan["hosts"]}
         words = [addresses.get(word, word) for word in shlex.split(rest)]
-        process = self.net.get(where).popen(words, stdout=None, stderr=None)
-        return process.wait()
+        if where == "hosts":
+            return self.on_hosts(lambda _: words)
+        if where not in addresses:
+            raise LaunchError(
+                f"{command}: expected job, pingall, hosts COMMAND, sh COMMAND, or HOST COMMAND with the fabric's HOST")
+        return self.net.get(where).popen(words, stdout=None, stderr=None).wait()
+
+    def on_hosts(self, words_of):
+        """Runs a command on all hosts at once, and prints what they say in order; the first exit code that is not 0."""
+        hosts = self.plan["hosts"]
+        running = [
+            (host["name"], self.net.get(host["name"]).popen(words_of(host), stderr=subprocess.STDOUT)) for host in hosts]
+        try:
+            # Two full pipes at once would wait for each other.
+            with ThreadPoolExecutor(len(running)) as readers:
+                said = list(readers.map(lambda one: one[1].communicate()[0], running))
+        finally:
+            for _, process in running:
+                process.poll() is None and process.kill()
+        for (name, _), text in zip(running, said):
+            print(f"*** {name}\n{text.decode(errors='replace')}", end="", flush=True)
+        return next((process.returncode for _, process in running if process.returncode != 0), 0)
+
+    def job(self, options):
+        """A job over all hosts, from its creation to its end."""
+        members = [host["name"] for host in self.plan["hosts"] for _ in range(host["ranks"])]
+        # JSON is YAML.
+        created = subprocess.run(
+            [self.ultima, "job", "create", "-f", "-"], input=json.dumps({"name": JOB, "members": members}), text=True,
+            stdout=subprocess.DEVNULL, check=False)
+        if created.returncode != 0:
+            return created.returncode
+        defaults = [word for option in AGENT_DEFAULTS[self.switch].items() if option[0] not in options
+                    for word in option]
+        try:
+            return self.on_hosts(lambda host: [
+                self.ultima, "agent", "--job", JOB, "--host", host["name"], "--ranks", str(host["ranks"]), "--verify",
+                *defaults, *options])
+        finally:
+            subprocess.run([self.ultima, "job", "delete", JOB], stdout=subprocess.DEVNULL, check=False)
 
     def stop(self):
         self.processes.stop()
+        self.end_daemons()
         try:
             self.net.stop()
         except AssertionError:
@@ -262,9 +346,45 @@ class Lab:
             pass
 
 
+    def end_daemons(self):
+        """What users have started on hosts and left there, `iperf3 -s -D` for one."""
+        def namespace(pid):
+            try:
+                return os.readlink(f"/proc/{pid}/ns/net")
+            except OSError:
+                return None
+        shells = {node.pid for node in [*self.net.hosts, *self.boxes.values()]}
+        ours = {namespace(pid) for pid in shells | {"self"}} - {None}
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            if pid != os.getpid() and pid not in shells and namespace(pid) in ours:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+
+def prompt(lab):
+    """Mininet's own, with our commands."""
+    from mininet.cli import CLI
+
+    class Prompt(CLI):
+        prompt = "mininet> "
+        # What names of a fabric have, so that `my-host ping h2` is understood.
+        identchars = CLI.identchars + "-."
+
+        def do_job(self, line):
+            """job [OPTION]...: run an AllReduce over all hosts; options are those of `ultima agent`"""
+            lab.run(f"job {line}")
+
+        def do_hosts(self, line):
+            """hosts COMMAND: run a command on all hosts at once"""
+            lab.run(f"hosts {line}")
+
+    Prompt(lab.net)
+
+
 def inside(options, ultima):
     """Everything, in a namespace of its own."""
-    from mininet.cli import CLI
     from mininet.log import setLogLevel
 
     setLogLevel("warning" if options.commands else "info")
@@ -281,10 +401,11 @@ def inside(options, ultima):
         lab = Lab(plan, options.switch, ultima, folder)
         try:
             lab.build()
+            lab.wait_for_links()
             lab.start(file, socket_path)
             print(f"*** export ULTIMA_CONTROLLER={os.environ['ULTIMA_CONTROLLER']}", flush=True)
             if not options.commands:
-                CLI(lab.net)
+                prompt(lab)
                 return 0
             return next((code for code in map(lab.run, options.commands) if code != 0), 0)
         finally:
@@ -301,8 +422,9 @@ def main():
                 raise LaunchError("Mininet needs root")
             if options.switch == "bmv2" and not shutil.which("simple_switch_grpc"):
                 raise LaunchError("simple_switch_grpc is not on the PATH")
-            if not shutil.which("mnexec"):
-                raise LaunchError("Mininet is not installed; on Debian: apt install mininet")
+            for program, package in (("mnexec", "mininet"), ("ip", "iproute2")):
+                if not shutil.which(program):
+                    raise LaunchError(f"{program} is not on the PATH; on Debian: apt install {package}")
             os.environ[INSIDE] = "1"
             os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
         sys.exit(inside(options, ultima))

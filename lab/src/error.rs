@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ultima_controller::fabric::FabricError;
 
 use crate::name::LabName;
+use crate::state::SwitchKind;
 
 /// What went wrong, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +26,20 @@ pub enum LabError {
     },
     /// The lab exists.
     #[error(
-        "lab {name} is up already; look at it with `ultima lab status {name}`, end it with `ultima lab down {name}`"
+        "lab {name} is up already: {} on {switch}, {runs} of {started} processes run; look at it with `ultima lab status {name}`, \
+         end it with `ultima lab down {name}`", file.display()
     )]
     Up {
         /// Its name.
         name: LabName,
+        /// The fabric's file, as it was named.
+        file: PathBuf,
+        /// Which switch runs.
+        switch: SwitchKind,
+        /// Its processes that run.
+        runs: usize,
+        /// All that were started.
+        started: usize,
     },
     /// A part of it exists.
     #[error("lab {name} was left half-way; clear it away with `ultima lab down {name}`")]
@@ -60,6 +70,16 @@ pub enum LabError {
         name: String,
         /// Those that there are.
         nodes: String,
+    },
+    /// A host or switch whose namespace somebody has deleted.
+    #[error(
+        "the namespace of {node} is gone; end lab {lab} with `ultima lab down {lab}` and make it again"
+    )]
+    Gone {
+        /// The lab.
+        lab: LabName,
+        /// The host or switch.
+        node: String,
     },
     /// The caller would end itself.
     #[error("this command runs inside lab {name}; leave it first")]

@@ -34,6 +34,10 @@ pub fn enter(lab: &LabName, node: &str) -> Result<(), LabError> {
             nodes: hosts.chain(switches).collect::<Vec<_>>().join(", "),
         }
     })?;
+    if !namespace::exists(namespace) {
+        let (lab, node) = (lab.clone(), node.to_owned());
+        return Err(LabError::Gone { lab, node });
+    }
     let file = namespace::open(namespace)?;
     namespace::enter(&file, namespace)?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS)

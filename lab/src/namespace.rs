@@ -30,6 +30,11 @@ pub fn path(namespace: &str) -> PathBuf {
     Path::new(FOLDER).join(namespace)
 }
 
+/// Whether there is one of that name.
+pub fn exists(namespace: &str) -> bool {
+    path(namespace).exists()
+}
+
 /// The namespaces of a lab that there are, whoever made them.
 pub fn all_of(name: &LabName) -> Result<Vec<String>, LabError> {
     let (lab, hosts) = (of_lab(name), format!("{}:", of_lab(name)));

@@ -6,6 +6,7 @@ use ultima_controller::fabric;
 use crate::error::LabError;
 use crate::folder::{self, Folder};
 use crate::name::LabName;
+use crate::namespace;
 use crate::plan::Plan;
 use crate::state::{Started, State};
 
@@ -22,6 +23,8 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// What it consists of.
     pub plan: Option<Plan>,
+    /// Namespaces that it should have and that somebody has deleted.
+    pub missing: Vec<String>,
 }
 
 /// A process of a lab, as it is.
@@ -35,10 +38,11 @@ pub struct ProcessStatus {
 }
 
 impl Status {
-    /// Whether everything was made and still runs.
+    /// Whether everything was made, is there and runs.
     pub fn is_well(&self) -> bool {
         let complete = self.state.as_ref().is_some_and(|state| state.complete);
-        complete && self.processes.iter().all(|process| process.runs)
+        let runs = self.processes.iter().all(|process| process.runs);
+        complete && runs && self.missing.is_empty()
     }
 }
 
@@ -58,11 +62,15 @@ pub fn status(name: &LabName) -> Result<Status, LabError> {
         runs: started.process.runs(),
         started,
     });
+    let plan = plan(name).ok();
+    let namespaces = plan.iter().flat_map(Plan::namespaces);
+    let missing = namespaces.filter(|namespace| !namespace::exists(namespace));
     Ok(Status {
         name: name.to_string(),
         controller: folder::controller_address(name),
         processes: processes.collect(),
-        plan: plan(name).ok(),
+        missing: missing.map(str::to_owned).collect(),
+        plan,
         state,
     })
 }

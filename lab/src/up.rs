@@ -84,7 +84,17 @@ pub fn up(
     if folder.exists() || !namespace::all_of(name)?.is_empty() {
         let name = name.clone();
         return Err(match folder.state() {
-            Some(state) if state.complete => LabError::Up { name },
+            Some(state) if state.complete => LabError::Up {
+                name,
+                file: state.file,
+                switch: state.switch,
+                runs: state
+                    .processes
+                    .iter()
+                    .filter(|it| it.process.runs())
+                    .count(),
+                started: state.processes.len(),
+            },
             _ => LabError::HalfWay { name },
         });
     }

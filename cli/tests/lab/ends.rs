@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -41,11 +41,13 @@ fn a_second_lab_of_the_name_says_what_runs() {
     let again = common::output(&["lab", "up", &file.to_string_lossy(), "--name", &lab.name]);
     assert_eq!(again.status.code(), Some(2));
     let said = String::from_utf8_lossy(&again.stderr);
-    let end = format!("end it with `ultima lab down {}`\n", lab.name);
-    assert!(
-        said.starts_with(&format!("error: lab {} is up already", lab.name)) && said.ends_with(&end),
-        "{said}"
+    let start = format!(
+        "error: lab {} is up already: {} on embedded, 2 of 2 processes run; ",
+        lab.name,
+        file.display()
     );
+    let end = format!("end it with `ultima lab down {}`\n", lab.name);
+    assert!(said.starts_with(&start) && said.ends_with(&end), "{said}");
     assert!(lab.pings("h1", "h2"), "the lab is as it was");
     let gone = lab.name.clone();
     lab.down();
@@ -94,6 +96,32 @@ fn a_lab_ends_whole_whatever_was_killed() {
     }
     lab.down();
     assert!(!user.wait().expect("it was ours").success());
+}
+
+/// Somebody else deletes a host.
+#[test]
+fn a_lab_says_what_of_it_is_gone() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    let gone = format!("ultima:{}:h2", lab.name);
+    let deleted = Command::new("ip").args(["netns", "delete", &gone]).status();
+    assert!(deleted.expect("iproute2").success());
+    let (status, code) = lab.status();
+    assert_eq!(
+        (code, &status["missing"][0]),
+        (Some(1), &gone.as_str().into())
+    );
+    let output = lab.exec("h2", &["true"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.starts_with("error: the namespace of h2 is gone; "),
+        "{said}"
+    );
+    assert!(lab.pings("h1", "h3"), "the others are as they were");
+    lab.down();
 }
 
 /// A command that makes a lab is killed at whatever it was doing.

@@ -72,7 +72,7 @@ fn one(lab: &Status) -> String {
     };
     let standing = match (state.complete, lab.is_well()) {
         (true, true) => "up",
-        (true, false) => "up, but not all of it runs",
+        (true, false) => "up, but not all of it is there",
         (false, _) => "left half-way",
     };
     let mut text = format!(
@@ -100,7 +100,10 @@ fn one(lab: &Status) -> String {
             host.ip.to_string(),
             host.mac.clone(),
             host.mtu.to_string(),
-            host.namespace.clone(),
+            match lab.missing.contains(&host.namespace) {
+                false => host.namespace.clone(),
+                true => "gone".to_owned(),
+            },
         ]
     });
     text += "\n";

@@ -41,19 +41,50 @@ pub fn bmv2() -> Option<PathBuf> {
     found.filter(|_| interfaces())
 }
 
-/// The Python that Debian's Mininet is installed for.
-pub const MININET_PYTHON: &str = "/usr/bin/python3";
+/// The Python that Debian's packages, Mininet and PyTorch among them, are installed for.
+pub const DEBIAN_PYTHON: &str = "/usr/bin/python3";
 
 /// Whether Mininet can be run; says so if not.
 pub fn mininet() -> bool {
-    let installed = Command::new(MININET_PYTHON)
-        .args(["-c", "import mininet"])
+    package("mininet", on_path("mnexec").is_some() && imports("mininet")) && interfaces()
+}
+
+/// Whether there is `iperf3`; says so if not.
+pub fn iperf3() -> bool {
+    package("iperf3", on_path("iperf3").is_some())
+}
+
+/// Whether there is PyTorch with Gloo; says so if not.
+pub fn torch() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    // It is large: importing it takes seconds.
+    let found = *FOUND.get_or_init(|| imports("torch.distributed"));
+    package("python3-torch", found)
+}
+
+fn imports(module: &str) -> bool {
+    let tried = Command::new(DEBIAN_PYTHON)
+        .args(["-c", &format!("import {module}")])
         .output();
-    if on_path("mnexec").is_none() || !installed.is_ok_and(|output| output.status.success()) {
-        skipped("Mininet is not installed; on Debian: apt install mininet");
-        return false;
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// Says that a package of Debian's is missing where it is.
+///
+/// # Panics
+/// If it is, and `ULTIMA_REQUIRE_PACKAGES=1`.
+fn package(name: &str, installed: bool) -> bool {
+    if !installed {
+        let required = env::var("ULTIMA_REQUIRE_PACKAGES").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "{name} is not installed, and ULTIMA_REQUIRE_PACKAGES=1 requires it"
+        );
+        skipped(&format!(
+            "{name} is not installed; on Debian: apt install {name}"
+        ));
     }
-    interfaces()
+    installed
 }
 
 /// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.

@@ -5,12 +5,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod agents;
 mod bmv2;
 mod ends;
 mod hosts;
 mod incast;
 mod links;
 mod mininet;
+mod programs;
 mod refused;
 mod shipped;
 mod stage;
+mod strange;

@@ -1,63 +1,205 @@
 //! The same fabrics in Mininet.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
+use serde_json::Value;
 use ultima_tests::needs;
 
+use crate::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree, all_arrives};
+use crate::programs::gloo;
 use crate::stage::topology;
+use crate::strange::{cycle, long_names};
 
-/// Runs the launcher with these commands; they all must succeed.
-fn launch(file: &str, switch: &str, commands: &[&str]) {
+/// Runs the launcher with these commands.
+fn launch(file: &Path, switch: &str, commands: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies/mininet/launch.py");
-    let mut launch = Command::new(needs::MININET_PYTHON);
-    launch
-        .arg(script)
-        .arg(topology(file))
-        .args(["--switch", switch]);
+    let mut launch = Command::new(needs::DEBIAN_PYTHON);
+    launch.arg(script).arg(file).args(["--switch", switch]);
     launch.args(["--ultima", env!("CARGO_BIN_EXE_ultima")]);
     for command in commands {
         launch.args(["-c", command]);
     }
-    let output = launch.output().expect("Python runs");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success(),
-        "{}: {}",
-        output.status,
-        String::from_utf8_lossy(&said)
-    );
+    launch.output().expect("Python runs")
 }
 
-/// What is done on either switch.
-fn a_job_over(switch: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let job = folder.path().join("job.yaml");
-    fs::write(&job, "name: train\nmembers: [h1, h2, h3]\n").expect("written");
-    let create = format!("sh ultima job create -f {}", job.display());
-    let show = "h2 ultima job show train";
-    launch("star4.yaml", switch, &["pingall", &create, show]);
-    // Behind cross traffic some are lost; one answer is enough for ping's exit code.
-    launch(
-        "dumbbell.yaml",
-        switch,
-        &["h1 ping -c 10 -i 0.2 h3", &create, show],
+/// What the launcher printed where all commands succeeded.
+fn done(file: &Path, switch: &str, commands: &[&str]) -> String {
+    let output = launch(file, switch, commands);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{}: {printed}{errors}",
+        output.status
     );
+    printed
+}
+
+/// What each host's agent reported.
+fn reports(printed: &str) -> Vec<Value> {
+    let hosts = printed
+        .split("*** ")
+        .filter_map(|part| part.split_once('\n'));
+    let objects = hosts.filter(|(_, said)| said.starts_with('{'));
+    objects
+        .map(|(_, said)| serde_json::from_str(said).expect("one JSON object"))
+        .collect()
+}
+
+/// A fabric file of the test's own.
+fn file_of(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("fabric.yaml");
+    fs::write(&file, text).expect("written");
+    (folder, file)
+}
+
+/// The launcher's command `job`: a rank for every place, one agent on each host.
+fn jobs_over(switch: &str, work: &[&str]) {
+    let options: Vec<&str> = OPTIONS[2..]
+        .iter()
+        .chain(work)
+        .copied()
+        .filter(|word| *word != "--verify")
+        .collect();
+    let job = format!("job {}", options.join(" "));
+    // Twice in one lab: what the first has made is gone.
+    let (_folder, file) = file_of(&cycle());
+    let said = done(&file, switch, &["pingall", &job, &job]);
+    let both = reports(&said);
+    assert_eq!(both.len(), 6, "{said}");
+    all_agree(&both[..3], 3);
+    all_agree(&both[3..], 3);
+
+    let (_folder, file) = file_of(EIGHT_RANKS);
+    let said = done(&file, switch, &[&job]);
+    all_arrives(&reports(&said), 8);
 }
 
 #[test]
 fn a_job_over_mininet() {
     if needs::mininet() {
-        a_job_over("embedded");
+        jobs_over("embedded", &LARGE);
     }
 }
 
 #[test]
 fn a_job_over_mininet_on_bmv2() {
     if needs::mininet() && needs::bmv2().is_some() {
-        a_job_over("bmv2");
+        jobs_over("bmv2", &SMALL);
     }
+}
+
+/// What the README's line does, without options: the launcher knows what the switch takes.
+#[test]
+fn a_job_needs_no_options() {
+    if !needs::mininet() {
+        return;
+    }
+    let switches = ["embedded", "bmv2"];
+    let available = switches
+        .iter()
+        .filter(|switch| **switch == "embedded" || needs::bmv2().is_some());
+    for switch in available {
+        let said = done(&topology("star4.yaml"), switch, &["job"]);
+        for host in ["h1", "h2", "h3", "h4"] {
+            assert!(
+                said.contains(&format!("on {host}: 1 operations of ")),
+                "{switch}: {said}"
+            );
+        }
+        assert_eq!(said.matches(" 0 wrong; ").count(), 5, "{switch}: {said}");
+    }
+}
+
+/// Programs that know nothing of Ultima.
+fn programs_of_others_over(switch: &str, bytes: &str, values: &str) {
+    let mut commands = vec!["h1 ping -c 3 -i 0.2 h4".to_owned()];
+    if needs::iperf3() {
+        commands.push("h2 iperf3 --server --one-off --daemon".to_owned());
+        commands.push(format!(
+            "h1 sh -c 'until iperf3 --client 10.0.0.2 --bytes {bytes}; do sleep 0.1; done'"
+        ));
+    }
+    if needs::torch() {
+        let (python, script) = (needs::DEBIAN_PYTHON, gloo());
+        let script = script.display();
+        commands.push(format!("hosts {python} {script} {values} h1 h2 h3 h4"));
+    }
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let said = done(&topology("star4.yaml"), switch, &commands);
+    if needs::torch() {
+        for rank in 0..4 {
+            assert!(
+                said.contains(&format!("rank {rank} of 4 has the sum")),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn programs_of_others_run_in_mininet() {
+    if needs::mininet() {
+        programs_of_others_over("embedded", "4M", "100000");
+    }
+}
+
+#[test]
+fn programs_of_others_run_in_mininet_on_bmv2() {
+    if needs::mininet() && needs::bmv2().is_some() {
+        programs_of_others_over("bmv2", "256K", "4000");
+    }
+}
+
+/// Names that the kernel's interfaces cannot have, and Mininet's prompt cannot part.
+#[test]
+fn long_names_run_in_mininet() {
+    if !needs::mininet() {
+        return;
+    }
+    let (_folder, file) = file_of(&long_names());
+    let [h1, h2] = ["h-1", "h.2"].map(|end| format!("{}{end}", "a-b_c.".repeat(10)));
+    let ping = format!("{h1} ping -c 1 {h2}");
+    let said = done(&file, "embedded", &["pingall", &ping, "job --json"]);
+    assert_eq!(reports(&said).len(), 2, "{said}");
+}
+
+/// Cross traffic, a bottleneck, and impaired links: a job is created, and hosts see it.
+#[test]
+fn an_impaired_fabric_runs_in_mininet() {
+    if !needs::mininet() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let job = folder.path().join("job.yaml");
+    fs::write(&job, "name: train\nmembers: [h1, h2, h3]\n").expect("written");
+    let create = format!("sh ultima job create -f {}", job.display());
+    // Behind cross traffic some are lost; one answer is enough for ping's exit code.
+    let commands = [
+        "h1 ping -c 10 -i 0.2 h3",
+        &create,
+        "h2 ultima job show train",
+    ];
+    let said = done(&topology("dumbbell.yaml"), "embedded", &commands);
+    assert!(said.contains("train"), "{said}");
+}
+
+/// What users leave running on hosts goes with them.
+#[test]
+fn daemons_end_with_mininet() {
+    if !needs::mininet() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pid = folder.path().join("pid");
+    let leave = format!("h1 sh -c 'setsid sleep 600 & echo $! > {}'", pid.display());
+    done(&topology("star4.yaml"), "embedded", &[&leave]);
+    let pid = fs::read_to_string(pid).expect("its number");
+    let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+    assert!(!command.starts_with(b"sleep"), "it still runs");
 }
 
 #[test]
@@ -65,33 +207,29 @@ fn what_fails_in_mininet_fails_the_launcher() {
     if !needs::mininet() {
         return;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies/mininet/launch.py");
-    let run = |file: &Path, commands: &[&str]| {
-        let mut launch = Command::new(needs::MININET_PYTHON);
-        launch
-            .arg(&script)
-            .arg(file)
-            .args(["--ultima", env!("CARGO_BIN_EXE_ultima")]);
-        for command in commands {
-            launch.args(["-c", command]);
-        }
-        launch.output().expect("Python runs")
-    };
     let star = topology("star4.yaml");
-    assert_eq!(
-        run(&star, &["h1 sh -c 'exit 7'", "h1 sh -c 'exit 8'"])
-            .status
-            .code(),
-        Some(7)
-    );
-    let folder = tempfile::tempdir().expect("a folder");
-    let wrong = folder.path().join("wrong.yaml");
-    fs::write(&wrong, "switches: []\nhosts: []\nlinks: []\n").expect("written");
-    let output = run(&wrong, &[]);
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("wrong.yaml:1:11: switches: a fabric needs at least one switch"),
-        "{said}"
-    );
+    let code = |commands: &[&str]| launch(&star, "embedded", commands).status.code();
+    assert_eq!(code(&["h1 sh -c 'exit 7'", "h1 sh -c 'exit 8'"]), Some(7));
+    assert_eq!(code(&["hosts sh -c 'exit 9'"]), Some(9));
+    // An option that the agent does not have, and one that it refuses.
+    assert_eq!(code(&["job --no-such-option"]), Some(2));
+
+    let (_folder, wrong) = file_of("switches: []\nhosts: []\nlinks: []\n");
+    for (file, command, expected) in [
+        (
+            wrong,
+            "pingall",
+            "fabric.yaml:1:11: switches: a fabric needs at least one switch",
+        ),
+        (
+            star,
+            "h9 true",
+            "error: h9 true: expected job, pingall, hosts COMMAND, sh COMMAND, or HOST COMMAND",
+        ),
+    ] {
+        let output = launch(&file, "embedded", &[command]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
@@ -68,6 +68,48 @@ impl Lab {
         common::output(&[&exec, command].concat())
     }
 
+    /// Starts a command on a host; what it prints can be read.
+    pub fn start(&self, host: &str, command: &[&str]) -> Child {
+        let exec = ["lab", "exec", "--name", &self.name, host, "--"];
+        let mut command = common::ultima(&[&exec, command].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    }
+
+    /// Creates a job, written in YAML.
+    pub fn create(&self, job: &str) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, job).expect("written");
+        let create = ["job", "create", "-f", &file.to_string_lossy()];
+        printed(&self.controlled(&create).output().expect("it runs"));
+    }
+
+    /// A command of ours that speaks to this lab's controller.
+    pub fn controlled(&self, arguments: &[&str]) -> Command {
+        let controller = format!("unix:/run/ultima/labs/{}/controller.sock", self.name);
+        let mut command = common::ultima(arguments);
+        command.env("ULTIMA_CONTROLLER", controller);
+        command
+    }
+
+    /// Runs one agent on each of these hosts, with so many ranks each; what they report.
+    pub fn agents(&self, hosts: &[(&str, u16)], options: &[&str]) -> Vec<Value> {
+        let agents: Vec<Child> = hosts
+            .iter()
+            .map(|(host, ranks)| {
+                let ranks = ranks.to_string();
+                let agent = [env!("CARGO_BIN_EXE_ultima"), "agent", "--ranks", &ranks];
+                self.start(host, &[&agent, options].concat())
+            })
+            .collect();
+        let reports = agents.into_iter().map(|agent| {
+            let output = agent.wait_with_output().expect("it ends");
+            serde_json::from_str(&printed(&output)).expect("one JSON object")
+        });
+        reports.collect()
+    }
+
     /// Whether one of five pings from one host reaches another, by name: links and BMv2 may lose some.
     pub fn pings(&self, from: &str, to: &str) -> bool {
         let ping = ["ping", "-n", "-c", "1", "-W", "2", to];
@@ -90,6 +132,18 @@ impl Lab {
             (text("name"), text("ip").parse().expect("an address"))
         };
         hosts.iter().map(host).collect()
+    }
+
+    /// The names of its hosts, and how many ranks of one job have room there.
+    pub fn places(&self) -> Vec<(String, u16)> {
+        let (status, _) = self.status();
+        let hosts = status["plan"]["hosts"].as_array().expect("hosts");
+        let place = |host: &Value| {
+            let ranks = host["ranks"].as_u64().expect("ranks");
+            let name = host["name"].as_str().expect("a name").to_owned();
+            (name, u16::try_from(ranks).expect("few"))
+        };
+        hosts.iter().map(place).collect()
     }
 
     /// The processes that it has started: what they do, and their numbers.

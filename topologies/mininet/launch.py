@@ -300,13 +300,15 @@ class Lab:
         if where not in addresses:
             raise LaunchError(
                 f"{command}: expected job, pingall, hosts COMMAND, sh COMMAND, or HOST COMMAND with the fabric's HOST")
-        return self.net.get(where).popen(words, stdout=None, stderr=None).wait()
+        return self.popen(where, words, stdout=None, stderr=None).wait()
+
+    def popen(self, host, words, **streams):
+        return self.net.get(host).popen(words, preexec_fn=die_with_parent, **streams)
 
     def on_hosts(self, words_of):
         """Runs a command on all hosts at once, and prints what they say in order; the first exit code that is not 0."""
         hosts = self.plan["hosts"]
-        running = [
-            (host["name"], self.net.get(host["name"]).popen(words_of(host), stderr=subprocess.STDOUT)) for host in hosts]
+        running = [(host["name"], self.popen(host["name"], words_of(host), stderr=subprocess.STDOUT)) for host in hosts]
         try:
             # Two full pipes at once would wait for each other.
             with ThreadPoolExecutor(len(running)) as readers:
@@ -431,6 +433,9 @@ def main():
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
 //! The same fabrics in Mininet.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use ultima_tests::needs;
 
 use crate::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree, all_arrives};
+use crate::common::wait_until;
 use crate::programs::gloo;
 use crate::stage::topology;
 use crate::strange::{cycle, long_names};
 
-/// Runs the launcher with these commands.
-fn launch(file: &Path, switch: &str, commands: &[&str]) -> Output {
+/// The launcher with these commands.
+fn launcher(file: &Path, switch: &str, commands: &[&str]) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies/mininet/launch.py");
     let mut launch = Command::new(needs::DEBIAN_PYTHON);
     launch.arg(script).arg(file).args(["--switch", switch]);
@@ -21,7 +25,13 @@ fn launch(file: &Path, switch: &str, commands: &[&str]) -> Output {
     for command in commands {
         launch.args(["-c", command]);
     }
-    launch.output().expect("Python runs")
+    launch
+}
+
+/// Runs it.
+fn launch(file: &Path, switch: &str, commands: &[&str]) -> Output {
+    let output = launcher(file, switch, commands).output();
+    output.expect("Python runs")
 }
 
 /// What the launcher printed where all commands succeeded.
@@ -200,6 +210,48 @@ fn daemons_end_with_mininet() {
     let pid = fs::read_to_string(pid).expect("its number");
     let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
     assert!(!command.starts_with(b"sleep"), "it still runs");
+}
+
+/// Interrupted in a command, and killed: nothing of it goes on.
+#[test]
+fn an_interrupted_launcher_leaves_nothing() {
+    if !needs::mininet() {
+        return;
+    }
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pid = folder.path().join("pid");
+        let command = format!("h1 sh -c 'echo $$ > {}; exec sleep 600'", pid.display());
+        let mut launcher = launcher(&topology("star4.yaml"), "embedded", &[&command])
+            .env("TMPDIR", folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("Python runs");
+        let mut sleeping = String::new();
+        wait_until("the command runs", || {
+            sleeping = fs::read_to_string(&pid).unwrap_or_default();
+            sleeping.ends_with('\n')
+        });
+        let number = Pid::from_raw(launcher.id().cast_signed());
+        kill(number, signal).expect("it runs");
+        let code = launcher.wait().expect("it ends").code();
+        let mut said = String::new();
+        let stderr = launcher.stderr.as_mut().expect("piped");
+        if signal != Signal::SIGKILL {
+            stderr.read_to_string(&mut said).expect("text");
+        }
+        let expected = match signal {
+            Signal::SIGINT => (Some(130), "error: interrupted\n"),
+            Signal::SIGTERM => (Some(143), ""),
+            _ => (None, ""),
+        };
+        assert_eq!((code, said.as_str()), expected);
+        wait_until("the command has ended", || {
+            let line = fs::read(format!("/proc/{}/cmdline", sleeping.trim()));
+            !line.unwrap_or_default().starts_with(b"sleep")
+        });
+    }
 }
 
 #[test]

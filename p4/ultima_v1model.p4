@@ -60,6 +60,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options or a cut frame, by ingress port
     COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
+    COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
 
     apply {
         meta.ingress_port = standard.ingress_port;
@@ -106,6 +107,9 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 }
                 if (meta.drop == 1) {
                     COUNT(unrouted, meta.ingress_port);
+                    if (meta.claims_ultima == 1) {
+                        COUNT(undeliverable, meta.job_index);
+                    }
                 }
             }
         }
@@ -162,7 +166,7 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 }
                 queue.apply(hdr, meta);
                 if (meta.claims_ultima == 1) {
-                    share_counts.apply(meta);
+                    share_counts.apply(hdr, meta);
                     operations.apply(hdr, meta);
                     trim.apply(hdr, meta);
                     stamps.apply(hdr, meta);

@@ -350,6 +350,7 @@ async fn counters_start_at_zero() {
         late: zero,
         trimmed: zero,
         cut_sealed: zero,
+        undeliverable: zero,
     };
     assert_eq!(client.counters("train").await.unwrap(), [expected]);
 }

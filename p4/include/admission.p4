@@ -2,8 +2,8 @@
 // epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
 //
 // Each such packet is counted here once. What is received then takes one way, and for each job
-//     received = replicated + unicast + reflected + those of its packets among `unrouted`
-// where `unrouted` is by ingress port: no time to live left, no group, or no route.
+//     received = replicated + unicast + reflected + undeliverable
+// where `undeliverable` had no time to live left, no group, or no route.
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) received;   // admitted, by job index
@@ -45,15 +45,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (!hdr.ultima.isValid() || hdr.ipv4.more_fragments == 1
-                || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH
-                || hdr.ipv4.total_length != IPV4_LENGTH + hdr.udp.length) {
-            // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
+        if (!hdr.ultima.isValid()) {
             reject();
         } else {
+            // First: whose it is decides whether it counts as refused only, or as lost on its way, too.
             source.apply();
             if (meta.drop == 1) {
                 // Nobody may send it.
+            } else if (hdr.ipv4.more_fragments == 1 || hdr.udp.length < ULTIMA_MIN_UDP_LENGTH
+                    || hdr.ipv4.total_length != IPV4_LENGTH + hdr.udp.length) {
+                // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
+                reject();
             } else if (hdr.ultima.kind == KIND_PROBE) {
                 // Goes back to where it came from, whatever it is addressed to.
                 if (meta.source_index == 0 || !hdr.report.isValid()

@@ -9,8 +9,8 @@ control Budget(inout headers_t hdr, inout metadata_t meta) {
             meta.change = meta.change + replaced_addr(was, hdr.ultima.budget);
             if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind)) {
                 meta.late = 1;
-                // What an earlier switch cut was lost there.
-                if (hdr.ultima.late == 0 && hdr.ultima.trimmed == 0) {
+                // What an earlier switch cut was lost there, and what came without values has none to lose.
+                if (meta.can_be_cut == 1) {
                     meta.cause = CAUSE_LATE;
                 }
             }

@@ -49,9 +49,11 @@ const bit<2> CAUSE_TRIMMED = 2;
 
 // Operations of a job that a port, or a source's switch, remembers at a time: 2 to the power of this.
 const bit<8> WINDOW_BITS = 4;
-// A gap in a source's packet numbers is a loss up to 2 to the power of this; beyond it, either way, the
-// numbering is taken to have begun anew.
+// A gap in a source's packet numbers is a loss if it is less than 2 to the power of this; a number that is further
+// off, either way, is of a numbering that has begun anew.
 const bit<8> GAP_BITS = 12;
+// The latest packet numbers of a source that are remembered one by one.
+const bit<8> SEEN = 64;
 // Cells of a counter of gaps for each source: one for each bit of a gap, and four that nothing uses.
 const bit<8> GAP_CELL_BITS = 4;
 

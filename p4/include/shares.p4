@@ -25,10 +25,11 @@ control Shares(inout headers_t hdr, inout metadata_t meta) {
 }
 
 // What left a port of a job's packets, and what of it was lost there.
-control ShareCounts(inout metadata_t meta) {
+control ShareCounts(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_SHARES) sent;      // all that left, cut or not
     COUNTER(MAX_SHARES) late;
     COUNTER(MAX_SHARES) trimmed;
+    COUNTER(MAX_SHARES) cut_sealed;   // those of both that kept digest and tag
 
     apply {
         COUNT(sent, meta.share);
@@ -36,6 +37,9 @@ control ShareCounts(inout metadata_t meta) {
             COUNT(late, meta.share);
         } else if (meta.cause == CAUSE_TRIMMED) {
             COUNT(trimmed, meta.share);
+        }
+        if (meta.cause != CAUSE_NONE && hdr.ultima.auth == 1) {
+            COUNT(cut_sealed, meta.share);
         }
     }
 }

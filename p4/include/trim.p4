@@ -15,8 +15,8 @@ control Payload(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Trim(inout headers_t hdr, inout metadata_t meta) {
-    // By job index. Bytes are those that came in: of each packet here that had a payload, 94 leave,
-    // and 16 more of those that `cut_sealed` counts.
+    // By job index. Bytes are those that came in: of each packet here 94 leave, and 16 more of those that
+    // `cut_sealed` counts.
     COUNTER(MAX_JOBS) late;
     COUNTER(MAX_JOBS) trimmed;
     COUNTER(MAX_JOBS) cut_sealed;   // those of both that were cut behind digest and tag
@@ -28,7 +28,7 @@ control Trim(inout headers_t hdr, inout metadata_t meta) {
             COUNT(trimmed, meta.job_index);
         }
 
-        if (meta.cause != CAUSE_NONE && meta.can_be_cut == 1) {
+        if (meta.cause != CAUSE_NONE) {
             if (hdr.ultima.auth == 1) {
                 COUNT(cut_sealed, meta.job_index);
             }

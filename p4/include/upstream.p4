@@ -1,15 +1,18 @@
 // Loss before the switch: gaps in the packet numbers of a source whose host is linked here.
 //
-// A source numbers all that it sends for its job. The number after the highest so far is expected:
+// A source numbers all that it sends for its job, from a multiple of 2^20 on. The number after the highest so far is
+// expected:
 //     a higher one     what lies between is lost, until it comes
-//     a lower one      is one of those: it was overtaken, not lost
+//     a lower one      is one of those: it was overtaken, not lost; or it has come before
 //     far off          the source has begun anew
-// so that lost = gaps - overtaken. A counter of v1model adds one at a time: a gap is counted in one cell for
-// each of its bits, and weighs two to the power of the cell.
+// so that lost = gaps - overtaken, and what a source sent is what came + lost - duplicated. A counter of v1model adds
+// one at a time: a gap is counted in one cell for each of its bits, and weighs two to the power of the cell.
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
     // By source index. The job and epoch whose source it is, and the number that it sends next.
     REGISTER(bit<64>, MAX_HOST_SOURCES) expected;
+    // Bit n: whether the number n + 1 before that one has come.
+    REGISTER(bit<64>, MAX_HOST_SOURCES) seen;
     REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
 
     // By source index and slot of the operation that the packet after a gap belongs to.
@@ -19,6 +22,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
 
     COUNTER(MAX_HOST_SOURCES << GAP_CELL_BITS) gaps;   // by source index and bit
     COUNTER(MAX_HOST_SOURCES) overtaken;               // by source index
+    COUNTER(MAX_HOST_SOURCES) duplicated;              // by source index: came a second time
     COUNTER(MAX_HOST_SOURCES) renumbered;              // by source index: the numbering began anew
 
     action count_bit(bit<32> bit_number) {
@@ -26,24 +30,58 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        bit<32> now = hdr.ultima.packet_number;
+        bit<32> number = hdr.ultima.packet_number;
         bit<32> member = hdr.ultima.job ++ hdr.ultima.epoch;
         bit<64> before;
         REGISTER_READ(expected, meta.source_index, before);
-        bit<32> lost_before;
-        REGISTER_READ(lost, meta.source_index, lost_before);
-        bit<32> gap = now - before[31:0];
-        bit<32> behind = before[31:0] - now;
+        bit<64> come;
+        REGISTER_READ(seen, meta.source_index, come);
+        REGISTER_READ(lost, meta.source_index, meta.upstream_lost);
+        bit<32> next = before[31:0];
+        bit<32> gap = number - next;
+        bit<32> behind = next - number;
 
-        meta.upstream_lost = lost_before;
-        if (before[63:32] != member) {
-            // The first that is heard of this source: nobody knows what came before it.
-            meta.upstream_lost = 0;
-            gap = 0;
-        } else if (gap == 0) {
-            // In turn.
+        if (before[63:32] != member || (gap >= 1 << GAP_BITS && behind >= 1 << GAP_BITS)) {
+            if (before[63:32] == member) {
+                COUNT(renumbered, meta.source_index);
+            } else {
+                meta.upstream_lost = 0;
+            }
+            gap = (bit<32>)number[19:0];
+            come = 1;
+            if (gap >= 1 << GAP_BITS) {
+                // Under way for long: nobody knows what came before, so nothing of it shall count as no longer lost.
+                gap = 0;
+                come = ~64w0;
+            }
+            next = number + 1;
         } else if (gap < 1 << GAP_BITS) {
-            meta.upstream_lost = lost_before + gap;
+            bit<8> forward = SEEN;
+            if (gap < (bit<32>)SEEN) {
+                forward = (bit<8>)gap + 1;
+            }
+            come = come << forward | 1;
+            next = number + 1;
+        } else {
+            gap = 0;
+            bit<64> mark = 0;
+            if (behind <= (bit<32>)SEEN) {
+                mark = 64w1 << (bit<8>)(behind - 1);
+            }
+            if (come & mark != 0) {
+                COUNT(duplicated, meta.source_index);
+            } else {
+                come = come | mark;
+                COUNT(overtaken, meta.source_index);
+                meta.upstream_lost = meta.upstream_lost |-| 1;
+            }
+        }
+        meta.upstream_lost = meta.upstream_lost + gap;
+        REGISTER_WRITE(expected, meta.source_index, member ++ next);
+        REGISTER_WRITE(seen, meta.source_index, come);
+        REGISTER_WRITE(lost, meta.source_index, meta.upstream_lost);
+
+        if (gap != 0) {
             if (gap[0:0] == 1) { count_bit(0); }
             if (gap[1:1] == 1) { count_bit(1); }
             if (gap[2:2] == 1) { count_bit(2); }
@@ -56,19 +94,6 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             if (gap[9:9] == 1) { count_bit(9); }
             if (gap[10:10] == 1) { count_bit(10); }
             if (gap[11:11] == 1) { count_bit(11); }
-        } else if (behind < 1 << GAP_BITS) {
-            COUNT(overtaken, meta.source_index);
-            meta.upstream_lost = lost_before |-| 1;
-            now = before[31:0] - 1;
-            gap = 0;
-        } else {
-            COUNT(renumbered, meta.source_index);
-            gap = 0;
-        }
-        REGISTER_WRITE(expected, meta.source_index, member ++ (now + 1));
-        REGISTER_WRITE(lost, meta.source_index, meta.upstream_lost);
-
-        if (gap != 0) {
             bit<32> cell = cell_of(meta.source_index, hdr.ultima.step, hdr.ultima.bucket);
             bit<48> shown_by = hdr.ultima.step ++ hdr.ultima.bucket;
             bit<32> held_member;

@@ -164,7 +164,7 @@ pub mod loss {
 /// share of an egress port, 0 standing for none; the fourth by a source that sends from a host at this switch.
 ///
 /// Every packet that claims to be Ultima's in an intact IPv4 packet is one of `RECEIVED` and `REJECTED`. For
-/// each job `RECEIVED` is `REPLICATED` + `UNICAST` + `REFLECTED` + those of its packets that `UNROUTED` counts, and
+/// each job `RECEIVED` is `REPLICATED` + `UNICAST` + `REFLECTED` + `UNDELIVERABLE`, and
 /// `REPLICATED` × the replicas of its group + `UNICAST` + `REFLECTED` is `DELIVERED` + `OWN_COPY` + `UNKNOWN_RANK` +
 /// what queues between ingress and egress dropped. Of `DELIVERED`, `LATE` and `TRIMMED` have lost their payload here.
 pub mod counter {
@@ -178,13 +178,15 @@ pub mod counter {
     pub const UNICAST: &str = "UltimaIngress.routing.unicast";
     /// Probes sent back to where they came from.
     pub const REFLECTED: &str = "UltimaIngress.reflection.reflected";
+    /// Admitted packets without a way: no time to live left, no group, or no route. `UNROUTED` counts them, too.
+    pub const UNDELIVERABLE: &str = "UltimaIngress.undeliverable";
     /// Copies, unicast packets and reports sent out, whole or cut.
     pub const DELIVERED: &str = "UltimaEgress.delivery.delivered";
     /// Copies dropped because they would return to where they came from: to their sender, or over the trunk.
     pub const OWN_COPY: &str = "UltimaEgress.delivery.own_copy";
     /// Copies dropped because the switch doesn't know their rank.
     pub const UNKNOWN_RANK: &str = "UltimaEgress.delivery.unknown_rank";
-    /// Data whose budget ran out here. Bytes are those that came in, as in every counter.
+    /// Data that lost its payload here because its budget ran out. Bytes are those that came in, as in every counter.
     pub const LATE: &str = "UltimaEgress.trim.late";
     /// Data cut here because its port could not carry it.
     pub const TRIMMED: &str = "UltimaEgress.trim.trimmed";
@@ -196,12 +198,13 @@ pub mod counter {
     pub const UNROUTED: &str = "UltimaIngress.unrouted";
 
     /// Those indexed by job: ingress's, then egress's.
-    pub const BY_JOB: [&str; 11] = [
+    pub const BY_JOB: [&str; 12] = [
         RECEIVED,
         REJECTED,
         REPLICATED,
         UNICAST,
         REFLECTED,
+        UNDELIVERABLE,
         DELIVERED,
         OWN_COPY,
         UNKNOWN_RANK,
@@ -216,9 +219,11 @@ pub mod counter {
     pub const SHARE_LATE: &str = "UltimaEgress.share_counts.late";
     /// By share: as [`TRIMMED`].
     pub const SHARE_TRIMMED: &str = "UltimaEgress.share_counts.trimmed";
+    /// By share: as [`CUT_SEALED`].
+    pub const SHARE_CUT_SEALED: &str = "UltimaEgress.share_counts.cut_sealed";
 
     /// Those indexed by share.
-    pub const BY_SHARE: [&str; 3] = [SHARE_SENT, SHARE_LATE, SHARE_TRIMMED];
+    pub const BY_SHARE: [&str; 4] = [SHARE_SENT, SHARE_LATE, SHARE_TRIMMED, SHARE_CUT_SEALED];
 
     /// Gaps in a source's packet numbers. Its cell `n` counts gaps whose number has bit `n`, so that what it counts
     /// weighs 2^`n`: cell `n` of source `i` stands at `i` × [`GAP_CELLS`] + `n`.
@@ -231,7 +236,9 @@ pub mod counter {
     pub const OVERTAKEN: &str = "UltimaIngress.upstream.overtaken";
     /// Packets whose number is far from the one expected: their source has begun anew.
     pub const RENUMBERED: &str = "UltimaIngress.upstream.renumbered";
+    /// Packets whose number has come before, among the latest 64: the network doubled them.
+    pub const DUPLICATED: &str = "UltimaIngress.upstream.duplicated";
 
     /// Those indexed by source; [`GAPS`] has [`GAP_CELLS`] for each.
-    pub const BY_SOURCE: [&str; 3] = [GAPS, OVERTAKEN, RENUMBERED];
+    pub const BY_SOURCE: [&str; 4] = [GAPS, OVERTAKEN, RENUMBERED, DUPLICATED];
 }

@@ -174,6 +174,7 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
             packets(&counted.delivered),
             packets(&counted.own_copy),
             packets(&counted.unknown_rank),
+            packets(&counted.undeliverable),
         ]
     });
     let header = [
@@ -185,6 +186,7 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "DELIVERED",
         "OWN COPY",
         "UNKNOWN RANK",
+        "UNDELIVERABLE",
     ];
     format!("\n{}", table(header, rows))
 }

@@ -191,6 +191,7 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
                 "sent": count(&port.sent),
                 "late": count(&port.late),
                 "trimmed": count(&port.trimmed),
+                "cut_sealed": count(&port.cut_sealed),
             })
         });
         let sources = switch.sources.iter().map(|source| {
@@ -199,6 +200,7 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
                 "lost": source.lost,
                 "overtaken": source.overtaken,
                 "renumbered": source.renumbered,
+                "duplicated": source.duplicated,
             })
         });
         Some(json!({
@@ -208,6 +210,7 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "replicated": count(&counters.replicated),
             "unicast": count(&counters.unicast),
             "reflected": count(&counters.reflected),
+            "undeliverable": count(&counters.undeliverable),
             "delivered": count(&counters.delivered),
             "own_copy": count(&counters.own_copy),
             "unknown_rank": count(&counters.unknown_rank),

@@ -30,11 +30,12 @@ impl CounterCell {
 
     /// All counters of a source.
     pub fn of_source(index: SourceIndex) -> impl Iterator<Item = CounterCell> {
-        let others = [counter::OVERTAKEN, counter::RENUMBERED].map(|counter| CounterCell {
+        let others = [counter::OVERTAKEN, counter::RENUMBERED, counter::DUPLICATED];
+        let index_of_all = index.0.into();
+        CounterCell::gaps(index).chain(others.map(|counter| CounterCell {
             counter,
-            index: index.0.into(),
-        });
-        CounterCell::gaps(index).chain(others)
+            index: index_of_all,
+        }))
     }
 
     /// The cells that count a source's gaps: the *n*-th, from 0, weighs 2^*n*.

@@ -83,6 +83,7 @@ impl Counted {
             late: count(counter::LATE),
             trimmed: count(counter::TRIMMED),
             cut_sealed: count(counter::CUT_SEALED),
+            undeliverable: count(counter::UNDELIVERABLE),
         }
     }
 
@@ -95,6 +96,7 @@ impl Counted {
             sent: count(counter::SHARE_SENT),
             late: count(counter::SHARE_LATE),
             trimmed: count(counter::SHARE_TRIMMED),
+            cut_sealed: count(counter::SHARE_CUT_SEALED),
         }
     }
 
@@ -110,6 +112,7 @@ impl Counted {
             lost: gaps.saturating_sub(overtaken),
             overtaken,
             renumbered: self.at(counter::RENUMBERED, source.0).packets,
+            duplicated: self.at(counter::DUPLICATED, source.0).packets,
         }
     }
 }

@@ -56,6 +56,26 @@ impl Scenario {
             .count(counter::OWN_COPY, job.counter, 1, bytes)
     }
 
+    /// A GATHER of rank 2's arrives flagged, and nothing else is done to it.
+    fn late_without_values(self, scene: Scene<'_>, sent: &Datagram) -> Self {
+        let job = scene.left;
+        let bytes = sent.emit().len();
+        let copies = [0, 1, 3].map(|rank| {
+            let copy = job.copy_for(sent, rank);
+            let (mut header, _) = Header::parse(&copy.payload).expect("an Ultima packet");
+            header.switch_flags.late = true;
+            (job.host_of(rank), copy.with_header(&header).emit())
+        });
+        let scenario = self
+            .step(job.host_of(2), sent.emit(), copies.to_vec())
+            .count(counter::RECEIVED, job.counter, 1, bytes)
+            .count(counter::REPLICATED, job.counter, 1, bytes)
+            .count(counter::OWN_COPY, job.counter, 1, bytes);
+        [0, 1, 3].into_iter().fold(scenario, |scenario, rank| {
+            scenario.delivered_to(scene, job, rank, bytes)
+        })
+    }
+
     fn losing(
         self,
         scene: Scene<'_>,
@@ -111,44 +131,29 @@ fn sealed_data_keeps_its_tag(scene: Scene<'_>) -> Scenario {
     };
     let sent = both(job, 0, b"data").map(sealed);
     let [scatter, gather] = sent.each_ref().map(|sent| sent.emit().len());
-    Scenario::new("late data with a tag keeps it")
+    let scenario = Scenario::new("late data with a tag keeps it")
         .late(scene, sent, late)
         .count(counter::CUT_SEALED, job.counter, 1, scatter)
-        .count(counter::CUT_SEALED, job.counter, 3, gather)
+        .count(counter::CUT_SEALED, job.counter, 3, gather);
+    let copies = [(0, scatter), (0, gather), (1, gather), (3, gather)];
+    copies
+        .into_iter()
+        .fold(scenario, |scenario, (rank, bytes)| {
+            let port = scene.fabric.host(job.host_of(rank)).port;
+            scenario.count(counter::SHARE_CUT_SEALED, job.shares[&(0, port)], 1, bytes)
+        })
 }
 
-/// Only the flag says it, and the checksum stays.
+/// Only the flag says it, and the checksum stays: there are no values to lose.
 fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
-    Scenario::new("late data without a payload").late(scene, both(scene.left, 0, b""), |sent| {
-        let (mut header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
-        header.switch_flags.late = true;
-        sent.with_header(&header)
-    })
+    let [_, gather] = both(scene.left, 0, b"");
+    Scenario::new("late data without a payload").late_without_values(scene, &gather)
 }
 
 /// What an earlier switch cut is late here, and counts as lost there only.
 fn lost_before(scene: Scene<'_>) -> Scenario {
-    let job = scene.left;
-    let cut = job
-        .gather(2, b"")
-        .with_header(&with_budget(job, Kind::Gather, 2, 0))
-        .cut(|_| ());
-    let bytes = cut.emit().len();
-    let copies = [0, 1, 3].map(|rank| {
-        let (mut header, _) =
-            Header::parse(&job.copy_for(&cut, rank).payload).expect("an Ultima packet");
-        header.switch_flags.late = true;
-        let copy = job.copy_for(&cut, rank).with_header(&header);
-        (job.host_of(rank), copy.emit())
-    });
-    let scenario = Scenario::new("data cut before")
-        .step(job.host_of(2), cut.emit(), copies.to_vec())
-        .count(counter::RECEIVED, job.counter, 1, bytes)
-        .count(counter::REPLICATED, job.counter, 1, bytes)
-        .count(counter::OWN_COPY, job.counter, 1, bytes);
-    [0, 1, 3].into_iter().fold(scenario, |scenario, rank| {
-        scenario.delivered_to(scene, job, rank, bytes)
-    })
+    let [_, gather] = both(scene.left, 0, b"");
+    Scenario::new("data cut before").late_without_values(scene, &gather.cut(|_| ()))
 }
 
 /// Nobody waits for a slot in these: they are never late.

@@ -201,6 +201,7 @@ impl Scenario {
     fn admitted_unrouted(self, scene: Scene<'_>, job: &Job, from: HostId, frame: Vec<u8>) -> Self {
         let bytes = frame.len();
         self.unrouted(scene, from, frame)
+            .count(counter::UNDELIVERABLE, job.counter, 1, bytes)
             .count(counter::RECEIVED, job.counter, 1, bytes)
     }
 

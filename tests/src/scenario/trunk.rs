@@ -121,6 +121,7 @@ impl Across<'_> {
             )
             .count_at(self.switch_of(0), counter::OWN_COPY, job.counter, 1, bytes)
             .count_at(far, counter::RECEIVED, job.counter, 1, bytes)
+            .count_at(far, counter::UNDELIVERABLE, job.counter, 1, bytes)
             .count_at(far, counter::UNROUTED, port.into(), 1, bytes)
     }
 

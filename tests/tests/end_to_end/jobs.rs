@@ -3,6 +3,7 @@
 use ultima_p4::names::counter;
 use ultima_tests::controller::{LEFT, RIGHT};
 use ultima_tests::counters::{Cell, Count};
+use ultima_tests::generator::Datagram;
 use ultima_tests::job::Job;
 use ultima_tests::needs;
 use ultima_tests::operator::VirtualQueue;
@@ -96,6 +97,7 @@ fn are_counted(target: &Target) {
                 said.replicated,
                 said.unicast,
                 said.reflected,
+                said.undeliverable,
                 said.delivered,
                 said.own_copy,
                 said.unknown_rank,
@@ -120,7 +122,7 @@ fn are_counted(target: &Target) {
     });
 }
 
-/// On each switch a packet is late, one is trimmed, one keeps its tag, and a probe is answered.
+/// On each switch a packet is late, one is trimmed, one keeps its tag, one has no time to live, and a probe is answered.
 fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
     for (switch, source, owner) in [(0, 0, 2), (1, 3, 4)] {
         let to = stage.testbed.fabric.host(job.host_of(owner));
@@ -132,7 +134,11 @@ fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
         late.seal(&Key(*b"the job's secret"), b"data");
         let trimmed = job.scatter(source, owner, b"data");
         let late = trimmed.with_header(&late);
-        let frames = [trimmed, late, job.probe(source, 0)].map(|sent| sent.emit());
+        let nowhere = Datagram {
+            ttl: 1,
+            ..trimmed.clone()
+        };
+        let frames = [trimmed, late, nowhere, job.probe(source, 0)].map(|sent| sent.emit());
         let arrivals = stage.testbed.exchange(job.host_of(source), &frames);
         let lengths = arrivals[&job.host_of(owner)].iter().map(Vec::len);
         assert!(lengths.eq([94, 110]), "both are cut");

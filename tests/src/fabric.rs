@@ -71,6 +71,22 @@ impl Fabric {
         }
     }
 
+    /// Three switches in a row and two hosts on each; the first on the outer ones has room for two ranks.
+    pub fn row() -> Self {
+        Self {
+            hosts: vec![
+                host(1, 2, 0, 1),
+                host(2, 1, 0, 2),
+                host(3, 1, 1, 1),
+                host(4, 1, 1, 2),
+                host(5, 2, 2, 1),
+                host(6, 1, 2, 2),
+            ],
+            trunks: vec![[(0, 9), (1, 8)], [(1, 9), (2, 8)]],
+            ..Self::new(3)
+        }
+    }
+
     /// One switch and `hosts` hosts with room for one rank each, at its ports from 1 on.
     pub fn wide(hosts: u8) -> Self {
         Self {
@@ -106,13 +122,51 @@ impl Fabric {
         (0..self.hosts.len()).map(HostId)
     }
 
-    /// Switches on the way from one host to another. Fabrics here have at most two.
+    /// Switches on the way from one host to another.
     pub fn hops(&self, from: HostId, to: HostId) -> u8 {
-        if self.host(from).switch == self.host(to).switch {
-            1
-        } else {
-            2
+        let mut at = self.host(from).switch;
+        let mut hops = 1;
+        while let Some((next, _)) = self.peer(at, self.toward(at, to)) {
+            at = next;
+            hops += 1;
         }
+        hops
+    }
+
+    /// The port by which a switch reaches a host.
+    ///
+    /// # Panics
+    /// If the fabric is in two parts.
+    pub fn toward(&self, switch: usize, to: HostId) -> u16 {
+        let to = self.host(to);
+        if to.switch == switch {
+            to.port
+        } else {
+            let way = self.trunk_toward(switch, to.switch, None);
+            way.expect("the fabric is in one part")
+        }
+    }
+
+    /// What a trunk's end at a switch is linked to: switch and port.
+    pub fn peer(&self, switch: usize, port: u16) -> Option<(usize, u16)> {
+        let mut ends = self.trunk_ends();
+        ends.find(|(end, _)| *end == (switch, port))
+            .map(|(_, peer)| peer)
+    }
+
+    /// Fabrics are trees: the trunk that leads away from `but`.
+    fn trunk_toward(&self, from: usize, to: usize, but: Option<u16>) -> Option<u16> {
+        let mut ways = self
+            .trunk_ends()
+            .filter(|((at, port), _)| *at == from && Some(*port) != but);
+        let leads = |(next, back)| next == to || self.trunk_toward(next, to, Some(back)).is_some();
+        ways.find(|(_, peer)| leads(*peer))
+            .map(|((_, port), _)| port)
+    }
+
+    fn trunk_ends(&self) -> impl Iterator<Item = ((usize, u16), (usize, u16))> + '_ {
+        let both = |[one, other]: &[(usize, u16); 2]| [(*one, *other), (*other, *one)];
+        self.trunks.iter().flat_map(both)
     }
 
     /// The fabric as the controller reads it, the switches' P4Runtime servers listening at `grpc`.

@@ -7,10 +7,12 @@
 //! - [`crew`] are members of a job at work, on embedded switches.
 //! - [`generator`] makes frames, [`scenario`] says what must come of them, [`fuzz`] mutates them,
 //!   [`counters`] reads what was counted, [`stamps`] what switches write.
+//! - [`accounts`] sends packets of every fate through several switches and has every count add up.
 //! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches, [`scripted`] runs
 //!   more of them, each at a switch of its own.
 //! - [`needs`] says what is missing on this machine.
 
+pub mod accounts;
 pub mod bmv2;
 pub mod controller;
 pub mod counters;

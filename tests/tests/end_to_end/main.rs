@@ -17,6 +17,7 @@ macro_rules! on_both {
     )*};
 }
 
+mod accounts;
 mod admission;
 mod bmv2;
 mod check;

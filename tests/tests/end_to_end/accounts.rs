@@ -1,0 +1,346 @@
+//! Counts are exact: what hosts sent is what arrived, and every cause of loss, packet by packet.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ultima_p4::names::counter;
+use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
+use ultima_switch::proto::{Change, SetSettingsRequest, Settings};
+use ultima_tests::accounts::audit::{Audit, Ledger};
+use ultima_tests::accounts::model::{Arrived, Meter, Model, Told};
+use ultima_tests::accounts::traffic::{self, GRANULE};
+use ultima_tests::accounts::{STEP, THRESHOLD};
+use ultima_tests::counters::Count;
+use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
+use ultima_tests::needs;
+use ultima_tests::operator::VirtualQueue;
+use ultima_tests::stage::{Stage, Target};
+use ultima_tests::stamps::header;
+use ultima_tests::testbed::Arrivals;
+use ultima_wire::{Header, Kind, Report, Ticks};
+
+/// On all three switches, on the outer two only, and without a group.
+const JOBS: [&str; 3] = [
+    "{ name: wide, members: [h1, h1, h2, h3, h4, h5, h6, h5], loss_threshold: 3 }",
+    "{ name: ends, members: [h2, h6, h5], loss_threshold: 3 }",
+    "{ name: plain, members: [h1, h3], gather: unicast, loss_threshold: 3 }",
+];
+const SEED: u64 = 7;
+/// Packets of each rank.
+const PACKETS: usize = 80;
+
+fn row<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
+    assert_eq!(THRESHOLD, 3);
+    target.run(Fabric::row(), &JOBS, test)
+}
+
+/// What all that arrived says of itself, by host and packet.
+type Seen = BTreeMap<(HostId, u32), Vec<Arrived>>;
+/// What probes brought back, by packet.
+type Reports = BTreeMap<u32, Vec<Report>>;
+
+fn read(arrivals: &Arrivals) -> (Seen, Reports) {
+    let (mut seen, mut reports) = (Seen::new(), Reports::new());
+    for (host, frame) in arrivals
+        .iter()
+        .flat_map(|(host, frames)| frames.iter().map(|frame| (*host, frame)))
+    {
+        let (_, datagram) =
+            ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
+        let (header, payload) = Header::parse(datagram).expect("an Ultima packet");
+        if header.kind == Kind::Report {
+            let report = Report::parse(payload).expect("a report");
+            reports.entry(header.slot).or_default().push(report);
+        }
+        let flags = header.switch_flags;
+        let arrived = Arrived {
+            bytes: frame.len(),
+            trimmed: flags.trimmed,
+            late: flags.late,
+            congestion: flags.congestion,
+            hops: flags.hops,
+        };
+        seen.entry((host, header.slot)).or_default().push(arrived);
+    }
+    seen.values_mut().for_each(|copies| copies.sort_unstable());
+    (seen, reports)
+}
+
+/// Every packet, every count, every answer and every word to the controller.
+fn add_up(target: &Target) {
+    row(target, |mut stage| {
+        let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
+        // A trunk, and hosts' ports at either end, are full after so many packets of medium size.
+        let granule = GRANULE as i64;
+        let full = |unmarked: i64, taken: i64| Meter {
+            unmarked: unmarked * granule + 16,
+            taken: taken * granule + 16,
+        };
+        let meters: BTreeMap<(usize, u32), Meter> = [
+            ((0, 9), 0, full(200, 260)),
+            ((2, 1), 0, full(60, 150)),
+            ((0, 1), 0, full(100, 100)),
+            ((1, 8), 1, full(20, 40)),
+            ((2, 2), 1, full(10, 30)),
+        ]
+        .map(|(place, job, meter): ((usize, u16), usize, Meter)| {
+            ((place.0, jobs[job].shares[&place]), meter)
+        })
+        .into();
+        for ((at, share), meter) in &meters {
+            stage.operate(*at, async |operator| {
+                let queue = VirtualQueue::Share(*share);
+                operator.limit(queue, meter.unmarked, meter.taken).await;
+            });
+        }
+
+        let before = stage.counts();
+        let mut model = Model::new(&fabric, &jobs, meters);
+        let (mut ledger, mut arrivals) = (Ledger::default(), Arrivals::new());
+        for burst in traffic::bursts(&jobs, SEED, PACKETS) {
+            let mut frames = Vec::new();
+            for packet in &burst {
+                model.send(packet);
+                ledger.send(&fabric, packet);
+                if packet.fate != traffic::Fate::Lost {
+                    frames.push(packet.frame.clone());
+                }
+            }
+            for (host, frames) in stage.testbed.exchange(burst[0].from, &frames) {
+                for frame in frames {
+                    let job = jobs.iter().position(|job| job.id == header(&frame).job);
+                    ledger.arrive(host, job.expect("a job's"), &frame);
+                    arrivals.entry(host).or_default().push(frame);
+                }
+            }
+        }
+
+        let (seen, reports) = read(&arrivals);
+        model
+            .arrivals
+            .values_mut()
+            .for_each(|copies| copies.sort_unstable());
+        for (place, expected) in &model.arrivals {
+            assert_eq!(seen.get(place), Some(expected), "{place:?}");
+        }
+        assert_eq!(seen.len(), model.arrivals.len(), "nothing else arrives");
+        assert_eq!(reports, model.reports);
+
+        let counts = stage.counts().since(&before);
+        assert_eq!(counts.without_sources(), model.counts);
+        let audit = Audit {
+            fabric: &fabric,
+            jobs: &jobs,
+            counts: &counts,
+        };
+        assert_eq!(audit.check(&ledger), [Count::default(); 3]);
+        for ((job, rank), source) in &model.sources {
+            assert_eq!(source.lost(), source.gaps - source.overtaken);
+            let expected = [source.lost(), source.duplicated, source.renumbered];
+            assert_eq!(
+                audit.source(&jobs[*job], *rank),
+                expected,
+                "rank {rank} of {job}"
+            );
+            assert!(expected.iter().all(|count| *count > 0), "{expected:?}");
+        }
+        for array in counter::BY_JOB {
+            let all: u64 = jobs.iter().map(|job| audit.all(array, job)).sum();
+            assert!(
+                all > 0 || array == counter::UNKNOWN_RANK,
+                "no packet is {array}"
+            );
+        }
+
+        model.told.sort_unstable();
+        let mut told = Vec::new();
+        for (at, (name, job)) in ["wide", "ends", "plain"].into_iter().zip(&jobs).enumerate() {
+            let losses = model.told.iter().filter(|told| told.job == at).count();
+            let said = stage.controller.telemetry(&stage.testbed, name, losses);
+            audit.controller_says(job, &said);
+            told.extend(said.losses.iter().map(|loss| {
+                assert_eq!((loss.step, loss.epoch), (STEP, job.epoch.into()));
+                let switch = (0..fabric.switches).find(|at| switch_name(*at) == loss.switch);
+                let number = |number: u32| u16::try_from(number).expect("small");
+                Told {
+                    job: at,
+                    place: (switch.expect("a switch"), number(loss.port)),
+                    bucket: number(loss.bucket),
+                    source: number(loss.source),
+                    lost: [loss.trimmed, loss.late, loss.upstream_lost],
+                }
+            }));
+        }
+        told.sort_unstable();
+        assert_eq!(told, model.told);
+    });
+}
+
+/// Unicast across all switches whose time runs out on the way, nobody knows where: each is late once.
+fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
+    row(target, |mut stage| {
+        let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
+        slow(&stage);
+        let job = &jobs[0];
+        let (source, owner) = (2, 6);
+        let before = stage.counts();
+        let frames: Vec<Vec<u8>> = (0..120)
+            .map(|slot| {
+                let header = Header {
+                    // From a tick to a quarter of a second.
+                    budget: Ticks(1 << (slot % 18)),
+                    slot,
+                    packet_number: slot,
+                    ..job.header(Kind::Scatter, source, owner)
+                };
+                let sent = job.scatter(source, owner, &[7; 200]);
+                sent.with_header(&header).emit()
+            })
+            .collect();
+        let mut ledger = Ledger::default();
+        let entered = Count {
+            packets: frames.len() as u64,
+            bytes: frames.iter().map(|frame| frame.len() as u64).sum(),
+        };
+        ledger
+            .entered
+            .insert(fabric.host(job.host_of(source)).switch, entered);
+        for (host, frames) in stage.testbed.exchange(job.host_of(source), &frames) {
+            frames
+                .iter()
+                .for_each(|frame| ledger.arrive(host, 0, frame));
+        }
+        let counts = stage.counts().since(&before);
+        let audit = Audit {
+            fabric: &fabric,
+            jobs: &jobs,
+            counts: &counts,
+        };
+        assert_eq!(audit.check(&ledger), [Count::default(); 3]);
+        assert_eq!(audit.all(counter::LATE, job), ledger.late[&0]);
+        let first = job.shares[&(0, 9)];
+        let at_first = ultima_tests::counters::Cell {
+            switch: 0,
+            array: counter::SHARE_LATE,
+            index: first,
+        };
+        let at_first = counts.0.get(&at_first).map_or(0, |count| count.packets);
+        ledger.late[&0] - at_first
+    })
+}
+
+/// Sets the rate of the port of a switch that an embedded switch's test slows down, none for any, and its queue.
+fn set(stage: &Stage, at: usize, port: u16, rate_bps: Option<u64>, queue_packets: Option<u32>) {
+    let grpc: SocketAddr = stage.testbed.grpc()[at];
+    let change = Change {
+        ports: vec![port.into()],
+        settings: Some(Settings {
+            rate_bps,
+            queue_packets,
+            ..Settings::default()
+        }),
+        mask: None,
+    };
+    stage.testbed.runtime.block_on(async {
+        let client = TrafficManagerClient::connect(format!("http://{grpc}")).await;
+        let request = SetSettingsRequest {
+            device_id: device_id(at),
+            changes: vec![change],
+        };
+        let set = client.expect("it serves").set(request).await;
+        set.unwrap_or_else(|error| panic!("{error}"));
+    });
+}
+
+/// A port whose queue is full drops what the equations then lack, and nothing else.
+#[test]
+fn what_queues_drop_is_the_difference() {
+    row(&Target::Sockets, |mut stage| {
+        let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
+        let job = &jobs[0];
+        let (source, packets) = (2, 40);
+        let before = stage.counts();
+        // A frame takes 40 ms, and four wait.
+        set(&stage, 0, 9, Some(200_000), Some(4));
+        let frames: Vec<Vec<u8>> = (0..packets)
+            .map(|slot| {
+                let header = Header {
+                    slot,
+                    packet_number: slot,
+                    ..job.header(Kind::Gather, source, source)
+                };
+                job.gather(source, &[7; 906]).with_header(&header).emit()
+            })
+            .collect();
+        let mut ledger = Ledger::default();
+        let entered = Count {
+            packets: frames.len() as u64,
+            bytes: 1000 * frames.len() as u64,
+        };
+        ledger.entered.insert(0, entered);
+        stage.testbed.inject(job.host_of(source), &frames);
+        let received = |stage: &mut Stage| {
+            let counts = stage.counts().since(&before);
+            let audit = Audit {
+                fabric: &fabric,
+                jobs: &jobs,
+                counts: &counts,
+            };
+            audit.all(counter::RECEIVED, job) >= u64::from(packets)
+        };
+        while !received(&mut stage) {}
+        set(&stage, 0, 9, None, None);
+        let mut arrived = 0;
+        for (host, frames) in stage.testbed.exchange(job.host_of(source), &[]) {
+            frames
+                .iter()
+                .for_each(|frame| ledger.arrive(host, 0, frame));
+            arrived += frames.len() as u64;
+        }
+        let counts = stage.counts().since(&before);
+        let audit = Audit {
+            fabric: &fabric,
+            jobs: &jobs,
+            counts: &counts,
+        };
+        let [dropped, none, no] = audit.check(&ledger)[..] else {
+            panic!("three jobs")
+        };
+        assert_eq!([none, no], [Count::default(); 2]);
+        assert!(dropped.packets > 0, "the queue was never full");
+        assert_eq!(dropped.bytes, 1000 * dropped.packets);
+        // Two ranks at the first switch; behind the trunk five, of what it let through.
+        let through = u64::from(packets) - dropped.packets;
+        assert_eq!(arrived, 2 * u64::from(packets) + 5 * through);
+        let said = stage.controller.telemetry(&stage.testbed, "wide", 0);
+        audit.controller_says(job, &said);
+    });
+}
+
+#[test]
+fn add_up_on_embedded() {
+    add_up(&Target::Sockets);
+}
+
+#[test]
+fn add_up_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
+        add_up(&Target::Bmv2(program));
+    }
+}
+
+#[test]
+fn late_on_the_way_on_embedded() {
+    // A frame takes 10 ms at the second switch.
+    let late = late_on_the_way(&Target::Sockets, |stage| {
+        set(stage, 1, 9, Some(250_000), None)
+    });
+    assert!(late > 0, "none was late behind the first switch");
+}
+
+#[test]
+fn late_on_the_way_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
+        late_on_the_way(&Target::Bmv2(program), |_| ());
+    }
+}

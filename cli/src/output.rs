@@ -1,16 +1,23 @@
 //! Standard output.
 
 use std::io::{self, ErrorKind, Write};
+use std::ops::ControlFlow;
 
 /// Prints `text`; that nobody reads it any more (`ultima … | head`) is no error.
 pub fn print(text: &str) -> io::Result<()> {
+    print_on(text).map(|_| ())
+}
+
+/// The same for one who has more to print: not if nobody reads it any more.
+pub fn print_on(text: &str) -> io::Result<ControlFlow<()>> {
     let mut stdout = io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(error),
     }
 }
 

@@ -71,6 +71,11 @@ impl Controller {
         })
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.server.address().to_string()
+    }
+
     /// A client of its own.
     pub fn client(&self) -> Client {
         self.client.clone()

@@ -47,7 +47,7 @@ impl Command {
             Command::Agent(options) => return crate::agent::run(&options),
             Command::Lab(arguments) => return lab::run(arguments),
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),
-            Command::Telemetry(arguments) => telemetry::run(arguments),
+            Command::Telemetry(arguments) => return telemetry::run(arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

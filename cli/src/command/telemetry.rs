@@ -1,14 +1,20 @@
 //! `ultima telemetry`: what jobs lose, where and why.
 
+use std::ops::ControlFlow;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tonic::Code;
 use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 
 use super::controller_address::ControllerAddress;
 use crate::output::{self, table};
+
+/// The exit code of an interrupted watch, as a shell gives one for SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// Lossy operations that are shown of each job; `--json` has all that the controller keeps.
 const SHOWN: usize = 20;
@@ -29,32 +35,36 @@ pub struct Arguments {
     at: ControllerAddress,
 }
 
-/// Asks the controller and prints what it says.
-pub fn run(arguments: Arguments) -> Result<()> {
+/// Asks the controller and prints what it says. A watch ends with SIGINT or SIGTERM, or when nobody reads it any more.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(async {
             let client = Client::connect(&arguments.at.controller).await?;
-            show(&client, &arguments).await?;
-            if arguments.watch {
-                tokio::select! {
-                    ended = watch(&client, &arguments) => ended?,
-                    () = super::interrupted() => {}
-                }
+            if !arguments.watch {
+                output::print(&text(&client, &arguments).await?)?;
+                return Ok(ExitCode::SUCCESS);
             }
-            Ok(())
+            tokio::select! {
+                ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
+                () = super::interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+            }
         })
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
+    let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        show(client, arguments).await?;
+        every.tick().await;
+        let text = text(client, arguments).await?;
+        if let ControlFlow::Break(()) = output::print_on(&text)? {
+            return Ok(());
+        }
     }
 }
 
-async fn show(client: &Client, arguments: &Arguments) -> Result<()> {
+async fn text(client: &Client, arguments: &Arguments) -> Result<String> {
     let names = match &arguments.job {
         Some(name) => vec![name.clone()],
         None => client
@@ -67,7 +77,16 @@ async fn show(client: &Client, arguments: &Arguments) -> Result<()> {
     let mut text = String::new();
     let mut jobs = Vec::new();
     for name in names {
-        let telemetry = client.telemetry(&name).await?;
+        let telemetry = match client.telemetry(&name).await {
+            // Deleted since it was listed.
+            Err(ClientError::Refused {
+                code: Code::NotFound,
+                ..
+            }) if arguments.job.is_none() => {
+                continue;
+            }
+            answer => answer?,
+        };
         if arguments.json {
             jobs.push(document(&name, &telemetry));
         } else {
@@ -79,7 +98,7 @@ async fn show(client: &Client, arguments: &Arguments) -> Result<()> {
     } else if text.is_empty() {
         "there are no jobs\n".clone_into(&mut text);
     }
-    Ok(output::print(&text)?)
+    Ok(text)
 }
 
 fn packets(count: &Option<api::Count>) -> u64 {
@@ -93,6 +112,8 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
             format!("{job} at {}", counters.switch),
             packets(&counters.received).to_string(),
             packets(&counters.rejected).to_string(),
+            packets(&counters.undeliverable).to_string(),
+            packets(&counters.unknown_rank).to_string(),
             packets(&counters.delivered).to_string(),
             packets(&counters.trimmed).to_string(),
             packets(&counters.late).to_string(),
@@ -109,6 +130,8 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
         "PACKETS OF",
         "RECEIVED",
         "REJECTED",
+        "UNDELIVERABLE",
+        "UNKNOWN RANK",
         "DELIVERED",
         "TRIMMED",
         "LATE",

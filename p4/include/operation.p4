@@ -8,10 +8,11 @@ bit<32> cell_of(in bit<16> index, in bit<32> step, in bit<16> bucket) {
 }
 
 // Whether an operation takes the cell of another: of another membership (job and epoch) always, else of one before
-// it. What comes late of an older operation is not counted any more.
+// it. What comes late of an older operation is not counted any more; one older than a window of steps is not late,
+// its job has begun anew.
 bool takes_over(in bit<32> membership, in bit<48> operation, in bit<32> held_membership, in bit<48> held) {
-    bit<48> ahead = operation - held;
-    return membership != held_membership || (ahead != 0 && ahead[47:47] == 0);
+    bit<48> behind = held - operation;
+    return membership != held_membership || behind >= 48w1 << (16 + WINDOW_BITS);
 }
 
 // Packets that carry a slot's values: only these can be late, and be cut.

@@ -68,6 +68,7 @@ impl Datagram {
             dst_mac: self.dst_mac,
             src: *self.src.ip(),
             dst: *self.dst.ip(),
+            tos: 0,
             ttl: self.ttl,
             identification: 0,
             flags: Ipv4Flags::DontFragment,

@@ -21,6 +21,8 @@ pub struct Ipv4 {
     pub src: Ipv4Addr,
     /// Destination address.
     pub dst: Ipv4Addr,
+    /// Type of service: class, and ECN in the lowest two bits.
+    pub tos: u8,
     /// Time to live, hops.
     pub ttl: u8,
     /// The fragments of one packet share it.
@@ -57,6 +59,8 @@ impl Ipv4 {
         let mut ip = MutableIpv4Packet::new(packet).expect("room is made above");
         ip.set_version(4);
         ip.set_header_length(u8::try_from(header / 4).expect("options fit"));
+        ip.set_dscp(self.tos >> 2);
+        ip.set_ecn(self.tos & 3);
         ip.set_total_length(u16::try_from(total).expect("the packet fits IPv4"));
         ip.set_identification(self.identification);
         ip.set_flags(self.flags);

@@ -16,6 +16,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         sealed_data_keeps_its_tag(scene),
         nothing_to_cut(scene),
         lost_before(scene),
+        said_to_be_lost(scene),
         other_kinds(scene),
         enough_time(scene),
     ]
@@ -154,6 +155,15 @@ fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
 fn lost_before(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
     Scenario::new("data cut before").late_without_values(scene, &gather.cut(|_| ()))
+}
+
+/// A switch that cuts a packet says so in it, which holds whatever is there.
+fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
+    let [_, gather] = both(scene.left, 0, b"data");
+    let (mut header, _) = Header::parse(&gather.payload).expect("an Ultima packet");
+    header.switch_flags.trimmed = true;
+    let said = gather.with_header(&header);
+    Scenario::new("data that says that it was cut").late_without_values(scene, &said)
 }
 
 /// Nobody waits for a slot in these: they are never late.

@@ -21,17 +21,18 @@ use ultima_wire::{Header, Kind, Report, Ticks};
 
 /// On all three switches, on the outer two only, and without a group.
 const JOBS: [&str; 3] = [
-    "{ name: wide, members: [h1, h1, h2, h3, h4, h5, h6, h5], loss_threshold: 3 }",
-    "{ name: ends, members: [h2, h6, h5], loss_threshold: 3 }",
-    "{ name: plain, members: [h1, h3], gather: unicast, loss_threshold: 3 }",
+    "name: wide, members: [h1, h1, h2, h3, h4, h5, h6, h5]",
+    "name: ends, members: [h2, h6, h5]",
+    "name: plain, members: [h1, h3], gather: unicast",
 ];
 const SEED: u64 = 7;
 /// Packets of each rank.
 const PACKETS: usize = 80;
 
 fn row<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
-    assert_eq!(THRESHOLD, 3);
-    target.run(Fabric::row(), &JOBS, test)
+    let jobs = JOBS.map(|job| format!("{{ {job}, loss_threshold: {THRESHOLD} }}"));
+    let jobs = jobs.each_ref().map(String::as_str);
+    target.run(Fabric::row(), &jobs, test)
 }
 
 /// What all that arrived says of itself, by host and packet.

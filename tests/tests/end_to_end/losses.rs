@@ -104,7 +104,7 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
 }
 
 /// What a probe brings back.
-fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
+pub fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
     let from = job.host_of(rank);
     let mut arrivals = stage.testbed.exchange(from, &[probe.emit()]);
     let answers = arrivals.remove(&from).expect("an answer");
@@ -215,6 +215,37 @@ fn gaps_are_upstream_losses(target: &Target) {
     });
 }
 
+/// A full port marks IP packets, too, whatever they carry, if their transport understands it; and cuts none but data.
+fn marks_reach_ip(target: &Target) {
+    star(target, |mut stage, operator| {
+        let left = stage.jobs[0].clone();
+        let (from, to) = (left.host_of(2), left.host_of(3));
+        let port = stage.testbed.fabric.host(to).port;
+        let limited = operator.limit(VirtualQueue::Port(port), 1, 1);
+        stage.testbed.runtime.block_on(limited);
+        let plain = stage.testbed.plain(from, to, 5001, vec![7; 1000]);
+        let scatter = left.scatter(2, 3, &[7; VALUES]);
+        let feedback = left.multicast(Kind::Feedback, 2, &[7; 4]);
+        for sent in [plain, scatter, feedback] {
+            // RFC 3168: not capable, capable in two ways, marked before. The upper bits are the class of service.
+            for (tos, marked) in [(0xb8, 0xb8), (0xb9, 0xbb), (0x02, 0x03), (0x03, 0x03)] {
+                let mut packet = sent.packet();
+                packet.tos = tos;
+                let arrivals = stage.testbed.exchange(from, &[packet.emit()]);
+                let [frame] = &arrivals[&to][..] else {
+                    panic!("one packet: {arrivals:?}")
+                };
+                ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
+                assert_eq!(frame[15], marked, "{tos:#x}");
+                let others = arrivals.iter().filter(|(host, _)| **host != to);
+                for frame in others.flat_map(|(_, frames)| frames) {
+                    assert_eq!(frame[15], tos, "at ports that have room");
+                }
+            }
+        }
+    });
+}
+
 /// The controller says what was lost where: by port, by source, by operation, at each of two switches.
 fn the_controller_knows(target: &Target) {
     target.pair(|mut stage| {
@@ -303,6 +334,7 @@ fn the_controller_knows(target: &Target) {
 on_both! {
     only_the_slow_port_is_trimmed, only_the_slow_port_is_trimmed_on_embedded, only_the_slow_port_is_trimmed_on_bmv2;
     a_job_keeps_to_its_share, a_job_keeps_to_its_share_on_embedded, a_job_keeps_to_its_share_on_bmv2;
+    marks_reach_ip, marks_reach_ip_on_embedded, marks_reach_ip_on_bmv2;
     the_controller_knows, the_controller_knows_on_embedded, the_controller_knows_on_bmv2;
     gaps_are_upstream_losses, gaps_are_upstream_losses_on_embedded, gaps_are_upstream_losses_on_bmv2;
 }

@@ -1,6 +1,6 @@
 //! The crates together, on the embedded switch and, where it is installed, on BMv2: packets, jobs, other parties' clients.
 
-/// Each test on the embedded switch and on BMv2.
+/// Each test on the embedded switch, and on BMv2 where it is installed.
 macro_rules! on_both {
     ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
         #[test]
@@ -25,6 +25,7 @@ mod dropped;
 mod embedded;
 mod jobs;
 mod losses;
+mod operations;
 mod order;
 mod packet_vectors;
 mod rates;

@@ -1,0 +1,237 @@
+//! What switches remember of operations and of sources: cells that operations take from each other, jobs that begin
+//! anew, packets that come twice.
+
+use ultima_p4::names::counter;
+use ultima_tests::controller::LEFT;
+use ultima_tests::job::Job;
+use ultima_tests::operator::VirtualQueue;
+use ultima_tests::stage::{Stage, Target};
+use ultima_wire::{Header, Kind, Report, Ticks};
+
+use crate::losses::ask;
+
+/// Whose packets, and to whom.
+const SOURCE: u16 = 2;
+const OWNER: u16 = 0;
+/// Losses of which the controller is told.
+const THRESHOLD: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
+
+fn star<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
+    let fabric = ultima_tests::fabric::Fabric::star();
+    target.run(fabric, &[THRESHOLD], test)
+}
+
+/// Sends packets with each rank's numbers in turn, from 0 on.
+struct Sender {
+    job: Job,
+    next: [u32; 4],
+}
+
+impl Sender {
+    fn header(&mut self, kind: Kind, source: u16, (step, bucket): (u32, u16)) -> Header {
+        let next = &mut self.next[usize::from(source)];
+        let packet_number = *next;
+        *next += 1;
+        Header {
+            step,
+            bucket,
+            packet_number,
+            ..self.job.header(kind, source, source)
+        }
+    }
+
+    fn data(&mut self, stage: &mut Stage, operation: (u32, u16), budgets: &[Ticks]) {
+        for budget in budgets {
+            let header = Header {
+                budget: *budget,
+                ..self.header(Kind::Scatter, SOURCE, operation)
+            };
+            let sent = self.job.scatter(SOURCE, OWNER, b"data");
+            let frame = sent.with_header(&header).emit();
+            stage.testbed.exchange(self.job.host_of(SOURCE), &[frame]);
+        }
+    }
+
+    /// What the switch says to the owner: whether it knows the operation, and what was sent, trimmed and late.
+    fn known(&mut self, stage: &mut Stage, operation: (u32, u16)) -> Option<[u32; 3]> {
+        let header = self.header(Kind::Probe, OWNER, operation);
+        let probe = self.job.probe(OWNER, 0).with_header(&header);
+        let report = ask(stage, &self.job, OWNER, &probe);
+        let counts = [report.sent, report.trimmed, report.late];
+        assert!(report.known || counts == [0; 3], "{report:?}");
+        report.known.then_some(counts)
+    }
+}
+
+/// The owner's port takes nothing, or all.
+fn limit(stage: &Stage, job: &Job, nothing: bool) {
+    let port = stage.testbed.fabric.host(job.host_of(OWNER)).port;
+    let queue = VirtualQueue::Port(port);
+    stage.operate(0, async |operator| match nothing {
+        true => operator.limit(queue, 1, 1).await,
+        false => operator.unlimit(queue).await,
+    });
+}
+
+const ON: Ticks = Ticks::MAX;
+const LATE: Ticks = Ticks(0);
+
+fn take_cells_from_each_other(target: &Target) {
+    star(target, |mut stage| {
+        let job = stage.jobs[0].clone();
+        let mut sender = Sender { job, next: [0; 4] };
+        let job = sender.job.clone();
+        // All but the last two are in one cell.
+        let [first, second, third, older, beside, next] =
+            [(7, 1), (23, 1), (39, 1), (38, 0), (7, 2), (8, 1)];
+
+        limit(&stage, &job, true);
+        sender.data(&mut stage, first, &[ON, ON, LATE, ON, ON]);
+        sender.data(&mut stage, beside, &[ON]);
+        sender.data(&mut stage, next, &[LATE]);
+        assert_eq!(sender.known(&mut stage, first), Some([5, 4, 1]));
+        assert_eq!(sender.known(&mut stage, beside), Some([1, 1, 0]));
+        assert_eq!(sender.known(&mut stage, next), Some([1, 0, 1]));
+
+        // Before an operator is told in the controller's place.
+        stage.controller.telemetry(&stage.testbed, "left", 1);
+        // A newer one begins with nothing, and the first is forgotten.
+        limit(&stage, &job, false);
+        sender.data(&mut stage, second, &[ON, ON]);
+        assert_eq!(sender.known(&mut stage, second), Some([2, 0, 0]));
+        assert_eq!(sender.known(&mut stage, first), None);
+        assert_eq!(sender.known(&mut stage, beside), Some([1, 1, 0]));
+
+        limit(&stage, &job, true);
+        sender.data(&mut stage, second, &[ON, LATE]);
+        sender.data(&mut stage, third, &[LATE, ON, ON, ON]);
+        assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
+        // What comes late of an older one is not counted, nor takes the cell.
+        sender.data(&mut stage, older, &[ON]);
+        assert_eq!(sender.known(&mut stage, older), None);
+        assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
+        // Two windows back: the job's members have begun anew.
+        sender.data(&mut stage, first, &[ON, ON, ON]);
+        assert_eq!(sender.known(&mut stage, first), Some([3, 3, 0]));
+        assert_eq!(sender.known(&mut stage, third), None);
+
+        let told = stage.controller.telemetry(&stage.testbed, "left", 3);
+        let told: Vec<_> = (told.losses.iter())
+            .map(|told| ((told.step, told.bucket), [told.trimmed, told.late]))
+            .collect();
+        let [first, third] = [first, third].map(|(step, bucket)| (step, bucket.into()));
+        assert_eq!(told, [(first, [2, 1]), (third, [2, 1]), (first, [3, 0])]);
+    });
+}
+
+/// A job that gets the places of one that was deleted gets none of its counts.
+fn belong_to_their_job(target: &Target) {
+    star(target, |mut stage| {
+        let operation = (7, 1);
+        let lose = |stage: &mut Stage| {
+            let job = stage.jobs[0].clone();
+            let mut sender = Sender { job, next: [0; 4] };
+            let before = sender.known(stage, operation);
+            sender.data(stage, operation, &[ON, ON, ON]);
+            sender.next[usize::from(OWNER)] += 5;
+            let header = sender.header(Kind::Probe, OWNER, operation);
+            let probe = sender.job.probe(OWNER, 0).with_header(&header);
+            let job = sender.job.clone();
+            (before, ask(stage, &job, OWNER, &probe))
+        };
+        let (before, first) = lose(&mut stage);
+        assert_eq!(before, None);
+        stage.controller.delete(&stage.testbed, "left");
+        let again = stage.controller.create(&stage.testbed, LEFT);
+        let [one, other] = [&stage.jobs[0], &again].map(|job| (&job.shares, &job.members));
+        assert_eq!(one, other, "the places are the same");
+        stage.jobs[0] = again;
+        let (before, second) = lose(&mut stage);
+        assert_eq!(before, None);
+        assert_eq!(first, second);
+        assert_eq!(
+            second,
+            Report {
+                port: 1,
+                known: true,
+                sent: 3,
+                trimmed: 0,
+                late: 0,
+                upstream_lost: 5,
+            }
+        );
+    });
+}
+
+/// Each number counts once, and what comes twice is no loss regained.
+fn come_twice(target: &Target) {
+    star(target, |mut stage| {
+        let job = stage.jobs[0].clone();
+        let before = stage.counts();
+        let send = |stage: &mut Stage, numbers: &mut dyn Iterator<Item = u32>| {
+            let frame = |number| {
+                let header = Header {
+                    packet_number: number,
+                    ..job.header(Kind::Scatter, SOURCE, OWNER)
+                };
+                let sent = job.scatter(SOURCE, OWNER, b"data");
+                sent.with_header(&header).emit()
+            };
+            let frames: Vec<Vec<u8>> = numbers.map(frame).collect();
+            stage.testbed.exchange(job.host_of(SOURCE), &frames);
+        };
+        let lost = |stage: &mut Stage, number| {
+            let header = Header {
+                packet_number: number,
+                ..job.header(Kind::Probe, SOURCE, SOURCE)
+            };
+            ask(
+                stage,
+                &job,
+                SOURCE,
+                &job.probe(SOURCE, 0).with_header(&header),
+            )
+            .upstream_lost
+        };
+        // Under way for long: what comes from before is as if it had come.
+        let n = (3 << 20) + 5000;
+        send(&mut stage, &mut (n..n + 70));
+        send(&mut stage, &mut [n + 69, n + 6].into_iter());
+        // Nobody remembers the first; as nothing was lost, there is nothing to regain.
+        send(&mut stage, &mut [n].into_iter());
+        assert_eq!(lost(&mut stage, n + 70), 0);
+        // Eight are lost, of which one comes late, and again.
+        send(&mut stage, &mut [n + 79, n + 75, n + 75].into_iter());
+        assert_eq!(lost(&mut stage, n + 80), 7);
+        // 63 are lost, and the first of them is the last that is remembered.
+        send(&mut stage, &mut [n + 144, n + 81, n + 81].into_iter());
+        assert_eq!(lost(&mut stage, n + 145), 7 + 62);
+        // 64 are lost: the one before them is forgotten, the first comes late.
+        send(&mut stage, &mut [n + 210, n + 146, n + 210].into_iter());
+        assert_eq!(lost(&mut stage, n + 211), 7 + 62 + 63);
+        // A new numbering in the middle, and one that has just begun.
+        let m = (9 << 20) + 4096;
+        send(&mut stage, &mut [m, m - 1, m - 63].into_iter());
+        assert_eq!(lost(&mut stage, m + 1), 7 + 62 + 63);
+        let m = (17 << 20) + 4095;
+        send(&mut stage, &mut [m, m - 1, m - 1].into_iter());
+        assert_eq!(lost(&mut stage, m + 1), 7 + 62 + 63 + 4094);
+
+        let counts = stage.counts().since(&before);
+        let index = job.members[usize::from(SOURCE)].source;
+        let at = |array, index| crate::slots::at(&counts, array, index);
+        let gaps: u64 = (0..counter::GAP_BITS)
+            .map(|bit| at(counter::GAPS, index * counter::GAP_CELLS + bit) << bit)
+            .sum();
+        assert_eq!(gaps, 8 + 63 + 64 + 4095);
+        assert_eq!(at(counter::OVERTAKEN, index), 1 + 1 + 1 + 1 + 1);
+        assert_eq!(at(counter::DUPLICATED, index), 2 + 1 + 1 + 1 + 2 + 1);
+        assert_eq!(at(counter::RENUMBERED, index), 2);
+    });
+}
+
+on_both! {
+    take_cells_from_each_other, take_cells_from_each_other_on_embedded, take_cells_from_each_other_on_bmv2;
+    belong_to_their_job, belong_to_their_job_on_embedded, belong_to_their_job_on_bmv2;
+    come_twice, come_twice_on_embedded, come_twice_on_bmv2;
+}

@@ -1,7 +1,7 @@
 //! Packets whose receivers wait no longer, or not for long.
 
 use ultima_p4::names::counter;
-use ultima_wire::{Header, Key, Kind, Ticks};
+use ultima_wire::{Header, Key, Kind, SwitchFlags, Ticks};
 
 use super::{Scenario, Scene};
 use crate::generator::Datagram;
@@ -17,6 +17,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         nothing_to_cut(scene),
         lost_before(scene),
         said_to_be_lost(scene),
+        flags_stay(scene),
         other_kinds(scene),
         enough_time(scene),
     ]
@@ -164,6 +165,22 @@ fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
     header.switch_flags.trimmed = true;
     let said = gather.with_header(&header);
     Scenario::new("data that says that it was cut").late_without_values(scene, &said)
+}
+
+/// What one switch has said no other takes back, and hops do not begin anew.
+fn flags_stay(scene: Scene<'_>) -> Scenario {
+    let job = scene.left;
+    let header = Header {
+        switch_flags: SwitchFlags {
+            trimmed: true,
+            late: true,
+            congestion: true,
+            hops: 31,
+        },
+        ..job.header(Kind::Gather, 2, 2)
+    };
+    let sent = job.gather(2, b"").with_header(&header);
+    Scenario::new("flags of switches before").multicast(scene, job, 2, &sent)
 }
 
 /// Nobody waits for a slot in these: they are never late.

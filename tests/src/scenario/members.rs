@@ -1,6 +1,6 @@
 //! What members of a job send to each other.
 
-use ultima_wire::{Kind, frame};
+use ultima_wire::{Header, Kind, Ticks, frame};
 
 use super::{Scenario, Scene};
 use crate::generator::{Datagram, UdpChecksum};
@@ -87,9 +87,14 @@ fn no_checksum(scene: Scene<'_>, job: &Job) -> Scenario {
 /// The checksum that a copy's new address would make 0 is sent as 0xFFFF; and one that is 0xFFFF
 /// is updated like any other.
 fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
+    let header = Header {
+        // So long that no switch writes its own queue there.
+        path_queue: Ticks::MAX,
+        ..job.header(Kind::Gather, 2, 2)
+    };
     let with = |wanted: &dyn Fn(&Datagram) -> Datagram| {
         (0..=u16::MAX)
-            .map(|filler| job.gather(2, &filler.to_be_bytes()))
+            .map(|filler| job.gather(2, &filler.to_be_bytes()).with_header(&header))
             .find(|sent| wanted(sent).checksum_field() == 0xffff)
             .expect("the checksum takes every value but 0")
     };

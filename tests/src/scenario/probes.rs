@@ -147,8 +147,11 @@ fn refused(scene: Scene<'_>) -> Scenario {
         source: 3,
         ..header
     });
-    [short, sealed, other].into_iter().fold(
+    // Ethernet's padding is no room.
+    let padded = [&short.emit()[..], &[0; 8]].concat();
+    let frames = [short.emit(), sealed.emit(), other.emit(), padded];
+    frames.into_iter().fold(
         Scenario::new("PROBEs that are not answered"),
-        |scenario, sent| scenario.rejected(job.host_of(2), sent.emit(), job.counter),
+        |scenario, frame| scenario.rejected(job.host_of(2), frame, job.counter),
     )
 }

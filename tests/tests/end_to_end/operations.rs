@@ -163,6 +163,31 @@ fn belong_to_their_job(target: &Target) {
     });
 }
 
+/// A source's losses are its operation's alone, and an older one's are not counted any more.
+fn keep_losses_apart(target: &Target) {
+    star(target, |mut stage| {
+        let job = stage.jobs[0].clone();
+        let mut sender = Sender { job, next: [0; 4] };
+        // All in one cell, see above; the numbers are lost before the first packet of the operation.
+        for (operation, lost) in [
+            ((7, 1), 2),
+            ((23, 1), 2),
+            ((22, 0), 9),
+            ((23, 1), 1),
+            ((23, 1), 9),
+            ((39, 1), 4),
+        ] {
+            sender.next[usize::from(SOURCE)] += lost;
+            sender.data(&mut stage, operation, &[ON]);
+        }
+        let told = stage.controller.telemetry(&stage.testbed, "left", 2);
+        let told: Vec<_> = (told.losses.iter())
+            .map(|told| ((told.step, told.bucket), told.upstream_lost))
+            .collect();
+        assert_eq!(told, [((23, 1), 3), ((39, 1), 4)]);
+    });
+}
+
 /// Each number counts once, and what comes twice is no loss regained.
 fn come_twice(target: &Target) {
     star(target, |mut stage| {
@@ -233,5 +258,6 @@ fn come_twice(target: &Target) {
 on_both! {
     take_cells_from_each_other, take_cells_from_each_other_on_embedded, take_cells_from_each_other_on_bmv2;
     belong_to_their_job, belong_to_their_job_on_embedded, belong_to_their_job_on_bmv2;
+    keep_losses_apart, keep_losses_apart_on_embedded, keep_losses_apart_on_bmv2;
     come_twice, come_twice_on_embedded, come_twice_on_bmv2;
 }

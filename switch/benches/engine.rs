@@ -18,6 +18,8 @@ const JOB: u16 = 7;
 const EPOCH: u16 = 1;
 const RANKS: u16 = 9;
 const PAYLOAD: usize = 1400;
+/// Where a frame has its packet number.
+const NUMBER: usize = FRAME_OVERHEAD + 20;
 
 fn address(rank: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, rank as u8 + 1)
@@ -132,12 +134,16 @@ fn whole_way(c: &mut Criterion) {
         group_mac(group_address(JOB)),
     );
     for (name, frame, expected) in [("unicast", unicast, 1), ("multicast to 8", to_all, 8)] {
-        let mut testbed = testbed();
+        let (mut testbed, mut frame) = (testbed(), frame);
         assert_eq!(testbed.send(0, &frame).len(), expected, "{name}");
+        // Nothing is lost before the switch.
+        let mut number = 0_u32;
         let (mut copies, mut clones, mut out) = (Vec::new(), Vec::new(), Vec::new());
         group.throughput(Throughput::Elements(1));
         group.bench_function(name, |b| {
             b.iter(|| {
+                number = number.wrapping_add(1);
+                frame[NUMBER..NUMBER + 4].copy_from_slice(&number.to_be_bytes());
                 testbed.engine.ingress(0, black_box(&frame), 1, &mut copies);
                 for copy in copies.drain(..) {
                     let queue = QueueInfo::default();

@@ -44,7 +44,7 @@ fn agents(lab: &Lab) -> Vec<Value> {
         RATE,
         // Long enough for a machine that does other things too: nothing here may end by it.
         "--deadline",
-        "30s",
+        "10s",
         "--verify",
         "--json",
     ];

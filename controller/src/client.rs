@@ -1,6 +1,8 @@
 //! A thin client of the control API.
 
+use std::error::Error;
 use std::time::Duration;
+use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -39,6 +41,14 @@ pub enum ClientError {
         /// What was seen instead.
         reason: String,
     },
+    /// Its socket is another user's.
+    #[error(
+        "the controller at {address} is another user's; run this as that one: for a lab, as root"
+    )]
+    NotOurs {
+        /// Where it is.
+        address: String,
+    },
     /// The controller says no.
     #[error("{message}")]
     Refused {
@@ -56,15 +66,28 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
     request
 }
 
+/// Whether the system does not let this user connect, as to a socket in a folder of root's.
+fn is_denied(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |error| (*error).source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 impl Client {
     /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// It doesn't answer.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
-        let no_answer = |error: tonic::transport::Error| ClientError::NoAnswer {
-            address: address.to_owned(),
-            reason: root_cause(&error),
+        let no_answer = |error: tonic::transport::Error| {
+            let address = address.to_owned();
+            match address.starts_with(UNIX) && is_denied(&error) {
+                true => ClientError::NotOurs { address },
+                false => ClientError::NoAnswer {
+                    address,
+                    reason: root_cause(&error),
+                },
+            }
         };
         let endpoint = match address.starts_with(UNIX) {
             true => Endpoint::from_shared(address.to_owned()),

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use ultima_tests::needs;
 
 use crate::common;
-use crate::stage::topology;
+use crate::stage::{Lab, topology};
 
 fn line(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).expect("text");
@@ -92,17 +92,28 @@ fn whoever_is_not_root_is_told_so() {
     fs::copy(topology("star4.yaml"), &star).expect("copied");
     fs::set_permissions(&star, fs::Permissions::from_mode(0o644)).expect("ours");
     let star = star.to_string_lossy();
-    for arguments in [&["lab", "up", &star][..], &["lab", "down", "star4"]] {
+    let refused = |arguments: &[&str]| {
         // The kernel's overflow id, which is nobody's.
         let output = Command::new(&ultima)
             .args(arguments)
             .uid(65_534)
             .gid(65_534)
             .output();
-        let said = line(&output.expect("it runs"));
+        line(&output.expect("it runs"))
+    };
+    for arguments in [&["lab", "up", &star][..], &["lab", "down", "star4"]] {
+        let said = refused(arguments);
         assert!(
             said.ends_with("only root may make and enter; run this as root"),
             "{said}"
         );
     }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    let controller = format!("unix:/run/ultima/labs/{}/controller.sock", lab.name);
+    let said = refused(&["job", "list", "--controller", &controller]);
+    assert!(
+        said.ends_with("is another user's; run this as that one: for a lab, as root"),
+        "{said}"
+    );
+    lab.down();
 }

@@ -136,8 +136,14 @@ impl Membership {
     pub fn config(&self, t_b: Duration) -> Config {
         // The controller gives no more members than ranks have numbers.
         let ranks = u16::try_from(self.seats.len()).unwrap_or(u16::MAX);
+        let host = self.seat().address.socket.ip();
+        let beside = (0..ranks).filter(|&rank| {
+            let seat = &self.seats[usize::from(rank)];
+            rank != self.rank && seat.address.socket.ip() == host
+        });
         Config {
             gather: self.gather,
+            beside: beside.collect(),
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         }
     }
@@ -262,6 +268,7 @@ mod tests {
         );
         let config = membership.config(Duration::from_secs(1));
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
+        assert_eq!(config.beside, [0]);
         assert_eq!(membership.group(), "239.85.0.7:21836".parse().unwrap());
 
         let refused = |change: fn(&mut JoinResponse)| {

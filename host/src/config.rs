@@ -9,7 +9,7 @@ use crate::codec::Coding;
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// A rank's part in a job. All but `rank` is the same on every rank.
+/// A rank's part in a job. All but `rank` and `beside` is the same on every rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The job's number in its fabric.
@@ -42,6 +42,9 @@ pub struct Config {
     pub reorder: u32,
     /// What is kept of operations that this rank has not started.
     pub early: EarlyBounds,
+    /// The ranks on this rank's host, where the kernel hands over what they send each other: it overtakes what they
+    /// send to the group, which goes by the switch.
+    pub beside: Vec<u16>,
 }
 
 /// How an owner's aggregates reach the other ranks.
@@ -139,6 +142,7 @@ impl Config {
             pacing: None,
             reorder: 0,
             early: EarlyBounds::default(),
+            beside: Vec::new(),
         }
     }
 

@@ -21,10 +21,16 @@ impl Members {
 
     /// A packet of `rank` came: it is trusted (again).
     pub(super) fn heard(&mut self, rank: u16, step: u32) {
+        self.lives(rank);
+        let member = &mut self.0[usize::from(rank)];
+        member.newest_step = member.newest_step.max(Some(step));
+    }
+
+    /// The same for a packet that says nothing of what its sender sent before.
+    pub(super) fn lives(&mut self, rank: u16) {
         let member = &mut self.0[usize::from(rank)];
         member.heard = true;
         member.silent_operations = 0;
-        member.newest_step = member.newest_step.max(Some(step));
     }
 
     /// Whether `rank` has sent a packet of a step after `step`.

@@ -32,9 +32,10 @@
 //! - when a GATHER or FEEDBACK of the operation came from the source, or anything of a later step;
 //!
 //! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came,
-//! or anything of a later step. Aggregates are sent as slots close, in no known order, so that a
-//! gap among them says nothing. Neither waits for a rank that was silent for three operations. What
-//! comes although it was given up still counts until its slot or operation has closed.
+//! or anything of a later step that took the same way ([`Config::beside`]). Aggregates are sent as
+//! slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
+//! that was silent for three operations. What comes although it was given up still counts until its
+//! slot or operation has closed.
 
 mod check;
 mod collect;
@@ -53,7 +54,7 @@ use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Check, Header, Kind};
 
 use crate::cause::SlotGone;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
@@ -275,9 +276,13 @@ impl Core {
             _ => {}
         }
         let id = operation_of(&header);
-        self.members.heard(header.source, id.step);
-        for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
-            operation.source_is_past(header.source);
+        if self.keeps_order(&header) {
+            self.members.heard(header.source, id.step);
+            for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
+                operation.source_is_past(header.source);
+            }
+        } else {
+            self.members.lives(header.source);
         }
         let may_start = match self.newest_step {
             None => true,
@@ -291,6 +296,13 @@ impl Core {
             self.deliver(now, &header, payload);
         }
         self.settle(now);
+    }
+
+    /// Whether all that the packet's source sent before it has come or is lost: not where it took the way over the
+    /// host itself while GATHER goes by the switch.
+    fn keeps_order(&self, header: &Header) -> bool {
+        let by_host = header.kind == Kind::Scatter && self.config.beside.contains(&header.source);
+        !by_host || self.config.gather == Gather::Unicast
     }
 
     fn receive_control(&mut self, header: &Header, payload: &[u8]) {

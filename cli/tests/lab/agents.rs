@@ -42,9 +42,9 @@ links:
   - { ends: [h4, s1/4] }
 ";
 
-/// Agents' reports are of ranks 0 to `ranks`; every packet of every rank arrived wherever it should; no result is wrong, and
-/// those that have all contributions are the same.
-pub fn all_arrives(reports: &[Value], ranks: u64) {
+/// Agents' reports are of ranks 0 to `ranks`; every packet of every rank arrived wherever it should, and every result of
+/// every rank has all contributions, is right, and is the same at all.
+pub fn all_agree(reports: &[Value], ranks: u64) {
     let all: Vec<&Value> = reports
         .iter()
         .flat_map(|report| report["ranks"].as_array().expect("ranks"))
@@ -56,9 +56,9 @@ pub fn all_arrives(reports: &[Value], ranks: u64) {
         let summary = &rank["summary"];
         let count = |what: &str| summary[what].as_u64().expect(what);
         assert_eq!(
-            (count("operations"), count("wrong")),
-            (REPEAT, 0),
-            "{summary}"
+            (count("operations"), count("whole"), count("wrong")),
+            (REPEAT, REPEAT, 0),
+            "{rank:#}"
         );
         // Of a slot in its shard a rank gets a packet from each other one, and sends one to all; of the others' slots it sends
         // one to its owner, and gets one from there. Shards have equal numbers of slots.
@@ -67,27 +67,14 @@ pub fn all_arrives(reports: &[Value], ranks: u64) {
             count("packets_sent") * 2 * (ranks - 1),
             "{rank:#}"
         );
+        assert!(summary["largest_error"].as_f64() < Some(1e-10), "{summary}");
     }
     for step in 0..REPEAT as usize {
         let of_step = all.iter().map(|rank| &rank["operations"][step]);
-        let whole = of_step.filter(|operation| operation["whole"] == true);
-        let digests: HashSet<&str> = whole
+        let digests: HashSet<&str> = of_step
             .map(|operation| operation["sha256"].as_str().expect("a digest"))
             .collect();
-        assert!(digests.len() <= 1, "step {step}: {digests:?}");
-    }
-}
-
-/// The same, and every result of every rank has all contributions.
-pub fn all_agree(reports: &[Value], ranks: u64) {
-    all_arrives(reports, ranks);
-    for rank in reports
-        .iter()
-        .flat_map(|report| report["ranks"].as_array().expect("ranks"))
-    {
-        let summary = &rank["summary"];
-        assert_eq!(summary["whole"], REPEAT, "{rank:#}");
-        assert!(summary["largest_error"].as_f64() < Some(1e-10), "{summary}");
+        assert_eq!(digests.len(), 1, "step {step}: {digests:?}");
     }
 }
 
@@ -105,7 +92,7 @@ fn two_ranks_on_each_of_four_hosts(switch: &str, work: &[&str]) {
     let lab = Lab::of_text(EIGHT_RANKS, &["--switch", switch]);
     lab.create("{ name: train, members: [h1, h1, h2, h2, h3, h3, h4, h4] }");
     let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 2));
-    all_arrives(&lab.agents(&hosts, &[&OPTIONS, work].concat()), 8);
+    all_agree(&lab.agents(&hosts, &[&OPTIONS, work].concat()), 8);
     lab.down();
 }
 
@@ -146,6 +133,6 @@ fn a_host_runs_its_ranks_as_processes_too() {
     let lab = Lab::of_text(EIGHT_RANKS, &[]);
     lab.create("{ name: train, members: [h1, h2, h2] }");
     let hosts = [("h1", 1), ("h2", 1), ("h2", 1)];
-    all_arrives(&lab.agents(&hosts, &[&OPTIONS[..], &LARGE].concat()), 3);
+    all_agree(&lab.agents(&hosts, &[&OPTIONS[..], &LARGE].concat()), 3);
     lab.down();
 }

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use ultima_tests::needs;
 
-use crate::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree, all_arrives};
+use crate::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree};
 use crate::common::wait_until;
 use crate::programs::gloo;
 use crate::stage::topology;
@@ -85,7 +85,7 @@ fn jobs_over(switch: &str, work: &[&str]) {
 
     let (_folder, file) = file_of(EIGHT_RANKS);
     let said = done(&file, switch, &[&job]);
-    all_arrives(&reports(&said), 8);
+    all_agree(&reports(&said), 8);
 }
 
 #[test]

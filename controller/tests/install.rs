@@ -439,9 +439,13 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         .await
         .unwrap_err()
         .to_string();
-    assert_eq!(
-        error,
-        "job train: switch s1 failed while UltimaIngress.admission.received[1] and 73 more were written: PERMISSION_DENIED: not primary; what had been written was undone"
+    let parts = [
+        "job train: switch s1 failed while UltimaIngress.admission.received[1] and ",
+        " more were written: PERMISSION_DENIED: not primary; what had been written was undone",
+    ];
+    assert!(
+        error.starts_with(parts[0]) && error.ends_with(parts[1]),
+        "{error}"
     );
     drop(other);
 }

@@ -1,14 +1,17 @@
 //! What stands between the controller and a rank's collective, whatever the process around it does.
 //!
 //! - [`Membership`]: a rank that a job has given, as the collective's configuration and addresses.
+//! - [`ask`]: what the first switch knows of an operation.
 //! - [`meet`]: all ranks hear each other before the first operation.
 //! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_controller::attend`].
 
+mod ask;
 mod kernel;
 mod membership;
 mod probes;
 mod rendezvous;
 
+pub use ask::ask;
 pub use membership::{JoinError, Membership, Seat, SocketError};
 pub use probes::Probes;
 pub use rendezvous::{RENDEZVOUS, meet};

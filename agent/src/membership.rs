@@ -148,6 +148,16 @@ impl Membership {
         }
     }
 
+    /// A rank on another host, if there is one.
+    pub fn elsewhere(&self) -> Option<u16> {
+        let host = self.seat().address.socket.ip();
+        let other = self
+            .seats
+            .iter()
+            .position(|seat| seat.address.socket.ip() != host)?;
+        u16::try_from(other).ok()
+    }
+
     /// This rank's place.
     pub fn seat(&self) -> &Seat {
         &self.seats[usize::from(self.rank)]

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use ultima_controller::api::{CheckRound, Heard, RoundReport};
 use ultima_controller::attend;
-use ultima_host::{CheckPacket, Destination, Prober, Report};
+use ultima_host::{CheckPacket, Destination, OperationId, Prober, Report};
 
 use crate::kernel::UdpCounts;
 
@@ -50,6 +50,7 @@ impl attend::Prober for Probes {
         let packet = |to, probe| CheckPacket {
             to,
             probe,
+            about: OperationId::default(),
             token: round.token,
             payload: round.payload as usize,
         };

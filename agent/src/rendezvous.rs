@@ -7,7 +7,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ultima_host::{CheckPacket, Destination, Prober, Stopped};
+use ultima_host::{CheckPacket, Destination, OperationId, Prober, Stopped};
 
 /// Long enough for three ARP requests.
 pub const RENDEZVOUS: Duration = Duration::from_secs(3);
@@ -37,6 +37,7 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
         let packet = |to| CheckPacket {
             to: Destination::Rank(to),
             probe: false,
+            about: OperationId::default(),
             token,
             payload: 0,
         };

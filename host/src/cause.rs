@@ -63,6 +63,49 @@ pub struct SlotGone {
     pub path_queue: Duration,
 }
 
+/// What switches cut of an operation's packets to this rank, of those whose headers passed so many switches on their
+/// way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutOnTheWay {
+    /// Switches that the headers passed.
+    pub hops: u8,
+    /// Cut because a queue was full.
+    pub trimmed: u64,
+    /// Cut because their budget had run out.
+    pub late: u64,
+    /// The longest that any of them spent in one queue.
+    pub longest_queue: Duration,
+}
+
+/// An operation's [`CutOnTheWay`], by hops; the header's field bounds how many there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ways(Vec<CutOnTheWay>);
+
+impl Ways {
+    /// A switch said that a slot is gone.
+    pub(crate) fn count(&mut self, gone: &SlotGone) {
+        let at = self.0.partition_point(|way| way.hops < gone.hops);
+        if self.0.get(at).is_none_or(|way| way.hops != gone.hops) {
+            let way = CutOnTheWay {
+                hops: gone.hops,
+                ..CutOnTheWay::default()
+            };
+            self.0.insert(at, way);
+        }
+        let way = &mut self.0[at];
+        match gone.cause {
+            Cause::Late => way.late += 1,
+            _ => way.trimmed += 1,
+        }
+        way.longest_queue = way.longest_queue.max(gone.path_queue);
+    }
+
+    /// All of them, fewest hops first.
+    pub(crate) fn take(&mut self) -> Vec<CutOnTheWay> {
+        std::mem::take(&mut self.0)
+    }
+}
+
 /// Missing slots by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Causes([u64; Cause::ALL.len()]);

@@ -58,7 +58,7 @@ mod seed;
 mod stats;
 mod time;
 
-pub use cause::{Cause, Causes, Losses, Phase, SlotGone};
+pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};

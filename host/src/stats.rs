@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cause::Losses;
+use crate::cause::{CutOnTheWay, Losses};
 use crate::operation::OperationId;
 
 /// What ended a wait. The later ones are the worse.
@@ -108,6 +108,8 @@ pub struct Outcome {
     /// Why contributions and aggregates are missing. The scatter's causes add up to the
     /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
     pub lost: Losses,
+    /// Where switches cut packets while this rank waited, by the switches that their headers passed.
+    pub cut: Vec<CutOnTheWay>,
     /// Packets until now; what is sent or arrives later counts in [`Totals`] only.
     pub phases: Phases,
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Cause, ClosedBy, Coding, Config, Core, Gather, OperationId, Outcome, Phase, Rejection,
-    Rotation, Time,
+    Cause, ClosedBy, Coding, Config, Core, CutOnTheWay, Gather, OperationId, Outcome, Phase,
+    Rejection, Rotation, Time,
 };
 use ultima_wire::{Dtype, Header, Kind, SwitchFlags, Ticks};
 
@@ -57,6 +57,13 @@ fn a_trimmed_contribution_is_not_waited_for() {
     assert_eq!(owner.outcome.shard_closed_by, ClosedBy::KnownLoss);
     assert_eq!(owner.outcome.contributions, [0, 0, 0, 1, 9]);
     assert_eq!(owner.outcome.phases.scatter.cut, 1);
+    let way = CutOnTheWay {
+        hops: 2,
+        trimmed: 1,
+        late: 0,
+        longest_queue: Ticks(700).into(),
+    };
+    assert_eq!(owner.outcome.cut, [way]);
     assert_eq!(owner.outcome.lost.scatter.of(Cause::Trimmed), 1);
     assert_eq!(owner.outcome.lost.scatter.total(), 1);
     let [gone] = &owner.gone[..] else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_host::{CheckPacket, Config, Core, Destination, Time};
+use ultima_host::{CheckPacket, Config, Core, Destination, OperationId, Time};
 use ultima_wire::{HEADER_LEN, Header, KIND_AT, KIND_MASK, Kind, Report};
 
 fn core(rank: u16) -> Core {
@@ -16,6 +16,7 @@ fn a_report_is_the_ranks_own_probe_again() {
         asks.check(CheckPacket {
             to: Destination::Rank(1),
             probe: true,
+            about: OperationId { step: 5, bucket: 2 },
             token: 77,
             payload,
         });
@@ -26,6 +27,7 @@ fn a_report_is_the_ranks_own_probe_again() {
         let datagram = &mut buf[..transmit.len];
         let (header, payload) = Header::parse(datagram).expect("a packet");
         assert_eq!(header.kind, Kind::Probe);
+        assert_eq!((header.step, header.bucket), (5, 2));
         assert_eq!(Report::parse(payload), Some(Report::default()));
         lengths.push(payload.len());
         // It is not for members.
@@ -47,6 +49,8 @@ fn a_report_is_the_ranks_own_probe_again() {
     assert_eq!(lengths, [Report::LEN + 8, 1000]);
     let heard = asks.heard(77);
     assert_eq!((heard.ranks.len(), heard.reports), (0, 2));
+    let (about, report) = heard.report.expect("it came back");
+    assert_eq!((about.step, about.bucket, report.port), (5, 2, 3));
     assert_eq!(asks.totals().rejected.total(), 4);
     assert_eq!(other.heard(77), Default::default());
     assert_eq!(other.totals().rejected.total(), 4);

@@ -211,6 +211,7 @@ fn check_packets_show_which_ways_work() {
     let packet = |rank, payload| CheckPacket {
         to: Destination::Rank(rank),
         probe: false,
+        about: OperationId::default(),
         token: 77,
         payload,
     };

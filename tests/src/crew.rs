@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
 use ultima_controller::api::CheckJobResponse;
 use ultima_controller::client::Client;
-use ultima_host::{CheckPacket, Collective, Destination};
+use ultima_host::{CheckPacket, Collective, Destination, OperationId};
 
 use crate::controller::Controller;
 use crate::fabric::{Fabric, HostId};
@@ -138,6 +138,7 @@ impl Crew {
         let packet = CheckPacket {
             to: Destination::Rank(to),
             probe: false,
+            about: OperationId::default(),
             // No round's: the receiver forgets it.
             token: 0,
             payload: 1000,

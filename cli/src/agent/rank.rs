@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use ultima_agent::{RENDEZVOUS, meet};
+use ultima_agent::{RENDEZVOUS, ask, meet};
 use ultima_host::{ClosedBy, Collective, OperationId, Outcome, Report};
 
 use super::data::{self, Data};
@@ -25,6 +25,8 @@ pub struct Operation {
     pub error: Option<f64>,
     /// Of the result.
     pub sha256: String,
+    /// What the switch beside this host counted of it, where a packet is missing.
+    pub switch: Option<ultima_wire::Report>,
 }
 
 impl Operation {
@@ -108,6 +110,8 @@ pub struct Work {
     pub repeat: u32,
     /// Whether results are compared with the exact mean.
     pub verify: bool,
+    /// A rank on another host.
+    pub elsewhere: Option<u16>,
     /// How long to go on receiving after the last operation.
     pub linger: Duration,
     /// Is told of ranks that are not heard.
@@ -124,10 +128,12 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         repeat,
         verify,
         linger,
+        elsewhere,
         silent,
         mut checked,
     } = work;
-    let missed = meet(&collective.prober(), rank, data.ranks, RENDEZVOUS)?;
+    let prober = collective.prober();
+    let missed = meet(&prober, rank, data.ranks, RENDEZVOUS)?;
     // Nobody listens where a check has been asked for already.
     let mut told = !missed.is_empty();
     if told {
@@ -137,7 +143,13 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
     for step in 0..repeat {
         let mut bucket = data.contribution(step, rank);
         let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut bucket)?;
+        let lossy = outcome.lost.scatter.total() + outcome.lost.gather.total() > 0;
+        let switch = match elsewhere.filter(|_| lossy) {
+            Some(rank) => ask(&prober, rank, outcome.id)?,
+            None => None,
+        };
         let operation = Operation {
+            switch,
             outcome,
             error: verify.then(|| data.error(step, &bucket)),
             sha256: data::sha256(&bucket),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use ultima_controller::api;
-use ultima_host::{Cause, Causes, ClosedBy, LinkCounters};
+use ultima_host::{Cause, Causes, ClosedBy, CutOnTheWay, LinkCounters};
 
 use super::rank::{Done, Operation};
 use crate::command::check;
@@ -40,9 +40,37 @@ struct Row {
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
     incomplete_aggregates: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cut: Vec<Cut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<Switch>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<f64>,
     sha256: String,
+}
+
+/// Slots of which switches sent the headers on.
+#[derive(Serialize)]
+struct Cut {
+    /// Switches that the headers passed.
+    hops: u8,
+    trimmed: u64,
+    late: u64,
+    /// The longest that any of them spent in one queue.
+    longest_queue_ms: f64,
+}
+
+/// What the switch beside this host counted of an operation, at the port toward here.
+#[derive(Serialize)]
+struct Switch {
+    port: u16,
+    /// Whether it still counted the operation; if not, the next three are 0.
+    known: bool,
+    sent: u32,
+    trimmed: u32,
+    late: u32,
+    /// Packets of this rank, of all operations so far, that did not reach the switch.
+    upstream_lost: u32,
 }
 
 #[derive(Serialize)]
@@ -165,6 +193,8 @@ fn row(operation: &Operation) -> Row {
         lost_contributions: outcome.lost.scatter.into(),
         lost_aggregates: outcome.lost.gather.into(),
         incomplete_aggregates: outcome.incomplete_aggregates,
+        cut: outcome.cut.iter().map(Cut::from).collect(),
+        switch: operation.switch.as_ref().map(Switch::from),
         error: operation.error,
         sha256: operation.sha256.clone(),
     }
@@ -218,6 +248,30 @@ fn ms(span: Duration) -> f64 {
 
 fn error_text(error: Option<f64>) -> String {
     error.map_or_else(|| "-".to_owned(), |error| format!("{error:.2e}"))
+}
+
+impl From<&CutOnTheWay> for Cut {
+    fn from(cut: &CutOnTheWay) -> Self {
+        Self {
+            hops: cut.hops,
+            trimmed: cut.trimmed,
+            late: cut.late,
+            longest_queue_ms: ms(cut.longest_queue),
+        }
+    }
+}
+
+impl From<&ultima_wire::Report> for Switch {
+    fn from(report: &ultima_wire::Report) -> Self {
+        Self {
+            port: report.port,
+            known: report.known,
+            sent: report.sent,
+            trimmed: report.trimmed,
+            late: report.late,
+            upstream_lost: report.upstream_lost,
+        }
+    }
 }
 
 impl From<Causes> for ByCause {

@@ -94,6 +94,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             },
             repeat: options.repeat.get(),
             verify: options.verify,
+            elsewhere: rank.membership.elsewhere(),
             linger: options.deadline,
             silent: silent.clone(),
             checked: checked.clone(),

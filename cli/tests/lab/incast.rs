@@ -1,15 +1,12 @@
 //! Agents that send more than links carry: what is cut is known at once, and operations end by that.
 
-use std::thread;
-
 use serde_json::Value;
 use ultima_tests::needs;
 
-use crate::common;
-use crate::stage::{Lab, printed};
+use crate::stage::Lab;
 
 /// Four hosts behind links of 50 Mbit/s.
-const SLOW: &str = "
+const SLOW_HOSTS: &str = "
 switches:
   - { name: s1 }
 hosts:
@@ -23,69 +20,78 @@ links:
   - { ends: [h3, s1/3], b_to_a: { rate: 50M, queue: 64k } }
   - { ends: [h4, s1/4], b_to_a: { rate: 50M, queue: 64k } }
 ";
-const HOSTS: [&str; 4] = ["h1", "h2", "h3", "h4"];
-/// Each rank sends at this rate, and so is sent an eighth more than its link carries.
+/// Two hosts at each end of a trunk of 60 Mbit/s.
+const SLOW_TRUNK: &str = "
+switches:
+  - { name: s1 }
+  - { name: s2 }
+hosts:
+  - { name: h1, mac: '02:00:00:00:00:01', ip: 10.0.0.1 }
+  - { name: h2, mac: '02:00:00:00:00:02', ip: 10.0.0.2 }
+  - { name: h3, mac: '02:00:00:00:00:03', ip: 10.0.0.3 }
+  - { name: h4, mac: '02:00:00:00:00:04', ip: 10.0.0.4 }
+links:
+  - { ends: [h1, s1/1] }
+  - { ends: [h2, s1/2] }
+  - { ends: [h3, s2/1] }
+  - { ends: [h4, s2/2] }
+  - { ends: [s1/9, s2/9], rate: 60M, queue: 64k }
+";
+/// Each rank sends at this rate, and so is sent an eighth more than its link carries; a trunk gets two thirds of what two
+/// ranks scatter, a quarter more than it carries.
 const RATE: &str = "56M";
 const REPEAT: usize = 5;
 
-/// Runs an agent on every host; what each reports.
-fn agents(lab: &Lab) -> Vec<Value> {
+fn is_zero(count: &Value) -> bool {
+    count.as_u64() == Some(0)
+}
+
+/// Runs a rank on each of the four hosts. What is cut, at headers that passed so many switches, is a twentieth at
+/// least, and all operations end by it.
+fn operations_end_by_cuts(fabric: &str, hops: u64) {
+    let lab = Lab::of_text(fabric, &[]);
+    lab.create("{ name: train, members: [h1, h2, h3, h4] }");
+    let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 1));
     let repeat = REPEAT.to_string();
-    let agent = [
-        env!("CARGO_BIN_EXE_ultima"),
-        "agent",
-        "--job",
-        "train",
+    let options = ["--job", "train", "--verify", "--json", "--rate", RATE];
+    // The bound is long enough for a machine that does other things too: nothing here may end by it.
+    let work = [
         "--allreduce",
         "400000",
         "--repeat",
         &repeat,
-        "--rate",
-        RATE,
-        // Long enough for a machine that does other things too: nothing here may end by it.
         "--deadline",
         "10s",
-        "--verify",
-        "--json",
     ];
-    thread::scope(|scope| {
-        let running = HOSTS.map(|host| scope.spawn(move || printed(&lab.exec(host, &agent))));
-        let reports = running.map(|agent| agent.join().expect("an agent's report"));
-        let parse = |report: String| serde_json::from_str(&report).expect("one JSON object");
-        reports.into_iter().map(parse).collect()
-    })
-}
-
-#[test]
-fn operations_end_by_what_is_known_to_be_cut() {
-    if !needs::interfaces() {
-        return;
-    }
-    let lab = Lab::of_text(SLOW, &[]);
-    let controller = format!("unix:/run/ultima/labs/{}/controller.sock", lab.name);
-    let folder = tempfile::tempdir().expect("a folder");
-    let job = folder.path().join("job.yaml");
-    let members = "name: train\nmembers: [h1, h2, h3, h4]\n";
-    std::fs::write(&job, members).expect("written");
-    let job = job.to_string_lossy();
-    let create = ["job", "create", "-f", &job, "--controller", &controller];
-    printed(&common::output(&create));
-
-    let reports = agents(&lab);
+    let reports = lab.agents(&hosts, &[&options[..], &work].concat());
     let ranks = (reports.iter()).flat_map(|report| report["ranks"].as_array().expect("ranks"));
     let ranks: Vec<&Value> = ranks.collect();
-    assert_eq!(ranks.len(), HOSTS.len());
-    let (mut cut, mut came) = (0, 0);
+    assert_eq!(ranks.len(), hosts.len());
+    let (mut cut, mut came, mut asked) = (0, 0, 0);
     for rank in ranks {
         let operations = rank["operations"].as_array().expect("operations");
         assert_eq!(operations.len(), REPEAT);
         for operation in operations {
             let by = operation["closed_by"].as_str().expect("a word");
             assert!(by == "known loss" || by == "complete", "{operation}");
+            for way in operation["cut"].as_array().into_iter().flatten() {
+                assert_eq!(way["hops"], hops, "{operation}");
+                assert!(
+                    !is_zero(&way["trimmed"]) && is_zero(&way["late"]),
+                    "{operation}"
+                );
+            }
+            // What the switch beside the host counted is at least what it sent to this rank.
+            let switch = &operation["switch"];
+            if switch["known"] == true {
+                assert!(!is_zero(&switch["sent"]), "{operation}");
+                assert!(is_zero(&switch["upstream_lost"]), "{operation}");
+                asked += 1;
+            }
         }
         let summary = &rank["summary"];
         for phase in ["lost_contributions", "lost_aggregates"] {
-            assert_eq!(summary[phase]["overdue"], 0, "{summary}");
+            assert!(is_zero(&summary[phase]["overdue"]), "{summary}");
         }
         let count = |field: &str| summary[field].as_u64().expect("a number");
         assert_eq!(count("wrong"), 0, "{summary}");
@@ -93,5 +99,20 @@ fn operations_end_by_what_is_known_to_be_cut() {
         came += count("packets_received") + count("packets_cut");
     }
     assert!(cut * 20 >= came, "{cut} of {came} packets were cut");
+    assert!(asked > 0, "no switch told what it counted");
     lab.down();
+}
+
+#[test]
+fn operations_end_by_what_is_known_to_be_cut() {
+    if needs::interfaces() {
+        operations_end_by_cuts(SLOW_HOSTS, 1);
+    }
+}
+
+#[test]
+fn operations_end_by_what_a_trunk_cuts() {
+    if needs::interfaces() {
+        operations_end_by_cuts(SLOW_TRUNK, 2);
+    }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ultima_wire::{Check, Header};
+use ultima_wire::{Check, Header, Report};
 
 use super::Destination;
+use crate::operation::OperationId;
 
 /// Rounds of which it is kept what came.
 const ROUNDS: usize = 8;
@@ -18,9 +19,11 @@ pub struct CheckPacket {
     pub to: Destination,
     /// It is a PROBE, which the first switch answers with a REPORT whatever it is addressed to.
     pub probe: bool,
+    /// The operation that a PROBE asks about.
+    pub about: OperationId,
     /// The round that it belongs to.
     pub token: u32,
-    /// Bytes of its payload, [`Check::LEN`] (with a PROBE [`ultima_wire::Report::LEN`] more) to the job's slot size; what is out of
+    /// Bytes of its payload, [`Check::LEN`] (with a PROBE [`Report::LEN`] more) to the job's slot size; what is out of
     /// that is brought there.
     pub payload: usize,
 }
@@ -43,8 +46,10 @@ pub struct Heard {
 pub struct HeardInRound {
     /// Check packets of other ranks.
     pub ranks: Vec<Heard>,
-    /// The first switch's answers to this rank's PROBEs.
+    /// How often the first switch answered this rank's PROBEs.
     pub reports: u32,
+    /// Its latest answer, and the operation that it is about.
+    pub report: Option<(OperationId, Report)>,
 }
 
 /// What is to be sent, and what came in the last few rounds.
@@ -100,9 +105,10 @@ impl Checks {
     }
 
     /// The first switch answered a PROBE of the round `token`.
-    pub(super) fn answered(&mut self, token: u32) {
+    pub(super) fn answered(&mut self, token: u32, report: (OperationId, Report)) {
         let heard = self.round(token);
         heard.reports = heard.reports.saturating_add(1);
+        heard.report = Some(report);
     }
 
     fn round(&mut self, token: u32) -> &mut HeardInRound {
@@ -155,10 +161,12 @@ mod tests {
             packets,
             hops: 2,
         };
-        checks.answered(9);
+        let answer = (OperationId::default(), Report::default());
+        checks.answered(9, answer);
         let came = HeardInRound {
             ranks: vec![heard(false, 2), heard(true, 1)],
             reports: 1,
+            report: Some(answer),
         };
         assert_eq!(checks.heard(9), came);
         assert_eq!(checks.heard(1), HeardInRound::default());

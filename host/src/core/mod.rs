@@ -272,7 +272,7 @@ impl Core {
         };
         match header.kind {
             Kind::Control => return self.receive_control(&header, payload),
-            Kind::Report => return self.receive_report(payload),
+            Kind::Report => return self.receive_report(&header, payload),
             _ => {}
         }
         let id = operation_of(&header);
@@ -315,11 +315,12 @@ impl Core {
         }
     }
 
-    fn receive_report(&mut self, payload: &[u8]) {
+    fn receive_report(&mut self, header: &Header, payload: &[u8]) {
         match packet::probed(payload) {
-            Some(check) => {
+            Some((report, check)) => {
                 self.totals.control_received += 1;
-                self.checks.answered(check.token);
+                let answer = (operation_of(header), report);
+                self.checks.answered(check.token, answer);
             }
             None => self.totals.rejected.count(Rejection::Kind),
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ultima_wire::{Header, Kind};
 
-use crate::cause::{Losses, Phase, SlotGone};
+use crate::cause::{Losses, Phase, SlotGone, Ways};
 use crate::config::Config;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
@@ -32,6 +32,7 @@ pub(super) struct Operation {
     /// the aggregates.
     own: Vec<f32>,
     outbox: Outbox,
+    ways: Ways,
     waits: Waits,
     /// None once the operation ended; what it still sends is in `own`.
     waiting: Option<Waiting>,
@@ -101,6 +102,7 @@ impl Operation {
             deadline: now + config.t_b,
             outbox: Outbox::new(config, &layout, id, now),
             waits: Waits::new(config.ranks, now + config.t_b),
+            ways: Ways::default(),
             own,
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
@@ -147,7 +149,11 @@ impl Operation {
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                     phase.cut += n
                 });
-                return Ok(waiting.slot_gone(&gone).then_some(gone));
+                let news = waiting.slot_gone(&gone);
+                if news {
+                    self.ways.count(&gone);
+                }
+                return Ok(news.then_some(gone));
             }
         }
         let verdict = match header.kind {
@@ -277,6 +283,7 @@ impl Operation {
                 scatter: reduce.lost(),
                 gather: missing.causes,
             },
+            cut: self.ways.take(),
             phases: *self.outbox.counters(),
         };
         Some((outcome, result, Buffers { reduce, collect }))

@@ -182,6 +182,8 @@ pub(super) fn write_check(
     let header = Header {
         // It is no operation's: nobody waits, and it is never too late.
         budget: Ticks::MAX,
+        step: packet.about.step,
+        bucket: packet.about.bucket,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(
             match packet.probe {
@@ -213,10 +215,10 @@ pub(super) fn write_check(
     end
 }
 
-/// What a rank wrote into its PROBE behind the room for the switch's report, if that has come back.
-pub(super) fn probed(payload: &[u8]) -> Option<Check> {
-    Report::parse(payload)?;
-    Check::parse(&payload[Report::LEN..])
+/// The switch's report, and what the rank wrote into its PROBE behind the room for it.
+pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
+    let report = Report::parse(payload)?;
+    Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
 /// Writes values as the wire has them, little-endian; returns the bytes written.

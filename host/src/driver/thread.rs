@@ -214,7 +214,7 @@ impl<L: Link> DataThread<L> {
             while let Some(event) = self.core.poll_event() {
                 match event {
                     Event::Done { outcome, result } => self.tell(Reply::Done { outcome, result }),
-                    // Counted by cause in the operation's outcome, which is what a caller reads.
+                    // The outcome has them by cause and by hops; nothing here acts on one alone.
                     Event::SlotGone(_) => {}
                 }
             }

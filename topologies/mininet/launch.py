@@ -33,6 +33,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# Of this program before it entered a namespace of its own: its process id, which it keeps, and its namespace.
 INSIDE = "ULTIMA_MININET_NAMESPACE"
 PATIENCE = 60.0
 PR_SET_PDEATHSIG = 1
@@ -80,6 +81,22 @@ def plan_of(ultima, file):
     if plan.returncode != 0:
         sys.exit(plan.returncode)
     return json.loads(plan.stdout)
+
+
+def network_of(process):
+    """The identity of a process's network namespace; none if it has ended."""
+    try:
+        return os.readlink(f"/proc/{process}/ns/net")
+    except OSError:
+        return None
+
+
+def split(command):
+    """A command's words."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise LaunchError(f"{command}: {error}") from error
 
 
 def die_with_parent():
@@ -291,10 +308,10 @@ class Lab:
         if where == "sh":
             return subprocess.call(rest, shell=True)
         if where == "job":
-            return self.job(shlex.split(rest))
+            return self.job(split(rest))
         # As at Mininet's prompt: a host's name among the words is its address.
         addresses = {host["name"]: host["ip"] for host in self.plan["hosts"]}
-        words = [addresses.get(word, word) for word in shlex.split(rest)]
+        words = [addresses.get(word, word) for word in split(rest)]
         if where == "hosts":
             return self.on_hosts(lambda _: words)
         if where not in addresses:
@@ -329,8 +346,8 @@ class Lab:
             stdout=subprocess.DEVNULL, check=False)
         if created.returncode != 0:
             return created.returncode
-        defaults = [word for option in AGENT_DEFAULTS[self.switch].items() if option[0] not in options
-                    for word in option]
+        given = {word.partition("=")[0] for word in options}
+        defaults = [word for option in AGENT_DEFAULTS[self.switch].items() if option[0] not in given for word in option]
         try:
             return self.on_hosts(lambda host: [
                 self.ultima, "agent", "--job", JOB, "--host", host["name"], "--ranks", str(host["ranks"]), "--verify",
@@ -350,15 +367,12 @@ class Lab:
 
     def end_daemons(self):
         """What users have started on hosts and left there, `iperf3 -s -D` for one."""
-        def namespace(pid):
-            try:
-                return os.readlink(f"/proc/{pid}/ns/net")
-            except OSError:
-                return None
         shells = {node.pid for node in [*self.net.hosts, *self.boxes.values()]}
-        ours = {namespace(pid) for pid in shells | {"self"}} - {None}
+        # Whatever goes wrong: nothing beside this program's namespaces.
+        others = {network_of(pid) for pid in (1, os.getppid())}
+        ours = {network_of(pid) for pid in shells | {"self"}} - others - {None}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-            if pid != os.getpid() and pid not in shells and namespace(pid) in ours:
+            if pid != os.getpid() and pid not in shells and network_of(pid) in ours:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -376,11 +390,18 @@ def prompt(lab):
 
         def do_job(self, line):
             """job [OPTION]...: run an AllReduce over all hosts; options are those of `ultima agent`"""
-            lab.run(f"job {line}")
+            self.ours(f"job {line}")
 
         def do_hosts(self, line):
             """hosts COMMAND: run a command on all hosts at once"""
-            lab.run(f"hosts {line}")
+            self.ours(f"hosts {line}")
+
+        @staticmethod
+        def ours(command):
+            try:
+                lab.run(command)
+            except LaunchError as error:
+                print(f"error: {error}", file=sys.stderr)
 
     Prompt(lab.net)
 
@@ -418,7 +439,9 @@ def main():
     options = arguments()
     try:
         ultima = find_ultima(options.ultima)
-        if INSIDE not in os.environ:
+        # Commands inherit the variable, and none of them is this process.
+        process, _, outer = os.environ.get(INSIDE, "").partition(" ")
+        if process != str(os.getpid()) or outer == network_of("self"):
             plan_of(ultima, options.file)
             if os.geteuid() != 0:
                 raise LaunchError("Mininet needs root")
@@ -427,7 +450,7 @@ def main():
             for program, package in (("mnexec", "mininet"), ("ip", "iproute2")):
                 if not shutil.which(program):
                     raise LaunchError(f"{program} is not on the PATH; on Debian: apt install {package}")
-            os.environ[INSIDE] = "1"
+            os.environ[INSIDE] = f"{os.getpid()} {network_of('self')}"
             os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
         sys.exit(inside(options, ultima))
     except LaunchError as error:

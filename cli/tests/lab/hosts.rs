@@ -61,6 +61,8 @@ fn a_command_runs_as_on_its_host() {
     // A program that looks for its own address by its own name, as Gloo does, finds the fabric's.
     let own = printed(&lab.exec("h2", &["getent", "ahostsv4", "h2"]));
     assert!(own.starts_with("10.0.0.2 "), "{own}");
+    let version = printed(&lab.exec("h2", &["ultima", "--version"]));
+    assert!(version.starts_with("ultima "), "{version}");
     let address = printed(&lab.exec("h2", &["ip", "-o", "addr", "show", "dev", "eth0"]));
     assert!(address.contains("inet 10.0.0.2/32"), "{address}");
     assert!(!address.contains("inet6"), "{address}");

@@ -173,7 +173,11 @@ fn long_names_run_in_mininet() {
     let (_folder, file) = file_of(&long_names());
     let [h1, h2] = ["h-1", "h.2"].map(|end| format!("{}{end}", "a-b_c.".repeat(10)));
     let ping = format!("{h1} ping -c 1 {h2}");
-    let said = done(&file, "embedded", &["pingall", &ping, "job --json"]);
+    let said = done(
+        &file,
+        "embedded",
+        &["pingall", &ping, "job --json --rate=50M"],
+    );
     assert_eq!(reports(&said).len(), 2, "{said}");
 }
 
@@ -210,6 +214,23 @@ fn daemons_end_with_mininet() {
     let pid = fs::read_to_string(pid).expect("its number");
     let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
     assert!(!command.starts_with(b"sleep"), "it still runs");
+}
+
+/// A launcher that another one's command starts ends itself, and nothing of the other.
+#[test]
+fn a_launcher_runs_inside_another() {
+    if !needs::mininet() {
+        return;
+    }
+    let star = topology("star4.yaml");
+    let inner = launcher(&star, "embedded", &["pingall"]);
+    let words = std::iter::once(inner.get_program()).chain(inner.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    done(
+        &star,
+        "embedded",
+        &[&format!("sh {}", words.join(" ")), "pingall"],
+    );
 }
 
 /// Interrupted in a command, and killed: nothing of it goes on.
@@ -272,6 +293,11 @@ fn what_fails_in_mininet_fails_the_launcher() {
             wrong,
             "pingall",
             "fabric.yaml:1:11: switches: a fabric needs at least one switch",
+        ),
+        (
+            star.clone(),
+            "h1 echo 'one",
+            "error: echo 'one: No closing quotation",
         ),
         (
             star,

@@ -1,10 +1,10 @@
 //! `ultima lab`: a fabric with real hosts on this machine.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
+use std::{env, io};
 
 use anyhow::{Context, Result};
 use ultima_controller::fabric;
@@ -189,6 +189,7 @@ fn exec(arguments: &Exec) -> anyhow::Error {
     let (program, rest) = arguments.command.split_first().expect("clap requires one");
     let error = Process::new(program)
         .args(rest)
+        .env("PATH", path_with_ultima())
         .env(
             controller_address::VARIABLE,
             ultima_lab::controller_address(&lab),
@@ -199,6 +200,16 @@ fn exec(arguments: &Exec) -> anyhow::Error {
         io::ErrorKind::NotFound => anyhow::anyhow!("{program} is not on the PATH"),
         _ => anyhow::Error::new(error).context(format!("cannot run {program}")),
     }
+}
+
+/// PATH with this program's folder, so that `ultima agent` is found on hosts as it was here.
+fn path_with_ultima() -> OsString {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let own = env::current_exe().ok();
+    let own = own.as_deref().and_then(Path::parent);
+    let folders = env::split_paths(&path).chain(own.map(Path::to_owned));
+    // Only a folder with a colon in its name cannot be listed.
+    env::join_paths(folders).unwrap_or(path)
 }
 
 /// The lab that was named, or the only one.

@@ -2,9 +2,8 @@
 
 use ultima_tests::needs;
 
-use crate::common;
 use crate::hosts::tcp_copies;
-use crate::stage::{Lab, printed, topology};
+use crate::stage::{Lab, topology};
 
 #[test]
 fn hosts_reach_each_other_over_bmv2() {
@@ -20,19 +19,7 @@ fn hosts_reach_each_other_over_bmv2() {
             }
         }
         tcp_copies(&lab);
-        let controller = format!("unix:/run/ultima/labs/{}/controller.sock", lab.name);
-        let folder = tempfile::tempdir().expect("a folder");
-        let job = folder.path().join("job.yaml");
-        std::fs::write(&job, "name: train\nmembers: [h1, h2, h3]\n").expect("written");
-        let job = job.to_string_lossy();
-        printed(&common::output(&[
-            "job",
-            "create",
-            "-f",
-            &job,
-            "--controller",
-            &controller,
-        ]));
+        lab.create("{ name: train, members: [h1, h2, h3] }");
         lab.down();
     }
 }

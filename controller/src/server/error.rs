@@ -1,6 +1,7 @@
 //! What can go wrong when a controller starts, and when it is asked for something.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::listen::Listen;
@@ -20,6 +21,15 @@ pub enum ServeError {
         listen: Listen,
         /// What the system said.
         source: io::Error,
+    },
+    /// Something that is not ours to remove is where the control API's socket was to be.
+    #[error(
+        "cannot listen on unix:{0}: {0} is there and is no socket; move it away, or choose another path with --listen",
+        path.display()
+    )]
+    NotASocket {
+        /// Where.
+        path: PathBuf,
     },
     /// The program.
     #[error(transparent)]

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -78,8 +79,10 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have tidied up already.
-        let _ = std::fs::remove_file(&self.0);
+        if is_socket(&self.0) {
+            // Somebody may have tidied up already.
+            let _ = std::fs::remove_file(&self.0);
+        }
     }
 }
 
@@ -97,7 +100,12 @@ pub(super) async fn bind(listen: &Listen) -> Result<Listener, ServeError> {
             Ok(Listener { address, socket })
         }
         Listen::Unix(path) => {
-            let listener = bind_file(path).map_err(failed)?;
+            let listener = match bind_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && !is_socket(path) => {
+                    return Err(ServeError::NotASocket { path: path.clone() });
+                }
+                bound => bound.map_err(failed)?,
+            };
             let socket = Socket::Unix(listener, SocketFile(path.clone()));
             let address = listen.clone();
             Ok(Listener { address, socket })
@@ -110,7 +118,10 @@ fn bind_file(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match StdUnixStream::connect(path) {
-                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                // Any file that is no socket refuses, too.
+                Err(refused)
+                    if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) =>
+                {
                     std::fs::remove_file(path)?;
                     UnixListener::bind(path)
                 }
@@ -119,6 +130,11 @@ fn bind_file(path: &Path) -> io::Result<UnixListener> {
         }
         bound => bound,
     }
+}
+
+/// Whether a socket is at `path` itself, not at the end of a link.
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
 impl Listener {
@@ -154,5 +170,35 @@ mod tests {
         for wrong in ["", "unix:", "localhost:9555", "127.0.0.1"] {
             assert_eq!(wrong.parse::<Listen>(), Err(ListenError), "{wrong}");
         }
+    }
+    #[tokio::test]
+    async fn only_sockets_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (notes, socket) = (at("notes"), at("socket"));
+        std::fs::write(&notes, "mine").unwrap();
+        // A server that was killed has left it.
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let links = [("to_notes", &notes), ("to_socket", &socket)].map(|(name, target)| {
+            std::os::unix::fs::symlink(target, at(name)).unwrap();
+            at(name)
+        });
+        for path in [&notes, &links[0], &links[1]] {
+            let refused = bind(&Listen::Unix(path.clone())).await.err().unwrap();
+            assert_eq!(
+                refused.to_string(),
+                format!(
+                    "cannot listen on unix:{0}: {0} is there and is no socket; move it away, or choose another path with --listen",
+                    path.display()
+                )
+            );
+        }
+        assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
+        assert!(links.iter().all(|link| link.is_symlink()));
+
+        let listener = bind(&Listen::Unix(socket.clone())).await.unwrap();
+        assert!(StdUnixStream::connect(&socket).is_ok());
+        drop(listener);
+        assert!(!socket.exists());
     }
 }

@@ -55,3 +55,28 @@ fn a_report_is_the_ranks_own_probe_again() {
     assert_eq!(other.heard(77), Default::default());
     assert_eq!(other.totals().rejected.total(), 4);
 }
+
+#[test]
+fn nothing_is_sent_to_ranks_that_are_not_there() {
+    let mut core = core(1);
+    let mut buf = vec![0; core.max_datagram()];
+    let mut sends = |to, probe| {
+        core.check(CheckPacket {
+            to,
+            probe,
+            token: 1,
+            payload: 0,
+        });
+        core.poll_transmit(Time::ZERO, &mut buf)
+            .map(|transmit| transmit.to)
+    };
+    for probe in [false, true] {
+        // Itself, and behind the last of three.
+        for rank in [1, 3, 4, u16::MAX] {
+            assert_eq!(sends(Destination::Rank(rank), probe), None, "{rank}");
+        }
+        for to in [Destination::Rank(2), Destination::Group] {
+            assert_eq!(sends(to, probe), Some(to));
+        }
+    }
+}

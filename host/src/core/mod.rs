@@ -408,9 +408,14 @@ impl Core {
         Some(ready.max(paced))
     }
 
-    /// Sends a check packet before everything else.
+    /// Sends a check packet before everything else. One to this rank itself, or to a rank that the job doesn't have, is
+    /// ignored: whom to send to is the control plane's word.
     pub fn check(&mut self, packet: CheckPacket) {
-        self.checks.push(packet);
+        let Config { rank, ranks, .. } = self.config;
+        match packet.to {
+            Destination::Rank(to) if to >= ranks || to == rank => {}
+            _ => self.checks.push(packet),
+        }
     }
 
     /// Which check packets of the round `token` came; of all but the last few rounds nothing is

@@ -113,7 +113,12 @@ fn at_the_entrance(
             ),
         );
     }
-    let seen = counted.received + counted.rejected + counted.unknown_job + counted.unrouted;
+    let seen = sum([
+        counted.received,
+        counted.rejected,
+        counted.unknown_job,
+        counted.unrouted,
+    ]);
     let reports = sender.report.map_or(0, |report| report.reports);
     // A sender who hears nobody, not even the switch beside it, has no link, whatever others let the switch count.
     let deaf = before.is_none() && *probed && !sender_hears && reports == 0;
@@ -274,9 +279,9 @@ fn copying(evidence: &Evidence<'_>, step: &Step<'_>, next: Option<&Step<'_>>) ->
             again,
         );
     }
-    let made = counted.delivered + counted.own_copy + counted.unknown_rank;
+    let made = sum([counted.delivered, counted.own_copy, counted.unknown_rank]);
     // Fewer by as many as were sent: one copy lacks of each.
-    if made + packets <= copies * packets {
+    if made.saturating_add(*packets) <= copies.saturating_mul(*packets) {
         return place(
             Hop::Group,
             format!(
@@ -378,4 +383,9 @@ fn at(step: &Step<'_>, port: u16) -> Place {
         switch: Some(step.switch.to_owned()),
         port: Some(port),
     }
+}
+
+/// Counts are a switch's word and may be anything.
+fn sum<const N: usize>(counts: [u64; N]) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }

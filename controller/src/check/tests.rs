@@ -259,3 +259,30 @@ fn counters_that_were_set_back_count_from_zero() {
     let since = now.since(&before);
     assert_eq!((since.received, since.rejected), (5, 2));
 }
+
+/// The largest that P4Runtime's numbers can be.
+#[test]
+fn no_count_is_too_large() {
+    const MOST: u64 = i64::MAX.unsigned_abs();
+    let most = Counted {
+        received: MOST,
+        rejected: MOST,
+        unknown_job: MOST,
+        replicated: MOST,
+        unicast: MOST,
+        delivered: MOST,
+        own_copy: MOST,
+        unknown_rank: MOST,
+        malformed: 0,
+        unrouted: MOST,
+    };
+    for by_group in [false, true] {
+        let mut broken = case(by_group);
+        broken.counted = [most; 2];
+        if by_group {
+            assert_found(&broken, Hop::Egress, Some(("s2", 2)), "for rank 1");
+            broken.counted[1].unknown_rank = 0;
+        }
+        assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+    }
+}

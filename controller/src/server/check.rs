@@ -465,7 +465,7 @@ fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
     let job = |name| one(name, |index| index != 0);
     let ports = |name| {
         of(name)
-            .map(|(port, packets)| (port as u16, packets))
+            .filter_map(|(port, packets)| Some((u16::try_from(port).ok()?, packets)))
             .collect()
     };
     // PROBEs take another way than the packets that are looked for.

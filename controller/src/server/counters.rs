@@ -103,9 +103,12 @@ impl Counted {
     /// Those of its member of this rank.
     pub fn of_source(&self, rank: u32, source: SourceIndex) -> api::SourceCounters {
         // The n-th cell counts gaps that have bit n.
-        let gaps: u64 = (CounterCell::gaps(source).zip(0..))
-            .map(|(cell, bit)| self.0.get(&cell).map_or(0, |count| count.packets) << bit)
-            .sum();
+        let gaps = (CounterCell::gaps(source).zip(0..))
+            .map(|(cell, bit)| {
+                let gaps = self.0.get(&cell).map_or(0, |count| count.packets);
+                gaps.saturating_mul(1 << bit)
+            })
+            .fold(0, u64::saturating_add);
         let overtaken = self.at(counter::OVERTAKEN, source.0).packets;
         api::SourceCounters {
             rank,
@@ -130,8 +133,51 @@ pub fn tail_dropped(counters: &api::SwitchCounters, replicas: u64) -> u64 {
         unknown_rank,
         ..
     } = counters;
-    let ordered = packets(replicated) * replicas + packets(unicast) + packets(reflected);
-    let seen = packets(delivered) + packets(own_copy) + packets(unknown_rank);
+    let sum = |counts: [u64; 3]| counts.into_iter().fold(0, u64::saturating_add);
+    let copies = packets(replicated).saturating_mul(replicas);
+    let ordered = sum([copies, packets(unicast), packets(reflected)]);
+    let seen = sum([delivered, own_copy, unknown_rank].map(packets));
     // What is under way while the counters are read can make it less than nothing.
     ordered.saturating_sub(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A switch that has counted so many packets and bytes in each of these cells.
+    fn counted(cells: impl IntoIterator<Item = CounterCell>, each: i64) -> Counted {
+        let each = each.unsigned_abs();
+        let count = api::Count {
+            packets: each,
+            bytes: each,
+        };
+        Counted(cells.into_iter().map(|cell| (cell, count)).collect())
+    }
+
+    #[test]
+    fn counts_are_weighed_by_cell() {
+        let source = SourceIndex(2);
+        let cells: Vec<CounterCell> = CounterCell::gaps(source).collect();
+        assert_eq!(
+            counted(cells, 1).of_source(0, source).lost,
+            (1 << counter::GAP_BITS) - 1
+        );
+        let job = CounterIndex(3);
+        let counters = counted(CounterCell::of_job(job), 5).of_job("s1", job);
+        // 5 × 4 copies, 5 routed and 5 answered, less 3 × 5 that were seen.
+        assert_eq!(tail_dropped(&counters, 4), 15);
+    }
+
+    /// The largest that P4Runtime's numbers can be.
+    #[test]
+    fn no_count_is_too_large() {
+        let (job, source) = (CounterIndex(3), SourceIndex(2));
+        let counters = counted(CounterCell::of_job(job), i64::MAX).of_job("s1", job);
+        assert_eq!(tail_dropped(&counters, 0), 0);
+        assert_eq!(tail_dropped(&counters, u64::MAX), 0);
+        let most = counted(CounterCell::of_source(source), i64::MAX);
+        let overtaken = i64::MAX.unsigned_abs();
+        assert_eq!(most.of_source(0, source).lost, u64::MAX - overtaken);
+    }
 }

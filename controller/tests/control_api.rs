@@ -351,6 +351,7 @@ async fn counters_start_at_zero() {
         trimmed: zero,
         cut_sealed: zero,
         undeliverable: zero,
+        problem: String::new(),
     };
     assert_eq!(client.counters("train").await.unwrap(), [expected]);
 }

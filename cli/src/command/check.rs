@@ -154,5 +154,6 @@ fn name(hop: api::Hop) -> &'static str {
         api::Hop::Link => "link",
         api::Hop::ReceiverSocket => "receiver's socket",
         api::Hop::Mtu => "mtu",
+        api::Hop::Switch => "switch",
     }
 }

@@ -1,6 +1,6 @@
 //! From what was seen to the hop where packets stop.
 
-use super::{Diagnosis, Evidence, Hop, Place, Step};
+use super::{Counted, Diagnosis, Evidence, Hop, Place, Step};
 
 /// Says where the packets stopped that `evidence` is about, and what to do: the first hop on the
 /// way that did not see as many as were sent.
@@ -58,13 +58,16 @@ fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let steps = &evidence.steps;
     let mut before: Option<&Step<'_>> = None;
     for (at, step) in steps.iter().enumerate() {
-        let next = steps.get(at + 1);
-        let found = at_the_entrance(evidence, before, step)
-            .or_else(|| in_ingress(evidence, step))
-            .or_else(|| match evidence.path.by_group {
-                true => copying(evidence, step, next),
-                false => in_egress(evidence, step),
-            });
+        let behind = &steps[at + 1..];
+        let found = match &step.counted {
+            Ok(counted) => at_the_entrance(evidence, before, step, counted)
+                .or_else(|| in_ingress(evidence, step, counted))
+                .or_else(|| match evidence.path.by_group {
+                    true => copying(evidence, step, counted, behind.first()),
+                    false => in_egress(evidence, step, counted),
+                }),
+            Err(problem) => (!passed(evidence, behind)).then(|| unreachable(step.switch, problem)),
+        };
         if found.is_some() {
             return found;
         }
@@ -73,10 +76,36 @@ fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     None
 }
 
+/// Whether something `behind` a switch shows that packets get past it.
+fn passed(evidence: &Evidence<'_>, behind: &[Step<'_>]) -> bool {
+    let many = |count: u64| count >= evidence.packets;
+    let at_the_host = evidence.receiver.report.is_some_and(|report| {
+        many(report.no_port) || many(report.buffer_full) || many(report.rejected)
+    });
+    let counted = |step: &Step<'_>| step.counted.is_ok_and(|counted| many(counted.received));
+    evidence.short_ones_pass || at_the_host || behind.iter().any(counted)
+}
+
+/// A switch that does not say its counters, and why not.
+pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
+    Diagnosis {
+        hop: Hop::Switch,
+        place: Place {
+            switch: Some(switch.to_owned()),
+            port: None,
+        },
+        what: format!("the controller does not reach {switch}: {problem}"),
+        advice: format!(
+            "see whether {switch}'s process runs and what its log says; the controller connects again by itself"
+        ),
+    }
+}
+
 fn at_the_entrance(
     evidence: &Evidence<'_>,
     before: Option<&Step<'_>>,
     step: &Step<'_>,
+    counted: &Counted,
 ) -> Option<Diagnosis> {
     let Evidence {
         packets,
@@ -88,10 +117,7 @@ fn at_the_entrance(
         ..
     } = evidence;
     let Step {
-        switch,
-        in_port,
-        counted,
-        ..
+        switch, in_port, ..
     } = step;
     let place = |hop, what, advice| {
         Some(Diagnosis {
@@ -162,7 +188,7 @@ fn at_the_entrance(
     }
 }
 
-fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
+fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
     let Evidence {
         job,
         path,
@@ -172,10 +198,7 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
         ..
     } = evidence;
     let Step {
-        switch,
-        in_port,
-        counted,
-        ..
+        switch, in_port, ..
     } = step;
     let from = path.from;
     let again = format!("create job {job} again; somebody has changed what the controller wrote");
@@ -229,12 +252,9 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
     }
 }
 
-fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
+fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
     let Step {
-        switch,
-        out_port,
-        counted,
-        ..
+        switch, out_port, ..
     } = step;
     (counted.delivered < evidence.packets).then(|| Diagnosis {
         hop: Hop::Egress,
@@ -247,7 +267,12 @@ fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>) -> Option<Diagnosis> {
 }
 
 /// The group's copies at a switch: for a rank there, or toward the `next` switch.
-fn copying(evidence: &Evidence<'_>, step: &Step<'_>, next: Option<&Step<'_>>) -> Option<Diagnosis> {
+fn copying(
+    evidence: &Evidence<'_>,
+    step: &Step<'_>,
+    counted: &Counted,
+    next: Option<&Step<'_>>,
+) -> Option<Diagnosis> {
     let Evidence {
         job, path, packets, ..
     } = evidence;
@@ -255,11 +280,14 @@ fn copying(evidence: &Evidence<'_>, step: &Step<'_>, next: Option<&Step<'_>>) ->
         switch,
         out_port,
         copies,
-        counted,
         ..
     } = step;
-    if next.is_some_and(|next| next.counted.received >= *packets) {
-        // What lacks here are copies for others.
+    let lacks = |next: &Step<'_>| {
+        next.counted
+            .is_ok_and(|counted| counted.received < *packets)
+    };
+    if next.is_some_and(|next| !lacks(next)) {
+        // What lacks here are copies for others, or may be.
         return None;
     }
     let again = format!("create job {job} again; somebody has changed what the controller wrote");

@@ -54,8 +54,8 @@ pub struct Step<'a> {
     pub out_port: u16,
     /// Copies that its group should make of each.
     pub copies: u64,
-    /// What it counted meanwhile.
-    pub counted: Counted,
+    /// What it counted meanwhile, or why it did not say.
+    pub counted: Result<Counted, &'a str>,
 }
 
 /// What one switch counts of a job, and at the port where its packets come in, in packets. The

@@ -9,7 +9,7 @@ mod evidence;
 #[cfg(test)]
 mod tests;
 
-pub use diagnose::diagnose;
+pub use diagnose::{diagnose, unreachable};
 pub use evidence::{Counted, End, Evidence, Step};
 
 use crate::job::Rank;
@@ -17,6 +17,8 @@ use crate::job::Rank;
 /// Where packets stop, from the sender on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
+    /// A switch does not answer the controller, so that nothing is known of what it does.
+    Switch,
     /// A member that is not there.
     Member,
     /// The sender's kernel does not send.

@@ -28,6 +28,7 @@ struct Case {
     sender: Option<RoundReport>,
     receiver: Option<RoundReport>,
     counted: [Counted; 2],
+    away: [bool; 2],
 }
 
 fn case(by_group: bool) -> Case {
@@ -39,6 +40,7 @@ fn case(by_group: bool) -> Case {
         sender: Some(RoundReport::default()),
         receiver: Some(RoundReport::default()),
         counted: [counted(by_group); 2],
+        away: [false; 2],
     }
 }
 
@@ -50,12 +52,13 @@ impl Case {
             udp_port: 21836,
             report,
         };
-        let step = |switch, in_port, out_port, counted| Step {
+        let seen = |at: usize| (!self.away[at]).then_some(self.counted[at]);
+        let step = |switch, in_port, out_port, counted: Option<Counted>| Step {
             switch,
             in_port,
             out_port,
             copies: 3,
-            counted,
+            counted: counted.ok_or("it was stopped"),
         };
         diagnose(&Evidence {
             job: "train",
@@ -72,10 +75,7 @@ impl Case {
             probed: true,
             sender_hears: self.sender_hears,
             receiver_hears: self.receiver_hears,
-            steps: vec![
-                step("s1", 1, 9, self.counted[0]),
-                step("s2", 8, 2, self.counted[1]),
-            ],
+            steps: vec![step("s1", 1, 9, seen(0)), step("s2", 8, 2, seen(1))],
         })
     }
 
@@ -285,4 +285,60 @@ fn no_count_is_too_large() {
         }
         assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
     }
+}
+
+#[test]
+fn a_switch_that_does_not_say_its_counters() {
+    #[track_caller]
+    fn assert_unreachable(case: &Case, switch: &str) {
+        let (hop, at, port, what) = case.finding();
+        assert_eq!(
+            (hop, at.as_deref(), port),
+            (Hop::Switch, Some(switch), None),
+            "{what}"
+        );
+        assert_eq!(
+            what,
+            format!("the controller does not reach {switch}: it was stopped")
+        );
+    }
+    for by_group in [false, true] {
+        let mut broken = case(by_group);
+        broken.away = [false, true];
+        assert_unreachable(&broken, "s2");
+        broken.away = [true, true];
+        assert_unreachable(&broken, "s1");
+        broken.away = [true, false];
+        broken.counted[1] = Counted::default();
+        assert_unreachable(&broken, "s1");
+
+        // What others saw went through it.
+        broken.counted[1] = counted(by_group);
+        assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+        broken.away = [true, true];
+        broken.receiver = Some(RoundReport {
+            no_port: SENT,
+            ..RoundReport::default()
+        });
+        assert_found(
+            &broken,
+            Hop::ReceiverSocket,
+            Some(("s2", 2)),
+            "nobody listens",
+        );
+        broken.receiver = Some(RoundReport::default());
+        broken.short_ones_pass = true;
+        assert_found(&broken, Hop::Mtu, Some(("s2", 2)), "1488 bytes");
+        broken.short_ones_pass = false;
+
+        // It is not looked at before those that say what they saw.
+        broken.away = [false, true];
+        broken.counted[0] = Counted::default();
+        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+    }
+    // Copies that lack may be for others.
+    let mut broken = case(true);
+    broken.away = [false, true];
+    broken.counted[0].delivered = SENT;
+    assert_unreachable(&broken, "s2");
 }

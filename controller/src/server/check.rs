@@ -14,7 +14,8 @@ use super::error::JobRequestError;
 use super::seats::Seat;
 use crate::api::{CheckRound, RoundReport};
 use crate::check::{
-    Check, Counted, Diagnosis, End, Evidence, Hop, Path, Place, Step, Way, diagnose,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Hop, Path, Place, Step, Way, diagnose,
+    unreachable,
 };
 use crate::fabric::{SwitchId, SwitchPort};
 use crate::job::{Job, JobId, Rank};
@@ -45,6 +46,9 @@ type Reports = BTreeMap<Rank, RoundReport>;
 
 /// What a job's switches count: of the job, and at each port that its packets come in by.
 type Counts = BTreeMap<SwitchId, SwitchCounts>;
+
+/// Switches that did not say their counters, and why not; they are not asked again in the same check.
+type Away = BTreeMap<SwitchId, String>;
 
 #[derive(Clone, Debug, Default)]
 struct SwitchCounts {
@@ -77,7 +81,7 @@ impl Controller {
     /// Finds out where a job's packets stop.
     ///
     /// # Errors
-    /// There is no such job, or a switch cannot be asked for its counters.
+    /// There is no such job.
     pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
         let asked = Instant::now();
         let mut last = self.checks.lock().await;
@@ -110,6 +114,8 @@ impl Controller {
             attending,
             ..Check::default()
         };
+        let problem = |id: &SwitchId| Some((*id, self.client(*id).err()?));
+        let mut away: Away = state.switches.iter().filter_map(problem).collect();
         self.find_absent(state, &mut check);
 
         let short = CheckPayload::LEN as u32;
@@ -120,7 +126,7 @@ impl Controller {
 
         for look in looks(&check.ways).into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
-            let before = self.count(state).await?;
+            let before = self.count(state, &mut away).await?;
             let round = round(payload);
             let ask = |rank| match rank == look.from {
                 true => CheckRound {
@@ -135,7 +141,7 @@ impl Controller {
                 false => round.clone(),
             };
             let reports = self.attendants.round(job.id, &check.attending, ask).await;
-            let after = self.count(state).await?;
+            let after = self.count(state, &mut away).await?;
             for to in &look.to {
                 let path = Path {
                     from: look.from,
@@ -157,11 +163,17 @@ impl Controller {
                     sender_hears: hears(&check, look.from),
                     receiver_hears: hears(&check, *to),
                     probed: elsewhere(job, look.from).is_some(),
-                    steps: self.steps(job, &plan, path, &before, &after),
+                    steps: self.steps(job, &plan, path, [&before, &after], &away),
                 };
                 check.add(diagnose(&evidence), Some(path));
             }
         }
+        for (id, problem) in &away {
+            check.add(unreachable(&self.fabric().switch(*id).name, problem), None);
+        }
+        // What is known of all others is known without their counters.
+        let other = |finding: &Finding| finding.diagnosis.hop != Hop::Switch;
+        check.findings.sort_by_key(other);
         Ok(check)
     }
 
@@ -249,14 +261,14 @@ impl Controller {
     }
 
     /// The switches of a way, with what each counted of the packets.
-    fn steps(
-        &self,
+    fn steps<'a>(
+        &'a self,
         job: &Job,
         plan: &JobPlan,
         path: Path,
-        before: &Counts,
-        after: &Counts,
-    ) -> Vec<Step<'_>> {
+        [before, after]: [&Counts; 2],
+        away: &'a Away,
+    ) -> Vec<Step<'a>> {
         let fabric = self.fabric();
         let host = |rank: Rank| fabric.host(job.members[usize::from(rank.0)].host);
         let (from, to) = (host(path.from).attached, host(path.to).attached);
@@ -267,11 +279,10 @@ impl Controller {
                 let toward = |switch| fabric.tree().port_toward(id, switch);
                 let in_port = comes_from.and_then(toward).unwrap_or(from.port).0;
                 comes_from = Some(id);
-                let counts = |counts: &Counts| {
-                    let here = counts.get(&id);
-                    here.map(|counts| counts.at(in_port)).unwrap_or_default()
+                let counted = match (before.get(&id), after.get(&id)) {
+                    (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
+                    _ => Err(away.get(&id).map_or("it was not asked", String::as_str)),
                 };
-                let counted = counts(after).since(&counts(before));
                 Step {
                     switch: &fabric.switch(id).name,
                     in_port,
@@ -283,21 +294,31 @@ impl Controller {
             .collect()
     }
 
-    /// What the job's switches have counted so far.
-    async fn count(&self, state: &JobState) -> Result<Counts, JobRequestError> {
+    /// What the job's switches have counted so far; those that don't say it are `away` from now on.
+    async fn count(&self, state: &JobState, away: &mut Away) -> Result<Counts, SchemaError> {
         let names = self.program().names();
-        let clients = self.clients(&state.switches)?;
-        let counts = clients.iter().map(|(id, client)| async {
+        let asked = state.switches.iter().filter(|id| !away.contains_key(id));
+        let answers = asked.map(|id| async {
             let ports = self.entrances(state, *id);
             let cells = cells(names, state.job.counter.0, &ports)?;
-            let read = client.read(cells).await;
-            let read = read.map_err(|error| JobRequestError::Counters {
-                switch: client.device().name.clone(),
-                error,
-            })?;
-            Ok::<_, JobRequestError>((*id, counts(names, &read)))
+            let read = match self.client(*id) {
+                Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
+                Err(problem) => Err(problem),
+            };
+            Ok::<_, SchemaError>((*id, read))
         });
-        Ok(try_join_all(counts).await?.into_iter().collect())
+        let mut counted = Counts::new();
+        for (id, answer) in try_join_all(answers).await? {
+            match answer {
+                Ok(read) => {
+                    counted.insert(id, counts(names, &read));
+                }
+                Err(problem) => {
+                    away.insert(id, problem);
+                }
+            }
+        }
+        Ok(counted)
     }
 
     /// The ports of a switch by which a job's packets may come in.

@@ -23,7 +23,7 @@ use crate::fabric::{Fabric, SwitchId, SwitchPort, Trunk};
 use crate::install::{self, Clients, InstallError, Leftovers, Prepared};
 use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
-use crate::plan::{self, CounterCell, JobPlan, SwitchPlan};
+use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
 
 /// A fabric, its switches and its jobs.
@@ -419,33 +419,35 @@ impl Controller {
     /// What the job's switches have counted for it.
     ///
     /// # Errors
-    /// There is no such job, or a switch doesn't answer.
+    /// There is no such job.
     pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
         let JobState { job, switches, .. } = self.job(name)?;
-        let clients = self.clients(&switches)?;
-        try_join_all(clients.values().map(|client| async {
-            let counted = self.read(client, CounterCell::of_job(job.counter)).await?;
-            Ok(counted.of_job(&client.device().name, job.counter))
-        }))
-        .await
+        let of_switches = try_join_all(switches.iter().map(|id| async {
+            let name = &self.fabric.switch(*id).name;
+            let read = self.read(*id, CounterCell::of_job(job.counter)).await?;
+            Ok::<_, SchemaError>(match read {
+                Ok(counted) => counted.of_job(name, job.counter),
+                Err(problem) => counters::away(name, problem),
+            })
+        }));
+        Ok(of_switches.await?)
     }
 
     /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
     /// have told of.
     ///
     /// # Errors
-    /// There is no such job, or a switch doesn't answer.
+    /// There is no such job.
     pub async fn telemetry(
         &self,
         name: &str,
     ) -> Result<(Vec<api::SwitchTelemetry>, Vec<Told>), JobRequestError> {
         let JobState { job, switches, .. } = self.job(name)?;
         let plan = Arc::clone(&self.registry().named(name)?.plan);
-        let clients = self.clients(&switches)?;
         let of_switches = try_join_all(
-            clients
+            switches
                 .iter()
-                .map(|(id, client)| self.telemetry_of(*id, client, &job, plan.get(id))),
+                .map(|id| self.telemetry_of(*id, &job, plan.get(id))),
         );
         Ok((of_switches.await?, self.losses.of(job.id)))
     }
@@ -453,10 +455,9 @@ impl Controller {
     async fn telemetry_of(
         &self,
         id: SwitchId,
-        client: &SwitchClient,
         job: &Job,
         plan: Option<&SwitchPlan>,
-    ) -> Result<api::SwitchTelemetry, JobRequestError> {
+    ) -> Result<api::SwitchTelemetry, SchemaError> {
         let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
         let sources = || {
             let here = |((_, member), _): &((_, &Member), _)| {
@@ -467,9 +468,18 @@ impl Controller {
         let cells = CounterCell::of_job(job.counter)
             .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
             .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
-        let counted = self.read(client, cells).await?;
+        let name = &self.fabric.switch(id).name;
+        let counted = match self.read(id, cells).await? {
+            Ok(counted) => counted,
+            Err(problem) => {
+                return Ok(api::SwitchTelemetry {
+                    counters: Some(counters::away(name, problem)),
+                    ..api::SwitchTelemetry::default()
+                });
+            }
+        };
 
-        let counters = counted.of_job(&client.device().name, job.counter);
+        let counters = counted.of_job(name, job.counter);
         let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
         Ok(api::SwitchTelemetry {
             tail_dropped: counters::tail_dropped(&counters, replicas),
@@ -505,19 +515,17 @@ impl Controller {
         }
     }
 
+    /// What a switch has counted in these cells, or why it does not say.
     async fn read(
         &self,
-        client: &SwitchClient,
+        id: SwitchId,
         cells: impl Iterator<Item = CounterCell>,
-    ) -> Result<Counted, JobRequestError> {
+    ) -> Result<Result<Counted, String>, SchemaError> {
         let cells = Cells::new(self.program.names(), cells)?;
-        cells
-            .read(client)
-            .await
-            .map_err(|error| JobRequestError::Counters {
-                switch: client.device().name.clone(),
-                error,
-            })
+        Ok(match self.client(id) {
+            Ok(client) => (cells.read(&client).await).map_err(|error| error.to_string()),
+            Err(problem) => Err(problem),
+        })
     }
 
     /// All switches, in the fabric's order.
@@ -537,7 +545,12 @@ impl Controller {
         self.switches.iter().map(of).collect()
     }
 
-    pub(super) fn clients<'a>(
+    /// The connection to a switch, or why there is none.
+    pub(super) fn client(&self, id: SwitchId) -> Result<Arc<SwitchClient>, String> {
+        self.switches[id.0].client()
+    }
+
+    fn clients<'a>(
         &self,
         switches: impl IntoIterator<Item = &'a SwitchId>,
     ) -> Result<Clients, JobRequestError> {

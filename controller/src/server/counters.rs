@@ -84,6 +84,7 @@ impl Counted {
             trimmed: count(counter::TRIMMED),
             cut_sealed: count(counter::CUT_SEALED),
             undeliverable: count(counter::UNDELIVERABLE),
+            problem: String::new(),
         }
     }
 
@@ -117,6 +118,15 @@ impl Counted {
             renumbered: self.at(counter::RENUMBERED, source.0).packets,
             duplicated: self.at(counter::DUPLICATED, source.0).packets,
         }
+    }
+}
+
+/// In the place of the counts of a switch that did not say them.
+pub fn away(switch: &str, problem: String) -> api::SwitchCounters {
+    api::SwitchCounters {
+        switch: switch.to_owned(),
+        problem,
+        ..api::SwitchCounters::default()
     }
 }
 

@@ -208,14 +208,6 @@ pub enum JobRequestError {
         /// The epoch.
         epoch: u32,
     },
-    /// A switch could not be asked for its counters.
-    #[error("switch {switch} didn't say its counters: {error}")]
-    Counters {
-        /// The switch's name.
-        switch: String,
-        /// What the call gave.
-        error: RpcError,
-    },
     /// The program's counters are others.
     #[error(transparent)]
     Program(#[from] crate::plan::SchemaError),

@@ -187,6 +187,7 @@ impl From<Hop> for api::Hop {
             Hop::Link => api::Hop::Link,
             Hop::ReceiverSocket => api::Hop::ReceiverSocket,
             Hop::Mtu => api::Hop::Mtu,
+            Hop::Switch => api::Hop::Switch,
         }
     }
 }
@@ -233,9 +234,9 @@ impl From<JobRequestError> for Status {
             | JobRequestError::TooManyJobs { .. }
             | JobRequestError::Limit { .. } => Code::ResourceExhausted,
             JobRequestError::Placement { .. } => Code::InvalidArgument,
-            JobRequestError::NotConnected { .. }
-            | JobRequestError::Leftovers { .. }
-            | JobRequestError::Counters { .. } => Code::Unavailable,
+            JobRequestError::NotConnected { .. } | JobRequestError::Leftovers { .. } => {
+                Code::Unavailable
+            }
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
                 InstallError::Untranslatable(_) => Code::FailedPrecondition,

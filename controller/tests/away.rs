@@ -1,0 +1,138 @@
+//! Switches that go away: what the controller says all the same.
+
+mod chaos;
+
+use std::time::Duration;
+
+use chaos::ChaosSwitch;
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::time::sleep;
+use ultima_controller::api::{self, Hop};
+use ultima_controller::attend::Prober;
+use ultima_controller::client::Client;
+use ultima_controller::fabric;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::server::{self, Config, Handle};
+
+const TICK: Duration = Duration::from_millis(5);
+
+/// Two switches with a trunk and a job with one rank at each, s2 of which has gone.
+async fn one_gone() -> (ChaosSwitch, Handle, Client) {
+    let [s1, s2] = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = include_str!("../../topologies/two-switches.yaml")
+        .replace("127.0.0.1:9559", &s1.address().to_string())
+        .replace("127.0.0.1:9560", &s2.address().to_string())
+        .replace("device_id: 2", "device_id: 1");
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Config::new(fabric::parse(&text, "two.yaml").unwrap()).unwrap()
+    };
+    let handle = server::serve(config).await.unwrap();
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    let spec = JobSpec {
+        name: "train".into(),
+        members: ["h1", "h3"].map(String::from).to_vec(),
+        gather: Gather::Unicast,
+        seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    };
+    client.create_job(&spec).await.unwrap();
+    drop(s2);
+    while client.switches().await.unwrap()[1].connected {
+        sleep(TICK).await;
+    }
+    (s1, handle, client)
+}
+
+#[tokio::test]
+async fn the_others_say_their_counters() {
+    let (_s1, _handle, client) = one_gone().await;
+    let zero = Some(api::Count::default());
+    let [s1, s2] = &client.counters("train").await.unwrap()[..] else {
+        panic!("two switches")
+    };
+    assert_eq!((s1.received, s1.problem.as_str()), (zero, ""));
+    assert_eq!((s2.switch.as_str(), s2.received), ("s2", None));
+    assert!(
+        !s2.problem.is_empty() && !s2.problem.contains('\n'),
+        "{s2:?}"
+    );
+
+    let telemetry = client.telemetry("train").await.unwrap();
+    let [s1, s2] = &telemetry.switches[..] else {
+        panic!("two switches")
+    };
+    assert_eq!(s1.counters.as_ref().unwrap().received, zero);
+    // h1's, and the trunk.
+    assert_eq!((s1.ports.len(), s1.sources.len()), (2, 1));
+    assert!(!s2.counters.as_ref().unwrap().problem.is_empty());
+    assert_eq!((s2.ports.len(), s2.sources.len()), (0, 0));
+}
+
+/// A member whose packets don't come anywhere.
+struct Silent;
+
+impl Prober for Silent {
+    fn all_here(&mut self) {}
+
+    fn begin(&mut self) {}
+
+    fn send(&mut self, _: &api::CheckRound) {}
+
+    fn report<'a>(&'a mut self, round: &'a api::CheckRound) -> BoxFuture<'a, api::RoundReport> {
+        let report = api::RoundReport {
+            token: round.token,
+            ..api::RoundReport::default()
+        };
+        async move { report }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_check_names_it_first_and_goes_on() {
+    let (_s1, _handle, client) = one_gone().await;
+    let attending = [("h1", 0), ("h3", 1)].map(|(host, rank)| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            client.join("train", host, Duration::ZERO).await.unwrap();
+            let attendance = api::Attendance {
+                job: "train".into(),
+                epoch: 1,
+                rank,
+                slot_bytes: 1408,
+            };
+            client.attend(attendance, &mut Silent).await
+        })
+    });
+    let check = loop {
+        let check = client.check("train").await.unwrap();
+        if check.attending == [0, 1] {
+            break check;
+        }
+        // Those that are not there yet do not hide it either.
+        assert_eq!(check.findings[0].hop(), Hop::Switch, "{check:?}");
+    };
+    let [switch, port] = &check.findings[..] else {
+        panic!("one for each direction: {check:?}")
+    };
+    let path = |from, to| api::Path {
+        from,
+        to,
+        by_group: false,
+    };
+    assert_eq!((switch.hop(), switch.switch.as_str()), (Hop::Switch, "s2"));
+    assert_eq!(switch.paths, [path(1, 0)]);
+    assert!(
+        switch
+            .what
+            .starts_with("the controller does not reach s2: "),
+        "{switch:?}"
+    );
+    assert!(switch.advice.contains("log"), "{switch:?}");
+    assert_eq!((port.hop(), port.switch.as_str()), (Hop::FirstPort, "s1"));
+    assert_eq!(port.paths, [path(0, 1)]);
+    attending.iter().for_each(|member| member.abort());
+}

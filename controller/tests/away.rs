@@ -1,4 +1,4 @@
-//! Switches that go away: what the controller says all the same.
+//! Switches that go away, and digests that nobody takes: what the controller says all the same.
 
 mod chaos;
 
@@ -12,6 +12,7 @@ use ultima_controller::attend::Prober;
 use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle};
 
 const TICK: Duration = Duration::from_millis(5);
@@ -135,4 +136,30 @@ async fn a_check_names_it_first_and_goes_on() {
     assert_eq!((port.hop(), port.switch.as_str()), (Hop::FirstPort, "s1"));
     assert_eq!(port.paths, [path(0, 1)]);
     attending.iter().for_each(|member| member.abort());
+}
+
+#[tokio::test]
+async fn digests_that_nobody_takes_are_counted() {
+    /// What a client has room for, and how many more are sent.
+    const ROOM: u64 = 256;
+    const MORE: u64 = 44;
+    let switch = ChaosSwitch::start().await;
+    switch.state().digest_lists = ROOM + MORE;
+    let device = Device {
+        name: "s1".into(),
+        grpc: switch.address().to_string(),
+        device_id: 1,
+        tls: None,
+    };
+    let client = SwitchClient::connect(device, 1, Duration::from_secs(60))
+        .await
+        .unwrap();
+    while switch.state().acknowledged < ROOM + MORE {
+        sleep(TICK).await;
+    }
+    assert_eq!(client.digest_lists_dropped(), MORE);
+    let mut lists = client.digests().unwrap();
+    for list_id in 0..ROOM {
+        assert_eq!(lists.recv().await.unwrap().list_id, list_id);
+    }
 }

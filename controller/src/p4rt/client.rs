@@ -179,6 +179,11 @@ impl SwitchClient {
         self.session.digests()
     }
 
+    /// Lists of digests that came while too many others waited to be read: they are gone.
+    pub fn digest_lists_dropped(&self) -> u64 {
+        self.session.digest_lists_dropped()
+    }
+
     /// Verifies a program and puts it to work, which empties all tables. `cookie` names it in
     /// [`pipeline_cookie`](Self::pipeline_cookie).
     ///

@@ -1,7 +1,9 @@
 //! The stream: we are primary as long as it stands and nobody outranks us, and it brings digests.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -34,7 +36,7 @@ pub enum Mastership {
     },
 }
 
-/// Digest lists that may wait for whoever reads them; more are acknowledged and dropped.
+/// Digest lists that may wait for whoever reads them; more are dropped and counted.
 const DIGESTS: usize = 256;
 
 /// Our side of the stream, kept open; the session ends when this is dropped.
@@ -42,6 +44,7 @@ pub(super) struct Session {
     _requests: mpsc::Sender<StreamMessageRequest>,
     mastership: watch::Receiver<Mastership>,
     digests: Mutex<Option<mpsc::Receiver<DigestList>>>,
+    dropped: Arc<AtomicU64>,
 }
 
 /// The request that asks for `device_id` as `election_id`.
@@ -140,6 +143,8 @@ impl Session {
         let (digests, waiting) = mpsc::channel(DIGESTS);
         // Weak: the stream ends with the session, not with this task.
         let answers = requests.downgrade();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let drops = Arc::clone(&dropped);
         tokio::spawn(async move {
             loop {
                 let message = next_message(&mut responses).await.unwrap_or_else(|status| {
@@ -155,12 +160,16 @@ impl Session {
                         }
                     }
                     Message::Digests(list) => {
+                        let ack = acknowledgement(&list);
+                        if let Err(TrySendError::Full(_)) = digests.try_send(list)
+                            && drops.fetch_add(1, Ordering::Relaxed) == 0
+                        {
+                            tracing::warn!("digests come faster than they are read");
+                        }
+                        // A dropped one, too: a switch that waits for the answer keeps the next to itself.
                         if let Some(answers) = answers.upgrade() {
                             // If nobody takes it the stream has ended, which the next message says.
-                            let _ = answers.send(acknowledgement(&list)).await;
-                        }
-                        if digests.try_send(list).is_err() {
-                            tracing::debug!("a digest list that nobody reads is dropped");
+                            let _ = answers.send(ack).await;
                         }
                     }
                 }
@@ -170,12 +179,17 @@ impl Session {
             _requests: requests,
             mastership,
             digests: Mutex::new(Some(waiting)),
+            dropped,
         }
     }
 
     pub fn digests(&self) -> Option<mpsc::Receiver<DigestList>> {
         let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         digests.take()
+    }
+
+    pub fn digest_lists_dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     pub fn mastership(&self) -> watch::Receiver<Mastership> {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::task::JoinHandle;
 use ultima_p4::names::loss;
+use ultima_p4runtime::names::Digest;
+use ultima_p4runtime::v1::DigestList;
 
 use super::attendants::Attendants;
 use super::check::PastCheck;
@@ -25,6 +27,7 @@ use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
 use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
+use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
@@ -35,11 +38,10 @@ pub struct Controller {
     /// Held while what switches should hold is changed: one job at a time, and no switch comes
     /// back in between.
     changes: AsyncMutex<()>,
-    registry: Mutex<Registry>,
+    registry: Arc<Mutex<Registry>>,
     pub(super) attendants: Attendants,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
-    losses: Arc<Losses>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -87,10 +89,9 @@ impl Controller {
             program,
             cookie: rand::random(),
             changes: AsyncMutex::new(()),
-            registry: Mutex::default(),
+            registry: Arc::default(),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
-            losses: Arc::default(),
             keepers: Mutex::default(),
         });
         try_join_all(controller.switches.iter().map(|switch| async {
@@ -156,7 +157,8 @@ impl Controller {
         let digest = self.program.names().digest(loss::DIGEST);
         let lists = switch.client().ok().and_then(|client| client.digests());
         if let (Ok(digest), Some(lists)) = (digest, lists) {
-            self.losses.collect(switch.id, digest.clone(), lists);
+            let registry = Arc::clone(&self.registry);
+            tokio::spawn(collect(registry, switch.id, digest.clone(), lists));
         }
     }
 
@@ -320,7 +322,6 @@ impl Controller {
         self.registry().remove(id);
         self.divide_again(&clients).await;
         self.attendants.end(id);
-        self.losses.forget(id);
         tracing::info!(job = name, "job deleted");
         Ok(pending)
     }
@@ -441,15 +442,24 @@ impl Controller {
     pub async fn telemetry(
         &self,
         name: &str,
-    ) -> Result<(Vec<api::SwitchTelemetry>, Vec<Told>), JobRequestError> {
-        let JobState { job, switches, .. } = self.job(name)?;
-        let plan = Arc::clone(&self.registry().named(name)?.plan);
+    ) -> Result<(Vec<api::SwitchTelemetry>, Losses), JobRequestError> {
+        let (JobState { job, switches, .. }, plan) = {
+            let registry = self.registry();
+            let record = registry.named(name)?;
+            (state_of(record), Arc::clone(&record.plan))
+        };
         let of_switches = try_join_all(
             switches
                 .iter()
                 .map(|id| self.telemetry_of(*id, &job, plan.get(id))),
         );
-        Ok((of_switches.await?, self.losses.of(job.id)))
+        let of_switches = of_switches.await?;
+        // By id: another job may have got the name by now.
+        let losses = self
+            .registry()
+            .get(job.id)
+            .map(|record| record.losses.clone());
+        Ok((of_switches, losses.unwrap_or_default()))
     }
 
     async fn telemetry_of(
@@ -479,6 +489,7 @@ impl Controller {
             }
         };
 
+        let client = self.client(id);
         let counters = counted.of_job(name, job.counter);
         let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
         Ok(api::SwitchTelemetry {
@@ -490,6 +501,7 @@ impl Controller {
             sources: sources()
                 .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))
                 .collect(),
+            digest_lists_dropped: client.map_or(0, |client| client.digest_lists_dropped()),
         })
     }
 
@@ -594,8 +606,7 @@ impl Controller {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Nothing panics while it holds the lock, and no change has a half.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.registry)
     }
 
     /// The hosts of a job's members, each once, in rank order.
@@ -665,5 +676,35 @@ fn state_of(record: &Record) -> JobState {
         job: Arc::clone(&record.job),
         switches: record.plan.keys().copied().collect(),
         seats: record.seats.states().collect(),
+    }
+}
+
+fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    // Nothing panics while it holds the lock, and no change has a half.
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what `lists` of a switch bring of `digest`, until they end.
+async fn collect(
+    registry: Arc<Mutex<Registry>>,
+    switch: SwitchId,
+    digest: Digest,
+    mut lists: mpsc::Receiver<DigestList>,
+) {
+    while let Some(list) = lists.recv().await {
+        if list.digest_id != digest.id {
+            continue;
+        }
+        let at = SystemTime::now();
+        for message in &list.data {
+            match OperationLoss::read(&digest, message) {
+                Ok(loss) => {
+                    if !lock(&registry).told(Told { switch, at, loss }) {
+                        tracing::debug!(switch = switch.0, job = loss.job.0, "a loss of no job");
+                    }
+                }
+                Err(error) => tracing::warn!(switch = switch.0, %error, "a digest is not ours"),
+            }
+        }
     }
 }

@@ -1,19 +1,13 @@
-//! The lossy operations that switches have told of.
+//! The lossy operations of a job that switches have told of.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use tokio::sync::mpsc;
-use ultima_p4runtime::names::Digest;
-use ultima_p4runtime::v1::DigestList;
-
 use crate::fabric::SwitchId;
-use crate::job::JobId;
 use crate::telemetry::OperationLoss;
 
-/// How many are kept, of all jobs.
-const KEPT: usize = 16_384;
+/// How many are kept of each job.
+const KEPT: usize = 4096;
 
 /// A lossy operation, and where and when it was told.
 #[derive(Clone, Copy, Debug)]
@@ -23,77 +17,46 @@ pub struct Told {
     pub loss: OperationLoss,
 }
 
-/// The latest of them.
-#[derive(Debug, Default)]
-pub struct Losses(Mutex<VecDeque<Told>>);
+/// The latest of one job.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    told: VecDeque<Told>,
+    forgotten: u64,
+}
 
 impl Losses {
-    /// Keeps what `lists` bring of `digest` until they end, on a task of its own.
-    pub fn collect(
-        self: &Arc<Self>,
-        switch: SwitchId,
-        digest: Digest,
-        mut lists: mpsc::Receiver<DigestList>,
-    ) {
-        let losses = Arc::clone(self);
-        tokio::spawn(async move {
-            while let Some(list) = lists.recv().await {
-                if list.digest_id != digest.id {
-                    continue;
-                }
-                let at = SystemTime::now();
-                for message in &list.data {
-                    match OperationLoss::read(&digest, message) {
-                        Ok(loss) => losses.add(Told { switch, at, loss }),
-                        Err(error) => {
-                            tracing::warn!(switch = switch.0, %error, "a digest is not ours")
-                        }
-                    }
-                }
-            }
-        });
-    }
-
-    fn add(&self, told: Told) {
-        let mut all = self.all();
-        if all.len() == KEPT {
-            all.pop_front();
+    /// Keeps one, in the oldest one's place where there is no room.
+    pub fn add(&mut self, told: Told) {
+        if self.told.len() == KEPT {
+            self.told.pop_front();
+            self.forgotten += 1;
         }
-        all.push_back(told);
+        self.told.push_back(told);
     }
 
-    /// Those of one job, oldest first.
-    pub fn of(&self, job: JobId) -> Vec<Told> {
-        let all = self.all();
-        all.iter()
-            .filter(|told| told.loss.job == job)
-            .copied()
-            .collect()
+    /// Those that are kept, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Told> {
+        self.told.iter()
     }
 
-    /// Forgets those of a job: another may get its number.
-    pub fn forget(&self, job: JobId) {
-        self.all().retain(|told| told.loss.job != job);
-    }
-
-    fn all(&self) -> MutexGuard<'_, VecDeque<Told>> {
-        // Nothing panics while it holds the lock, and no change has a half.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many older ones had to go.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Epoch, Rank};
+    use crate::job::{Epoch, JobId, Rank};
     use crate::target::PortNumber;
 
-    fn told(job: u16, step: u32) -> Told {
+    fn told(step: u32) -> Told {
         Told {
             switch: SwitchId(0),
             at: SystemTime::UNIX_EPOCH,
             loss: OperationLoss {
-                job: JobId(job),
+                job: JobId(1),
                 epoch: Epoch(1),
                 step,
                 bucket: 0,
@@ -107,20 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_jobs_are_apart() {
-        let losses = Losses::default();
-        losses.add(told(2, 0));
-        (0..KEPT as u32).for_each(|step| losses.add(told(1, step)));
-        let steps: Vec<u32> = losses
-            .of(JobId(1))
-            .iter()
-            .map(|told| told.loss.step)
-            .collect();
-        assert!(steps.into_iter().eq(0..KEPT as u32));
-        assert!(losses.of(JobId(2)).is_empty());
-        losses.add(told(2, 7));
-        losses.forget(JobId(1));
-        assert!(losses.of(JobId(1)).is_empty());
-        assert_eq!(losses.of(JobId(2)).len(), 1);
+    fn the_oldest_go_first_and_are_counted() {
+        let mut losses = Losses::default();
+        let kept = KEPT as u32;
+        (0..kept + 3).for_each(|step| losses.add(told(step)));
+        let steps = losses.iter().map(|told| told.loss.step);
+        assert!(steps.eq(3..kept + 3));
+        assert_eq!(losses.forgotten(), 3);
     }
 }

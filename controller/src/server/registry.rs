@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::error::JobRequestError;
+use super::losses::{Losses, Told};
 use super::seats::Seats;
 use crate::fabric::Fabric;
 use crate::job::{CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, place};
@@ -15,6 +16,8 @@ pub struct Record {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
     pub seats: Seats,
+    /// They go with their job: another may get its number.
+    pub losses: Losses,
 }
 
 /// All installed jobs.
@@ -82,6 +85,7 @@ impl Registry {
             job: Arc::new(job),
             plan: Arc::new(plan),
             seats,
+            losses: Losses::default(),
         };
         self.jobs.entry(id).or_insert(record)
     }
@@ -112,6 +116,14 @@ impl Registry {
 
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Record> {
         self.jobs.get_mut(&id)
+    }
+
+    /// Keeps what a switch told of one of its job's operations; false if it is of no job that there is. A switch may
+    /// tell late, of one that was deleted.
+    pub fn told(&mut self, told: Told) -> bool {
+        let record = self.jobs.get_mut(&told.loss.job);
+        let record = record.filter(|record| record.job.epoch == told.loss.epoch);
+        record.map(|record| record.losses.add(told)).is_some()
     }
 
     /// All jobs, by id.
@@ -145,4 +157,65 @@ impl Registry {
 fn lowest_free(taken: impl Iterator<Item = u16>) -> Option<u16> {
     let taken: BTreeSet<u16> = taken.collect();
     (1..=u16::MAX).find(|number| !taken.contains(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::fabric::{self, SwitchId};
+    use crate::job::{DEFAULT_LOSS_THRESHOLD, Rank, Weight};
+    use crate::target::PortNumber;
+    use crate::telemetry::OperationLoss;
+
+    fn told(job: JobId, epoch: Epoch) -> Told {
+        Told {
+            switch: SwitchId(0),
+            at: SystemTime::UNIX_EPOCH,
+            loss: OperationLoss {
+                job,
+                epoch,
+                step: 1,
+                bucket: 0,
+                source: Rank(0),
+                port: PortNumber(1),
+                trimmed: 1,
+                late: 0,
+                upstream_lost: 0,
+            },
+        }
+    }
+
+    #[test]
+    fn only_jobs_that_there_are_have_losses() {
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let mut registry = Registry::default();
+        let add = |registry: &mut Registry| {
+            let spec = JobSpec {
+                name: "train".into(),
+                members: ["h1", "h2"].map(String::from).to_vec(),
+                gather: Gather::Multicast,
+                seed: None,
+                loss_threshold: DEFAULT_LOSS_THRESHOLD,
+                weight: Weight::default(),
+            };
+            let (job, plan) = registry.propose(&fabric, &spec).unwrap();
+            let record = registry.add(job, plan);
+            (record.job.id, record.job.epoch)
+        };
+        let (id, epoch) = add(&mut registry);
+        assert!(registry.told(told(id, epoch)));
+        assert!(!registry.told(told(id, Epoch(epoch.0 + 1))));
+        assert!(!registry.told(told(JobId(id.0 + 1), epoch)));
+        assert_eq!(registry.get(id).unwrap().losses.iter().count(), 1);
+
+        registry.remove(id);
+        assert!(!registry.told(told(id, epoch)));
+        // All other ids have been given out meanwhile.
+        registry.last_id = id.0 - 1;
+        assert_eq!(add(&mut registry), (id, epoch));
+        assert_eq!(registry.get(id).unwrap().losses.iter().count(), 0);
+    }
 }

@@ -410,11 +410,11 @@ impl Control for ControlService {
         &self,
         request: Request<api::GetTelemetryRequest>,
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
-        let (switches, told) = self.controller.telemetry(&request.into_inner().job).await?;
-        let losses = told.iter().map(|told| self.loss(told)).collect();
+        let (switches, losses) = self.controller.telemetry(&request.into_inner().job).await?;
         Ok(Response::new(api::GetTelemetryResponse {
             switches,
-            losses,
+            losses: losses.iter().map(|told| self.loss(told)).collect(),
+            losses_forgotten: losses.forgotten(),
         }))
     }
 

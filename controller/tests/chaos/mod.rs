@@ -41,6 +41,10 @@ pub struct State {
     pub updates: usize,
     /// What goes wrong, and at which update.
     fault: Option<(usize, Fault)>,
+    /// Empty digest lists that a new primary is sent, numbered from 0.
+    pub digest_lists: u64,
+    /// Those that were acknowledged.
+    pub acknowledged: u64,
     /// The open streams and their election ids.
     elections: BTreeMap<u64, u128>,
     streams: u64,

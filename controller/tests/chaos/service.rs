@@ -217,10 +217,20 @@ impl p4_runtime_server::P4Runtime for Service {
                 state.streams
             };
             while let Ok(Some(message)) = requests.message().await {
+                if let Some(stream_message_request::Update::DigestAck(_)) = message.update {
+                    state.lock().unwrap().acknowledged += 1;
+                    continue;
+                }
                 let answer = arbitrate(&mut state.lock().unwrap(), stream, message);
                 let refused = answer.is_err();
                 if responses.send(answer).await.is_err() || refused {
                     break;
+                }
+                let lists = 0..state.lock().unwrap().digest_lists;
+                for list in lists.map(digest_list) {
+                    if responses.send(Ok(list)).await.is_err() {
+                        break;
+                    }
                 }
             }
             state.lock().unwrap().elections.remove(&stream);
@@ -233,6 +243,16 @@ impl p4_runtime_server::P4Runtime for Service {
         _: Request<CapabilitiesRequest>,
     ) -> Result<Response<CapabilitiesResponse>, Status> {
         Ok(Response::new(CapabilitiesResponse::default()))
+    }
+}
+
+fn digest_list(list_id: u64) -> StreamMessageResponse {
+    let list = DigestList {
+        list_id,
+        ..DigestList::default()
+    };
+    StreamMessageResponse {
+        update: Some(stream_message_response::Update::Digest(list)),
     }
 }
 

@@ -3,15 +3,18 @@
 //! - [`Membership`]: a rank that a job has given, as the collective's configuration and addresses.
 //! - [`ask`]: what the first switch knows of an operation.
 //! - [`meet`]: all ranks hear each other before the first operation.
+//! - [`Quiet`]: the pause in a job's operations that a check asks for.
 //! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_controller::attend`].
 
 mod ask;
 mod kernel;
 mod membership;
 mod probes;
+mod quiet;
 mod rendezvous;
 
 pub use ask::ask;
 pub use membership::{JoinError, Membership, Seat, SocketError};
 pub use probes::Probes;
+pub use quiet::Quiet;
 pub use rendezvous::{RENDEZVOUS, meet};

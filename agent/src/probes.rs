@@ -1,5 +1,7 @@
 //! A rank's part in checks.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -8,11 +10,13 @@ use ultima_controller::attend;
 use ultima_host::{CheckPacket, Destination, OperationId, Prober, Report};
 
 use crate::kernel::UdpCounts;
+use crate::quiet::Quiet;
 
 /// Sends check packets through a rank's collective, and reports which came.
 pub struct Probes {
     prober: Prober,
     all_here: watch::Sender<bool>,
+    quiet: Quiet,
     /// What had been counted when the round began.
     before: (Report, UdpCounts),
 }
@@ -23,6 +27,7 @@ impl Probes {
         Self {
             prober,
             all_here: watch::Sender::new(false),
+            quiet: Quiet::default(),
             before: Default::default(),
         }
     }
@@ -31,6 +36,11 @@ impl Probes {
     pub fn all_here(&self) -> watch::Receiver<bool> {
         self.all_here.subscribe()
     }
+
+    /// The pause that checks ask for, which whoever starts operations waits for.
+    pub fn quiet(&self) -> Quiet {
+        self.quiet.clone()
+    }
 }
 
 impl attend::Prober for Probes {
@@ -38,7 +48,10 @@ impl attend::Prober for Probes {
         self.all_here.send_replace(true);
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, round: &CheckRound, lasts: Duration) {
+        if round.quiet {
+            self.quiet.begin(lasts);
+        }
         // A collective that has ended counts nothing; the controller sees that nothing is sent.
         let report = self.prober.heard(0).map(|(_, report)| report);
         self.before = (report.unwrap_or_default(), UdpCounts::now());

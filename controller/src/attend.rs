@@ -16,8 +16,8 @@ pub trait Prober: Send {
     /// All members of the job attend.
     fn all_here(&mut self);
 
-    /// A round begins: counts in its report are from now on.
-    fn begin(&mut self);
+    /// A round begins and lasts so long: counts in its report are from now on.
+    fn begin(&mut self, round: &CheckRound, lasts: Duration);
 
     /// Sends one packet to each of the round's destinations.
     fn send(&mut self, round: &CheckRound);
@@ -72,9 +72,10 @@ impl Client {
 }
 
 async fn take_part(prober: &mut dyn Prober, round: &CheckRound) -> RoundReport {
-    let end = Instant::now() + Duration::from_millis(round.listen_ms.into()).min(LONGEST);
+    let lasts = Duration::from_millis(round.listen_ms.into()).min(LONGEST);
+    let end = Instant::now() + lasts;
     let interval = Duration::from_millis(round.interval_ms.into()).max(SHORTEST_INTERVAL);
-    prober.begin();
+    prober.begin(round, lasts);
     for _ in 0..round.packets {
         if Instant::now() >= end {
             break;
@@ -101,7 +102,7 @@ mod tests {
     impl Prober for Counts {
         fn all_here(&mut self) {}
 
-        fn begin(&mut self) {}
+        fn begin(&mut self, _: &CheckRound, _: Duration) {}
 
         fn send(&mut self, _: &CheckRound) {
             self.sent += 1;

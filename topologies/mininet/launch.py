@@ -326,13 +326,15 @@ class Lab:
         """Runs a command on all hosts at once, and prints what they say in order; the first exit code that is not 0."""
         hosts = self.plan["hosts"]
         running = [(host["name"], self.popen(host["name"], words_of(host), stderr=subprocess.STDOUT)) for host in hosts]
+        # Two full pipes at once would wait for each other.
+        readers = ThreadPoolExecutor(len(running))
         try:
-            # Two full pipes at once would wait for each other.
-            with ThreadPoolExecutor(len(running)) as readers:
-                said = list(readers.map(lambda one: one[1].communicate()[0], running))
+            said = list(readers.map(lambda one: one[1].communicate()[0], running))
         finally:
+            # First: readers wait for what still runs.
             for _, process in running:
                 process.poll() is None and process.kill()
+            readers.shutdown()
         for (name, _), text in zip(running, said):
             print(f"*** {name}\n{text.decode(errors='replace')}", end="", flush=True)
         return next((process.returncode for _, process in running if process.returncode != 0), 0)

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use ultima_agent::{Membership, Probes};
+use ultima_agent::{Membership, Probes, Quiet};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_host::{Coding, Collective, Config, EarlyBounds, Pacing};
@@ -94,6 +94,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             },
             repeat: options.repeat.get(),
             verify: options.verify,
+            quiet: rank.quiet.clone(),
             elsewhere: rank.membership.elsewhere(),
             linger: options.deadline,
             silent: silent.clone(),
@@ -161,6 +162,7 @@ struct Rank {
     membership: Membership,
     collective: Collective,
     here: watch::Receiver<bool>,
+    quiet: Quiet,
     attending: JoinHandle<()>,
 }
 
@@ -181,6 +183,7 @@ impl Rank {
         let collective = Collective::over_udp(config, udp)?;
         let mut probes = Probes::new(collective.prober());
         let all_here = probes.all_here();
+        let quiet = probes.quiet();
         let client = client.clone();
         let attending = tokio::spawn(async move {
             loop {
@@ -194,6 +197,7 @@ impl Rank {
             membership,
             collective,
             here: all_here,
+            quiet,
             attending,
         })
     }

@@ -7,6 +7,7 @@ mod common;
 
 mod agents;
 mod bmv2;
+mod check;
 mod ends;
 mod hosts;
 mod incast;

@@ -45,7 +45,9 @@ fn at_the_sender(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         place: Place::default(),
         what: format!("{host}'s kernel does not send what rank {from} gives it"),
         advice: match path.by_group {
-            true => format!("{host} needs a route for 239.85.0.0/16 by the fabric's interface"),
+            true => format!(
+                "{host} needs a route for 239.85.0.0/16 by the fabric's interface, and a firewall that lets it out"
+            ),
             false => format!(
                 "look at `ip route get {}` and the firewall on {host}",
                 receiver.ip
@@ -146,8 +148,10 @@ fn at_the_entrance(
         counted.unrouted,
     ]);
     let reports = sender.report.map_or(0, |report| report.reports);
-    // A sender who hears nobody, not even the switch beside it, has no link, whatever others let the switch count.
-    let deaf = before.is_none() && *probed && !sender_hears && reports == 0;
+    // A sender who hears nobody, not even the switch beside it, has no link, whatever others let the switch count as
+    // admitted. What was refused may be its own.
+    let refused = sum([counted.rejected, counted.unknown_job, counted.unrouted]);
+    let deaf = before.is_none() && *probed && !sender_hears && reports == 0 && refused < *packets;
     if seen >= *packets && !deaf {
         return None;
     }
@@ -400,7 +404,7 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
             Hop::Link,
             format!("what leaves {switch} by port {port} does not come to {host}"),
             format!(
-                "see that the link is up and that {host} has the MAC and IPv4 address of the fabric file"
+                "see that the link is up, that {host} has the MAC and IPv4 address of the fabric file, and that no firewall there drops UDP"
             ),
         ),
     }

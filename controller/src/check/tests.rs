@@ -235,6 +235,11 @@ fn other_traffic_names_no_innocent_hop() {
         // Nor do they hide that the sender reaches nobody.
         busy_case.sender_hears = false;
         assert_found(&busy_case, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+        // Where something was refused it may be the sender's.
+        let admitted = busy_case.counted[0];
+        busy_case.counted[0].rejected = SENT;
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
+        busy_case.counted[0] = admitted;
         // It hears the switch: what is broken is further on.
         busy_case.sender = Some(RoundReport {
             reports: 5,

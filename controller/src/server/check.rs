@@ -124,10 +124,24 @@ impl Controller {
         let full_ones = self.everyone(job, &check.attending, full).await;
         check.ways = ways(job, &check.attending, &short_ones, &full_ones);
 
-        for look in looks(&check.ways).into_iter().take(MOST_LOOKS) {
+        let looks = looks(&check.ways);
+        if !looks.is_empty() {
+            // Operations end, or have nothing left to send.
+            let settle = |_| CheckRound {
+                quiet: true,
+                ..round(short)
+            };
+            self.attendants
+                .round(job.id, &check.attending, settle)
+                .await;
+        }
+        for look in looks.into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
             let before = self.count(state, &mut away).await?;
-            let round = round(payload);
+            let round = CheckRound {
+                quiet: true,
+                ..round(payload)
+            };
             let ask = |rank| match rank == look.from {
                 true => CheckRound {
                     probe: elsewhere(job, rank),
@@ -160,8 +174,8 @@ impl Controller {
                     short_ones_pass: look.full,
                     sender: self.end(job, look.from, &reports),
                     receiver: self.end(job, *to, &reports),
-                    sender_hears: hears(&check, look.from),
-                    receiver_hears: hears(&check, *to),
+                    sender_hears: hears(job, &check, look.from),
+                    receiver_hears: hears(job, &check, *to),
                     probed: elsewhere(job, look.from).is_some(),
                     steps: self.steps(job, &plan, path, [&before, &after], &away),
                 };
@@ -342,6 +356,7 @@ fn round(payload: u32) -> CheckRound {
     CheckRound {
         token: rand::random(),
         probe: None,
+        quiet: false,
         to: Vec::new(),
         to_group: false,
         payload,
@@ -351,9 +366,11 @@ fn round(payload: u32) -> CheckRound {
     }
 }
 
-fn hears(check: &Check, rank: Rank) -> bool {
+/// Whether anything comes to a rank's host over a switch.
+fn hears(job: &Job, check: &Check, rank: Rank) -> bool {
+    let host = |rank: Rank| job.members[usize::from(rank.0)].host;
     let mut ways = check.ways.iter();
-    ways.any(|way| way.path.to == rank && way.short_came > 0)
+    ways.any(|way| host(way.path.to) == host(rank) && way.short_came > 0 && way.hops > 0)
 }
 
 /// A rank on another host, whom `rank` can address a PROBE to.

@@ -10,6 +10,7 @@
 #include "constants.p4"
 #include "headers.p4"
 #include "parser.p4"
+#include "fragments.p4"
 #include "checksum.p4"
 #include "operation.p4"
 #include "jobs.p4"
@@ -58,7 +59,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Routing() routing;
     AddressResolution() arp;
 
-    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options or a cut frame, by ingress port
+    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options, fragment or a cut frame, by ingress port
     COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
     COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
 
@@ -79,8 +80,10 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             meta.drop = 1;
             COUNT(unrouted, meta.ingress_port);
         } else if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
-                || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length) {
-            // Options would hide a UDP header from admission, and so would the end of a frame that was cut.
+                || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length
+                || hides_magic(hdr.ipv4)) {
+            // Options would hide a UDP header from admission, and so would the end of a frame that was cut, and some
+            // fragments.
             meta.drop = 1;
             COUNT(malformed, meta.ingress_port);
         } else {

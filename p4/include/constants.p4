@@ -16,6 +16,8 @@ const bit<16> ULTIMA_MAGIC   = 0x554C;
 const bit<4>  ULTIMA_VERSION = 1;
 // UDP header and Ultima header: no Ultima datagram is shorter.
 const bit<16> ULTIMA_MIN_UDP_LENGTH = 8 + 52;
+// IPv4 header, UDP header and 8 bytes of its payload, as fragments are cut at multiples of 8.
+const bit<16> SHORTEST_FIRST_FRAGMENT = IPV4_LENGTH + 8 + 8;
 // Payload digest and header tag, which AUTH puts behind the header.
 const bit<16> AUTH_LENGTH = 16;
 // What a REPORT says at least (report_h): a PROBE has this much room.

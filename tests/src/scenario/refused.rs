@@ -2,11 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use pnet::packet::ip::IpNextHeaderProtocols;
 use pnet::packet::ipv4::Ipv4Flags;
 use ultima_wire::{Header, Kind};
 
 use super::{Scenario, Scene, UNKNOWN_JOB};
 use crate::generator::{Datagram, Ipv4};
+use crate::testbed::plain;
 
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     vec![
@@ -18,6 +20,8 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         no_member(scene),
         lengths_that_lie(scene),
         fragments(scene),
+        fragments_that_hide_ultima(scene),
+        fragments_of_others(scene),
         no_time_to_live(scene),
     ]
 }
@@ -162,37 +166,86 @@ fn lengths_that_lie(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// The first fragment claims what the others could change, and is refused. A later one shows no UDP header:
-/// it is carried like any IPv4 packet, and without the first nobody can put it together.
+/// The fragment of a packet that carries these bytes of its payload.
+fn fragment(packet: &Ipv4, from: usize, to: usize) -> Ipv4 {
+    let more = to < packet.payload.len();
+    Ipv4 {
+        flags: if more { Ipv4Flags::MoreFragments } else { 0 },
+        fragment_offset: u16::try_from(from / 8).expect("offsets are small"),
+        payload: packet.payload[from..to].to_vec(),
+        ..packet.clone()
+    }
+}
+
+/// The first fragment claims what the others could change, and is refused. A later one shows no UDP header: it is
+/// carried like any IPv4 packet, and without the first nobody can put it together.
 fn fragments(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let [scatter, gather] = genuine(scene).map(|sent| sent.packet());
     let (from, to) = (left.host_of(2), left.host_of(0));
-    let first = |packet: &Ipv4| Ipv4 {
-        flags: Ipv4Flags::MoreFragments,
-        ..packet.clone()
+    // The 8 bytes in which Ultima begins, its header but for the end, and all of it, which says whose it is.
+    let firsts = [(16, UNKNOWN_JOB), (56, UNKNOWN_JOB), (60, left.counter)];
+    let scenario = firsts
+        .into_iter()
+        .fold(Scenario::new("fragments"), |scenario, (end, job)| {
+            scenario
+                .rejected(from, fragment(&scatter, 0, end).emit(), job)
+                .rejected(from, fragment(&gather, 0, end).emit(), job)
+        });
+    let later = [(16, scatter.payload.len()), (16, 24), (56, 60)];
+    let scenario = later.into_iter().fold(scenario, |scenario, (start, end)| {
+        scenario.forwarded(scene, from, to, &fragment(&scatter, start, end))
+    });
+    scenario.unrouted(scene, from, fragment(&gather, 16, 24).emit())
+}
+
+/// No fragment may hide the bytes by which Ultima is known: not a first one that ends before them, nor one that
+/// begins with them, be it to complete such a first one or to write over what another has shown.
+fn fragments_that_hide_ultima(scene: Scene<'_>) -> Scenario {
+    let left = scene.left;
+    let from = left.host_of(2);
+    let packets = genuine(scene).map(|sent| sent.packet());
+    let scenario = packets.iter().fold(
+        Scenario::new("fragments that hide what they are of"),
+        |scenario, packet| {
+            let whole = packet.payload.len();
+            // None that IPv4 knows has an end in the middle of 8 bytes, but there are receivers that round down.
+            let firsts = (0..16).map(|end| (0, end));
+            let seconds = [9, 15, 16, 24, whole].map(|end| (8, end));
+            firsts
+                .chain(seconds)
+                .fold(scenario, |scenario, (start, end)| {
+                    scenario.malformed(scene, from, fragment(packet, start, end).emit())
+                })
+        },
+    );
+    // What the frame is filled up with is none of the fragment's bytes.
+    let [scatter, _] = &packets;
+    let mut filled = fragment(scatter, 0, 8).emit();
+    filled.extend_from_slice(&[0; 18]);
+    scenario.malformed(scene, from, filled)
+}
+
+/// What is none of Ultima's arrives in fragments that show it, and so do those of other protocols, however small.
+fn fragments_of_others(scene: Scene<'_>) -> Scenario {
+    let (from, to) = (scene.left.host_of(2), scene.left.host_of(0));
+    let packet = plain(scene.fabric, from, to, 5001, vec![7; 40]).packet();
+    let parts = [(0, 16), (16, 24), (24, 48)];
+    let scenario = parts.into_iter().fold(
+        Scenario::new("fragments of plain UDP"),
+        |scenario, (start, end)| {
+            scenario.forwarded(scene, from, to, &fragment(&packet, start, end))
+        },
+    );
+    let echo = Ipv4 {
+        protocol: IpNextHeaderProtocols::Icmp,
+        ..packet
     };
-    let later = Ipv4 {
-        flags: 0,
-        fragment_offset: 8,
-        ..scatter.clone()
-    };
-    let middle = Ipv4 {
-        flags: Ipv4Flags::MoreFragments,
-        fragment_offset: 1,
-        ..scatter.clone()
-    };
-    let later_multicast = Ipv4 {
-        flags: 0,
-        fragment_offset: 8,
-        ..gather.clone()
-    };
-    Scenario::new("fragments")
-        .rejected(from, first(&scatter).emit(), left.counter)
-        .rejected(from, first(&gather).emit(), left.counter)
-        .forwarded(scene, from, to, &later)
-        .forwarded(scene, from, to, &middle)
-        .unrouted(scene, from, later_multicast.emit())
+    [(0, 8), (8, 16), (16, 48)]
+        .into_iter()
+        .fold(scenario, |scenario, (start, end)| {
+            scenario.forwarded(scene, from, to, &fragment(&echo, start, end))
+        })
 }
 
 /// Admitted, but at the end of its way: neither the group nor routing sees it.

@@ -7,9 +7,10 @@ control Budget(inout headers_t hdr, inout metadata_t meta) {
             bit<32> was = hdr.ultima.budget;
             hdr.ultima.budget = was |-| meta.residence;
             meta.change = meta.change + replaced_addr(was, hdr.ultima.budget);
-            if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind)) {
+            // What an earlier switch cut was lost there, and says why.
+            if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0) {
                 meta.late = 1;
-                // What an earlier switch cut was lost there, and what came without values has none to lose.
+                // What came without values has none to lose.
                 if (meta.can_be_cut == 1) {
                     meta.cause = CAUSE_LATE;
                 }

@@ -135,7 +135,7 @@ struct metadata_t {
     bit<16> header_length;  // egress: bytes of the datagram up to its payload, UDP header included
     bit<1>  can_be_cut;     // egress: it has a payload that may be
     bit<1>  cut;            // egress: the payload is
-    bit<1>  late;           // egress: nobody waits for it
+    bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
     bit<1>  marked;         // egress: a queue is over its marking threshold
     bit<32> change;         // egress: what is to be added to the sum of the UDP checksum
 

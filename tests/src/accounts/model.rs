@@ -31,7 +31,7 @@ pub struct Arrived {
     pub bytes: usize,
     /// Its payload is cut.
     pub trimmed: bool,
-    /// Nobody waits for it.
+    /// Nobody waited for it when it was cut, or came without values.
     pub late: bool,
     /// A switch marked it.
     pub congestion: bool,
@@ -237,7 +237,8 @@ impl<'a> Model<'a> {
         self.count(at, counter::DELIVERED, job.counter, bytes);
         self.count(at, counter::SHARE_SENT, share, bytes);
 
-        flight.seen.late |= packet.late;
+        // Of what a switch before has cut it is not said any more.
+        flight.seen.late |= packet.late && !flight.seen.trimmed;
         let mut lost = None;
         if flight.values && packet.late {
             lost = Some([counter::LATE, counter::SHARE_LATE]);

@@ -152,10 +152,10 @@ fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
     Scenario::new("late data without a payload").late_without_values(scene, &gather)
 }
 
-/// What an earlier switch cut is late here, and counts as lost there only.
+/// What an earlier switch cut because its port was full was lost there, and for that: it is not late here.
 fn lost_before(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
-    Scenario::new("data cut before").late_without_values(scene, &gather.cut(|_| ()))
+    Scenario::new("data cut before").multicast(scene, scene.left, 2, &gather.cut(|_| ()))
 }
 
 /// A switch that cuts a packet says so in it, which holds whatever is there.
@@ -164,7 +164,7 @@ fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
     let (mut header, _) = Header::parse(&gather.payload).expect("an Ultima packet");
     header.switch_flags.trimmed = true;
     let said = gather.with_header(&header);
-    Scenario::new("data that says that it was cut").late_without_values(scene, &said)
+    Scenario::new("data that says that it was cut").multicast(scene, scene.left, 2, &said)
 }
 
 /// What one switch has said no other takes back, and hops do not begin anew.

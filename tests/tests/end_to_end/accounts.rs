@@ -12,6 +12,7 @@ use ultima_tests::accounts::traffic::{self, GRANULE};
 use ultima_tests::accounts::{STEP, THRESHOLD};
 use ultima_tests::counters::Count;
 use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
+use ultima_tests::job::Job;
 use ultima_tests::needs;
 use ultima_tests::operator::VirtualQueue;
 use ultima_tests::stage::{Stage, Target};
@@ -177,27 +178,68 @@ fn add_up(target: &Target) {
     });
 }
 
+/// Whose unicast crosses all switches, and to whom.
+const SOURCE: u16 = 2;
+const OWNER: u16 = 6;
+
+/// SCATTERs from the first switch to the last whose time runs out on the way, nobody knows where.
+fn running_out(job: &Job) -> Vec<Vec<u8>> {
+    let scatter = |slot: u32| {
+        let header = Header {
+            // From a tick to an eighth of a second.
+            budget: Ticks(1 << (slot % 18)),
+            slot,
+            packet_number: slot,
+            ..job.header(Kind::Scatter, SOURCE, OWNER)
+        };
+        let sent = job.scatter(SOURCE, OWNER, &[7; 200]);
+        sent.with_header(&header).emit()
+    };
+    (0..120).map(scatter).collect()
+}
+
+/// What one switch trims no other calls late, wherever its time ends: the trunk behind the first takes nothing.
+/// Returns how many packets' time ended behind it.
+fn trimmed_before_late(target: &Target, slow: impl Fn(&Stage) + Sync) -> usize {
+    row(target, |mut stage| {
+        let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
+        slow(&stage);
+        let job = &jobs[0];
+        let trunk = VirtualQueue::Share(job.shares[&(0, 9)]);
+        stage.operate(0, async |operator| operator.limit(trunk, 1, 1).await);
+        let before = stage.counts();
+        let frames = running_out(job);
+        let arrivals = stage.testbed.exchange(job.host_of(SOURCE), &frames);
+        let headers: Vec<Header> = arrivals[&job.host_of(OWNER)]
+            .iter()
+            .map(|frame| header(frame))
+            .collect();
+        assert_eq!(headers.len(), frames.len());
+        assert!(headers.iter().all(|header| header.switch_flags.trimmed));
+        let (late, trimmed): (Vec<&Header>, Vec<&Header>) =
+            (headers.iter()).partition(|header| header.switch_flags.late);
+
+        let counts = stage.counts().since(&before);
+        let audit = Audit {
+            fabric: &fabric,
+            jobs: &jobs,
+            counts: &counts,
+        };
+        let counted = [counter::LATE, counter::TRIMMED].map(|array| audit.all(array, job));
+        assert_eq!(counted, [late.len() as u64, trimmed.len() as u64]);
+        let over = trimmed.iter().filter(|header| header.budget == Ticks(0));
+        over.count()
+    })
+}
+
 /// Unicast across all switches whose time runs out on the way, nobody knows where: each is late once.
 fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
     row(target, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
         slow(&stage);
         let job = &jobs[0];
-        let (source, owner) = (2, 6);
         let before = stage.counts();
-        let frames: Vec<Vec<u8>> = (0..120)
-            .map(|slot| {
-                let header = Header {
-                    // From a tick to a quarter of a second.
-                    budget: Ticks(1 << (slot % 18)),
-                    slot,
-                    packet_number: slot,
-                    ..job.header(Kind::Scatter, source, owner)
-                };
-                let sent = job.scatter(source, owner, &[7; 200]);
-                sent.with_header(&header).emit()
-            })
-            .collect();
+        let frames = running_out(job);
         let mut ledger = Ledger::default();
         let entered = Count {
             packets: frames.len() as u64,
@@ -205,8 +247,8 @@ fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
         };
         ledger
             .entered
-            .insert(fabric.host(job.host_of(source)).switch, entered);
-        for (host, frames) in stage.testbed.exchange(job.host_of(source), &frames) {
+            .insert(fabric.host(job.host_of(SOURCE)).switch, entered);
+        for (host, frames) in stage.testbed.exchange(job.host_of(SOURCE), &frames) {
             frames
                 .iter()
                 .for_each(|frame| ledger.arrive(host, 0, frame));
@@ -337,6 +379,22 @@ fn late_on_the_way_on_embedded() {
         set(stage, 1, 9, Some(250_000), None)
     });
     assert!(late > 0, "none was late behind the first switch");
+}
+
+#[test]
+fn trimmed_before_late_on_embedded() {
+    // A cut frame takes 3 ms at the second switch.
+    let over = trimmed_before_late(&Target::Sockets, |stage| {
+        set(stage, 1, 9, Some(250_000), None)
+    });
+    assert!(over > 0, "no time ended behind the first switch");
+}
+
+#[test]
+fn trimmed_before_late_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
+        trimmed_before_late(&Target::Bmv2(program), |_| ());
+    }
 }
 
 #[test]

@@ -23,11 +23,12 @@ const bit<16> AUTH_LENGTH = 16;
 // What a REPORT says at least (report_h): a PROBE has this much room.
 const bit<16> REPORT_LENGTH = 20;
 
-const bit<4> KIND_SCATTER = 1;
-const bit<4> KIND_GATHER  = 2;
-const bit<4> KIND_PROBE   = 4;
-const bit<4> KIND_REPORT  = 5;
-const bit<4> KIND_REPAIR  = 6;
+const bit<4> KIND_SCATTER  = 1;
+const bit<4> KIND_GATHER   = 2;
+const bit<4> KIND_FEEDBACK = 3;
+const bit<4> KIND_PROBE    = 4;
+const bit<4> KIND_REPORT   = 5;
+const bit<4> KIND_REPAIR   = 6;
 
 // A budget of a packet whose receivers' limit the sender does not know.
 const bit<32> NO_LIMIT = 0xFFFFFFFF;

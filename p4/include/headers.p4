@@ -94,7 +94,7 @@ struct operation_loss_t {
     bit<16> epoch;
     bit<32> step;
     bit<16> bucket;
-    bit<16> source_rank;     // of the packet that made it too much
+    bit<16> source_rank;     // of the packet that made it too much; for upstream losses whose packets are lost
     bit<16> port;            // the egress port that lost; for upstream losses the ingress port
     bit<32> trimmed;
     bit<32> late;
@@ -142,6 +142,7 @@ struct metadata_t {
     // What the controller is told, on its way from egress through ingress again.
     bit<1>  tell;
     bit<32> told_upstream;
+    bit<48> told_operation; // its step and bucket
     @field_list(1) bit<16> told_port;
     @field_list(1) bit<32> told_trimmed;
     @field_list(1) bit<32> told_late;

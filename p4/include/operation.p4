@@ -19,3 +19,8 @@ bool takes_over(in bit<32> membership, in bit<48> operation, in bit<32> held_mem
 bool is_data(in bit<4> kind) {
     return kind == KIND_SCATTER || kind == KIND_GATHER || kind == KIND_REPAIR;
 }
+
+// Packets whose step and bucket name an operation that is under way.
+bool is_of_operation(in bit<4> kind) {
+    return is_data(kind) || kind == KIND_FEEDBACK;
+}

@@ -7,15 +7,29 @@
 //     far off          the source has begun anew
 // so that lost = gaps - overtaken, and what a source sent is what came + lost - duplicated. A counter of v1model adds
 // one at a time: a gap is counted in one cell for each of its bits, and weighs two to the power of the cell.
+//
+// Networks reorder, and no operation is lossy for that: a missing number counts as one's loss when it is none of the
+// latest 64 any more. Which operation it was of nobody knows. It counts for the one whose packet showed the latest gap;
+// if that packet is of no operation, for none.
+
+// How many bits are 1: sums of two, four and eight beside each other, and the sum of all eights in the highest of them.
+bit<32> ones(in bit<64> bits) {
+    bit<64> twos = bits - ((bits >> 1) & 0x5555555555555555);
+    bit<64> fours = (twos & 0x3333333333333333) + ((twos >> 2) & 0x3333333333333333);
+    bit<64> eights = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F;
+    return (bit<32>)((eights * 0x0101010101010101) >> 56);
+}
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
     // By source index. The job and epoch whose source it is, and the number that it sends next.
     REGISTER(bit<64>, MAX_HOST_SOURCES) expected;
-    // Bit n: whether the number n + 1 before that one has come.
+    // Bit n: whether the number n + 1 before that one has come, or was never sent.
     REGISTER(bit<64>, MAX_HOST_SOURCES) seen;
     REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
+    // Whose packet showed the latest gap: 1 and its step and bucket, or 0 if it is of no operation.
+    REGISTER(bit<49>, MAX_HOST_SOURCES) shown_by;
 
-    // By source index and slot of the operation that the packet after a gap belongs to.
+    // By source index and slot of the operation that losses count for.
     REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) membership;
     REGISTER(bit<48>, MAX_HOST_SOURCES << WINDOW_BITS) operation;
     REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
@@ -37,32 +51,13 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         bit<64> come;
         REGISTER_READ(seen, meta.source_index, come);
         REGISTER_READ(lost, meta.source_index, meta.upstream_lost);
+        bool is_known = before[63:32] == member;
         bit<32> next = before[31:0];
         bit<32> gap = number - next;
         bit<32> behind = next - number;
+        bit<32> settled = 0;   // numbers that are missing for good
 
-        if (before[63:32] != member || (gap >= 1 << GAP_BITS && behind >= 1 << GAP_BITS)) {
-            if (before[63:32] == member) {
-                COUNT(renumbered, meta.source_index);
-            } else {
-                meta.upstream_lost = 0;
-            }
-            gap = (bit<32>)number[19:0];
-            come = 1;
-            if (gap >= 1 << GAP_BITS) {
-                // Under way for long: nobody knows what came before, so nothing of it shall count as no longer lost.
-                gap = 0;
-                come = ~64w0;
-            }
-            next = number + 1;
-        } else if (gap < 1 << GAP_BITS) {
-            bit<8> forward = SEEN;
-            if (gap < (bit<32>)SEEN) {
-                forward = (bit<8>)gap + 1;
-            }
-            come = come << forward | 1;
-            next = number + 1;
-        } else {
+        if (is_known && gap >= 1 << GAP_BITS && behind < 1 << GAP_BITS) {
             gap = 0;
             bit<64> mark = 0;
             if (behind <= (bit<32>)SEEN) {
@@ -75,6 +70,32 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
                 COUNT(overtaken, meta.source_index);
                 meta.upstream_lost = meta.upstream_lost |-| 1;
             }
+        } else {
+            if (!is_known || gap >= 1 << GAP_BITS) {
+                if (is_known) {
+                    COUNT(renumbered, meta.source_index);
+                    settled = ones(~come);
+                } else {
+                    meta.upstream_lost = 0;
+                }
+                // Nothing is missing before its beginning; nor if it is under way for long, where nobody knows.
+                come = ~64w0;
+                gap = (bit<32>)number[19:0];
+                if (gap >= 1 << GAP_BITS) {
+                    gap = 0;
+                }
+            }
+            bit<8> forward = SEEN;
+            if (gap < (bit<32>)SEEN) {
+                forward = (bit<8>)gap + 1;
+            }
+            settled = settled + (gap |-| (bit<32>)(SEEN - 1));
+            bit<64> leaving = ~come >> (SEEN - forward);
+            if (leaving != 0) {
+                settled = settled + ones(leaving);
+            }
+            come = come << forward | 1;
+            next = number + 1;
         }
         meta.upstream_lost = meta.upstream_lost + gap;
         REGISTER_WRITE(expected, meta.source_index, member ++ next);
@@ -94,25 +115,38 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             if (gap[9:9] == 1) { count_bit(9); }
             if (gap[10:10] == 1) { count_bit(10); }
             if (gap[11:11] == 1) { count_bit(11); }
-            bit<32> cell = cell_of(meta.source_index, hdr.ultima.step, hdr.ultima.bucket);
-            bit<48> shown_by = hdr.ultima.step ++ hdr.ultima.bucket;
+            bit<49> shows = 0;
+            if (is_of_operation(hdr.ultima.kind)) {
+                shows = 1w1 ++ hdr.ultima.step ++ hdr.ultima.bucket;
+            }
+            REGISTER_WRITE(shown_by, meta.source_index, shows);
+        }
+
+        bit<49> shown = 0;
+        if (settled != 0) {
+            REGISTER_READ(shown_by, meta.source_index, shown);
+        }
+        if (shown[48:48] == 1) {
+            bit<48> lossy = shown[47:0];
+            bit<32> cell = cell_of(meta.source_index, lossy[47:16], lossy[15:0]);
             bit<32> held_member;
             REGISTER_READ(membership, cell, held_member);
             bit<48> held;
             REGISTER_READ(operation, cell, held);
             bit<32> lost_so_far;
             REGISTER_READ(lost_of_operation, cell, lost_so_far);
-            if (takes_over(member, shown_by, held_member, held)) {
+            if (takes_over(member, lossy, held_member, held)) {
                 REGISTER_WRITE(membership, cell, member);
-                REGISTER_WRITE(operation, cell, shown_by);
-                held = shown_by;
+                REGISTER_WRITE(operation, cell, lossy);
+                held = lossy;
                 lost_so_far = 0;
             }
-            if (held == shown_by) {
-                bit<32> lost_now = lost_so_far + gap;
+            if (held == lossy) {
+                bit<32> lost_now = lost_so_far + settled;
                 REGISTER_WRITE(lost_of_operation, cell, lost_now);
                 if (lost_so_far < meta.loss_threshold && lost_now >= meta.loss_threshold) {
                     meta.tell = 1;
+                    meta.told_operation = lossy;
                     meta.told_port = (bit<16>)meta.ingress_port;
                     meta.told_upstream = lost_now;
                 }

@@ -54,6 +54,9 @@ pub struct Told {
     pub lost: [u32; 3],
 }
 
+/// The latest numbers of a source, among which a missing one may still come.
+const REMEMBERED: u32 = 64;
+
 /// One rank's packets at its switch.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
@@ -63,6 +66,8 @@ pub struct Source {
     lost_before: u64,
     /// As far as the switch knows at the time.
     lost_now: u32,
+    /// The bucket whose packet showed the latest gap; none if it was of no operation.
+    shown_by: Option<u16>,
     /// Numbers that were passed over.
     pub gaps: u64,
     /// Packets of these that came.
@@ -74,25 +79,48 @@ pub struct Source {
 }
 
 impl Source {
-    /// Hears of a packet. Returns how many are missing before it.
-    fn hear(&mut self, start: u32, number: u32) -> u32 {
+    /// Hears of a packet, of an operation's bucket or of none. Returns how many packets are known not to come any
+    /// more by it, and for which bucket they count.
+    fn hear(&mut self, start: u32, number: u32, bucket: Option<u16>) -> (u32, Option<u16>) {
+        let mut settled = 0;
         if self.numbering != Some(start) {
+            if let Some(last) = self.heard.last() {
+                settled += self.missing_up_to(last + 1) - self.gone();
+            }
             self.lost_before = self.lost();
             self.renumbered += u64::from(self.numbering.is_some());
             self.numbering = Some(start);
             self.heard.clear();
         }
+        let gone = self.gone();
         let next = self.heard.last().map_or(start, |last| last + 1);
         let missing = number.saturating_sub(next);
         self.gaps += u64::from(missing);
         self.lost_now += missing;
+        if missing > 0 {
+            self.shown_by = bucket;
+        }
         if !self.heard.insert(number) {
             self.duplicated += 1;
         } else if number < next {
             self.overtaken += 1;
             self.lost_now -= 1;
         }
-        missing
+        settled += self.gone() - gone;
+        (settled, self.shown_by)
+    }
+
+    /// Numbers before this one that did not come.
+    fn missing_up_to(&self, end: u32) -> u32 {
+        let start = self.numbering.unwrap_or(end);
+        let heard = self.heard.range(..end).count();
+        end.saturating_sub(start) - u32::try_from(heard).expect("tests are small")
+    }
+
+    /// Those that cannot come as overtaken any more.
+    fn gone(&self) -> u32 {
+        let last = self.heard.last().copied().unwrap_or_default();
+        self.missing_up_to((last + 1).saturating_sub(REMEMBERED))
     }
 
     /// Numbers up to the last that was heard that did not come.
@@ -162,16 +190,16 @@ impl<'a> Model<'a> {
         }
         if let Some((start, number)) = packet.number {
             let source = self.sources.entry((packet.job, packet.source)).or_default();
-            let missing = source.hear(start, number);
-            let so_far = self
-                .upstream
-                .entry((packet.job, packet.source, packet.bucket))
-                .or_default();
-            let reached = *so_far < THRESHOLD && *so_far + missing >= THRESHOLD;
-            *so_far += missing;
-            let lost = [0, 0, *so_far];
-            if reached {
-                self.tell(packet, (at, port), lost);
+            let bucket = (packet.kind != Kind::Probe).then_some(packet.bucket);
+            if let (settled, Some(bucket)) = source.hear(start, number, bucket) {
+                let cell = (packet.job, packet.source, bucket);
+                let so_far = self.upstream.entry(cell).or_default();
+                let reached = *so_far < THRESHOLD && *so_far + settled >= THRESHOLD;
+                *so_far += settled;
+                let lost = [0, 0, *so_far];
+                if reached {
+                    self.tell(packet, bucket, (at, port), lost);
+                }
             }
         }
         if packet.fate == Fate::Admitted {
@@ -309,7 +337,7 @@ impl<'a> Model<'a> {
             }
             let lost_now = [*trimmed, *late, 0];
             if lost.is_some() && *trimmed + *late == THRESHOLD {
-                self.tell(packet, (at, out), lost_now);
+                self.tell(packet, packet.bucket, (at, out), lost_now);
             }
         }
     }
@@ -331,11 +359,11 @@ impl<'a> Model<'a> {
             .push(arrived);
     }
 
-    fn tell(&mut self, packet: &Packet, place: (usize, u16), lost: [u32; 3]) {
+    fn tell(&mut self, packet: &Packet, bucket: u16, place: (usize, u16), lost: [u32; 3]) {
         self.told.push(Told {
             job: packet.job,
             place,
-            bucket: packet.bucket,
+            bucket,
             source: packet.source,
             lost,
         });

@@ -154,6 +154,10 @@ fn add_up(target: &Target) {
             );
         }
 
+        for cause in 0..3 {
+            let is_told = model.told.iter().any(|told| told.lost[cause] > 0);
+            assert!(is_told, "no operation lost anything by cause {cause}");
+        }
         model.told.sort_unstable();
         let mut told = Vec::new();
         for (at, (name, job)) in ["wide", "ends", "plain"].into_iter().zip(&jobs).enumerate() {

@@ -3,6 +3,7 @@
 
 use ultima_p4::names::counter;
 use ultima_tests::controller::LEFT;
+use ultima_tests::counters::Counts;
 use ultima_tests::job::Job;
 use ultima_tests::operator::VirtualQueue;
 use ultima_tests::stage::{Stage, Target};
@@ -13,6 +14,8 @@ use crate::losses::ask;
 /// Whose packets, and to whom.
 const SOURCE: u16 = 2;
 const OWNER: u16 = 0;
+/// The latest numbers of a source, among which what is missing may still come.
+const REMEMBERED: usize = 64;
 /// Losses of which the controller is told.
 const THRESHOLD: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
 
@@ -41,15 +44,25 @@ impl Sender {
     }
 
     fn data(&mut self, stage: &mut Stage, operation: (u32, u16), budgets: &[Ticks]) {
-        for budget in budgets {
+        self.send(stage, Kind::Scatter, operation, budgets);
+    }
+
+    fn send(&mut self, stage: &mut Stage, kind: Kind, operation: (u32, u16), budgets: &[Ticks]) {
+        let frame = |budget: &Ticks| {
             let header = Header {
                 budget: *budget,
-                ..self.header(Kind::Scatter, SOURCE, operation)
+                ..self.header(kind, SOURCE, operation)
             };
             let sent = self.job.scatter(SOURCE, OWNER, b"data");
-            let frame = sent.with_header(&header).emit();
-            stage.testbed.exchange(self.job.host_of(SOURCE), &[frame]);
-        }
+            sent.with_header(&header).emit()
+        };
+        let frames: Vec<Vec<u8>> = budgets.iter().map(frame).collect();
+        stage.testbed.exchange(self.job.host_of(SOURCE), &frames);
+    }
+
+    /// The next of the source's packets are lost.
+    fn lose(&mut self, packets: u32) {
+        self.next[usize::from(SOURCE)] += packets;
     }
 
     /// What the switch says to the owner: whether it knows the operation, and what was sent, trimmed and late.
@@ -168,7 +181,8 @@ fn keep_losses_apart(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let mut sender = Sender { job, next: [0; 4] };
-        // All in one cell, see above; the numbers are lost before the first packet of the operation.
+        // All in one cell, see above; the numbers are lost before the first packet of the operation, and cannot come
+        // any more after its last.
         for (operation, lost) in [
             ((7, 1), 2),
             ((23, 1), 2),
@@ -177,15 +191,94 @@ fn keep_losses_apart(target: &Target) {
             ((23, 1), 9),
             ((39, 1), 4),
         ] {
-            sender.next[usize::from(SOURCE)] += lost;
-            sender.data(&mut stage, operation, &[ON]);
+            sender.lose(lost);
+            sender.data(&mut stage, operation, &[ON; REMEMBERED]);
         }
-        let told = stage.controller.telemetry(&stage.testbed, "left", 2);
-        let told: Vec<_> = (told.losses.iter())
-            .map(|told| ((told.step, told.bucket), told.upstream_lost))
-            .collect();
-        assert_eq!(told, [((23, 1), 3), ((39, 1), 4)]);
+        assert_eq!(told(&stage, 2), [((23, 1), 3), ((39, 1), 3)]);
     });
+}
+
+/// The first lossy operations of which the controller is told, at least so many: step, bucket, losses before the switch.
+fn told(stage: &Stage, operations: usize) -> Vec<((u32, u32), u32)> {
+    let told = stage
+        .controller
+        .telemetry(&stage.testbed, "left", operations);
+    let told = (told.losses.iter()).map(|told| ((told.step, told.bucket), told.upstream_lost));
+    told.collect()
+}
+
+/// Gaps that packets of no operation show are no operation's, and take no other's cell, which is that of step 0, too.
+fn are_not_of_control(target: &Target) {
+    star(target, |mut stage| {
+        let job = stage.jobs[0].clone();
+        let mut sender = Sender { job, next: [0; 4] };
+        let operation = (16, 0);
+        let before = stage.counts();
+        for (kind, of, lost) in [
+            (Kind::Scatter, operation, 2),
+            (Kind::Control, (0, 0), 9),
+            (Kind::Probe, (0, 0), 9),
+            (Kind::Report, (0, 0), 9),
+            (Kind::Feedback, operation, 1),
+        ] {
+            sender.lose(lost);
+            sender.send(&mut stage, kind, of, &[ON]);
+            sender.data(&mut stage, operation, &[ON; REMEMBERED - 1]);
+        }
+        assert_eq!(told(&stage, 1), [((16, 0), 3)]);
+        let counts = stage.counts().since(&before);
+        let index = sender.job.members[usize::from(SOURCE)].source;
+        assert_eq!(gaps(&counts, index), 2 + 9 + 9 + 9 + 1);
+    });
+}
+
+/// Packets that overtake each other are no losses; the controller is told of one when it cannot come any more.
+fn are_not_of_order(target: &Target) {
+    let fabric = ultima_tests::fabric::Fabric::star();
+    target.run(fabric, &[LEFT], |mut stage| {
+        let job = stage.jobs[0].clone();
+        let mut send = |numbers: &[u32], bucket| {
+            let frame = |number: &u32| {
+                let header = Header {
+                    packet_number: *number,
+                    step: 7,
+                    bucket,
+                    ..job.header(Kind::Scatter, SOURCE, OWNER)
+                };
+                let sent = job.scatter(SOURCE, OWNER, b"data");
+                sent.with_header(&header).emit()
+            };
+            let frames: Vec<Vec<u8>> = numbers.iter().map(frame).collect();
+            stage.testbed.exchange(job.host_of(SOURCE), &frames);
+        };
+        // One after the other overtakes its neighbour, the first of all at once, too.
+        let pairs: Vec<u32> = (0..100).map(|number| number ^ 1).collect();
+        send(&pairs, 1);
+        // The next operation's overtake the last's of this one, of which one is as late as it can be.
+        let late: Vec<u32> = (101..=163).chain([100]).collect();
+        send(&late, 2);
+        send(&[164], 1);
+        send(&[168, 169], 3);
+        send(&[165, 166, 167], 2);
+        // 170 is lost, and known to be 64 later.
+        let lost: Vec<u32> = (171..=233).collect();
+        send(&lost, 4);
+        send(&[234], 5);
+        send(&[235], 5);
+        // So is 236, and 237 has its last chance.
+        let lost: Vec<u32> = (238..=300).chain([237, 301]).collect();
+        send(&lost, 6);
+        assert_eq!(told(&stage, 2), [((7, 4), 1), ((7, 6), 1)]);
+    });
+}
+
+/// All numbers of a source that were passed over.
+fn gaps(counts: &Counts, source: u32) -> u64 {
+    (0..counter::GAP_BITS)
+        .map(|bit| {
+            crate::slots::at(counts, counter::GAPS, source * counter::GAP_CELLS + bit) << bit
+        })
+        .sum()
 }
 
 /// Each number counts once, and what comes twice is no loss regained.
@@ -245,10 +338,7 @@ fn come_twice(target: &Target) {
         let counts = stage.counts().since(&before);
         let index = job.members[usize::from(SOURCE)].source;
         let at = |array, index| crate::slots::at(&counts, array, index);
-        let gaps: u64 = (0..counter::GAP_BITS)
-            .map(|bit| at(counter::GAPS, index * counter::GAP_CELLS + bit) << bit)
-            .sum();
-        assert_eq!(gaps, 8 + 63 + 64 + 4095);
+        assert_eq!(gaps(&counts, index), 8 + 63 + 64 + 4095);
         assert_eq!(at(counter::OVERTAKEN, index), 1 + 1 + 1 + 1 + 1);
         assert_eq!(at(counter::DUPLICATED, index), 2 + 1 + 1 + 1 + 2 + 1);
         assert_eq!(at(counter::RENUMBERED, index), 2);
@@ -259,5 +349,7 @@ on_both! {
     take_cells_from_each_other, take_cells_from_each_other_on_embedded, take_cells_from_each_other_on_bmv2;
     belong_to_their_job, belong_to_their_job_on_embedded, belong_to_their_job_on_bmv2;
     keep_losses_apart, keep_losses_apart_on_embedded, keep_losses_apart_on_bmv2;
+    are_not_of_control, are_not_of_control_on_embedded, are_not_of_control_on_bmv2;
+    are_not_of_order, are_not_of_order_on_embedded, are_not_of_order_on_bmv2;
     come_twice, come_twice_on_embedded, come_twice_on_bmv2;
 }

@@ -1,7 +1,9 @@
 // What each operation lost at each port that its job uses: told to whoever asks with a PROBE, and to the controller
 // when it reaches the job's threshold.
 //
-// A port's packets run through egress one after the other; so do those of one share, which nobody else touches.
+// Cells are read and written one after the other without a lock. That is no race: a share is one job at one port, so
+// only that port's packets touch its cells, and those run through egress in turn. BMv2 has several egress threads, and
+// gives all packets of one port to the same.
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
     // By share and slot.

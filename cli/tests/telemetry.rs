@@ -81,8 +81,8 @@ fn says_what_was_lost(target: &Target) {
         let mut text = telemetry(&stage, &["lossy"]);
         // Each switch tells in its own time.
         let (trunk, source) = (
-            "7.1        s1/9     0     2        0     0\n",
-            "7.1        s1/1     0     0        0     2\n",
+            "7.1        s1/9     0     2                  0               0\n",
+            "7.1        s1/1     0     0                  0               2\n",
         );
         text = text.replace(&[trunk, source].concat(), &[source, trunk].concat());
         let expected = "\
@@ -95,9 +95,9 @@ s1/2 to h2    0        1
 s1/9 to s2    3        1
 rank 0 to s1                 65
 
-OPERATION  TOLD BY  RANK  TRIMMED  LATE  UPSTREAM LOST
-7.1        s1/1     0     0        0     2
-7.1        s1/9     0     2        0     0
+OPERATION  TOLD BY  RANK  TRIMMED WHEN TOLD  LATE WHEN TOLD  UPSTREAM LOST WHEN TOLD
+7.1        s1/1     0     0                  0               2
+7.1        s1/9     0     2                  0               0
 
 ";
         assert_eq!(text, expected);
@@ -161,6 +161,9 @@ fn json_has_every_count() {
             assert_eq!(near[none], count(0, 0), "{none}");
         }
         assert_eq!(near["tail_dropped"], 0);
+        assert_eq!(near["away"], Value::Null);
+        assert_eq!(near["digest_lists_dropped"], 0);
+        assert_eq!(lossy["losses_forgotten"], 0);
         let trunk = json!({
             "port": 9, "peer": "s2", "sent": count(7, 7000), "late": count(1, 1000), "trimmed": count(3, 3000),
             "cut_sealed": count(0, 0),
@@ -186,7 +189,7 @@ fn json_has_every_count() {
         let loss = |port: u16, trimmed: u32, upstream: u32| {
             json!({
                 "switch": "s1", "port": port, "epoch": 1, "step": 7, "bucket": 1, "source": 0,
-                "trimmed": trimmed, "late": 0, "upstream_lost": upstream,
+                "trimmed_when_told": trimmed, "late_when_told": 0, "upstream_lost_when_told": upstream,
             })
         };
         // Each once, with the counts of the moment.
@@ -264,6 +267,37 @@ fn a_watch_sees_what_happens_until_it_is_interrupted() {
         for line in lines.lines() {
             document(&line.expect("whole lines"));
         }
+    });
+}
+
+#[test]
+fn a_switch_that_is_away_hides_no_other() {
+    pair(&Target::Sockets, |stage| {
+        let (mut child, mut lines) = watch(&stage, &["quiet", "--json"]);
+        let mut s2 = || document(&next_line(&mut lines))["jobs"][0]["switches"][1].clone();
+        assert_eq!(s2()["away"], Value::Null);
+        // Another controller takes it.
+        stage.operate(1, async |_| {
+            let text = telemetry(&stage, &["quiet"]);
+            let [_, near, far, away, ""] = text.lines().collect::<Vec<_>>()[..] else {
+                panic!("two switches: {text}")
+            };
+            assert!(near.starts_with("quiet at s1  0 "), "{text}");
+            assert_eq!(far, "quiet at s2  away");
+            let problem = away.strip_prefix("s2 is away: ").expect("why");
+            assert!(problem.contains("primary"), "{text}");
+            let gone = loop {
+                let gone = s2();
+                if gone["away"].is_string() {
+                    break gone;
+                }
+            };
+            // It has no counts, rather than none counted.
+            assert_eq!(gone.as_object().expect("an object").len(), 2, "{gone}");
+        });
+        while s2()["away"] != Value::Null {}
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+        assert_eq!(child.wait().expect("it ends").code(), Some(130));
     });
 }
 

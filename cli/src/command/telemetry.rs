@@ -106,8 +106,15 @@ fn packets(count: &Option<api::Count>) -> u64 {
 }
 
 fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
+    let counters = || (telemetry.switches.iter()).filter_map(|switch| switch.counters.as_ref());
     let switches = telemetry.switches.iter().filter_map(|switch| {
         let counters = switch.counters.as_ref()?;
+        if !counters.problem.is_empty() {
+            let mut row: [String; 10] = Default::default();
+            row[0] = format!("{job} at {}", counters.switch);
+            AWAY.clone_into(&mut row[1]);
+            return Some(row);
+        }
         Some([
             format!("{job} at {}", counters.switch),
             packets(&counters.received).to_string(),
@@ -122,7 +129,7 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
                 .sources
                 .iter()
                 .map(|source| source.lost)
-                .sum::<u64>()
+                .fold(0, u64::saturating_add)
                 .to_string(),
         ])
     });
@@ -138,7 +145,7 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
         "TAIL-DROPPED",
         "UPSTREAM LOST",
     ];
-    let mut text = table(header, switches);
+    let mut text = table(header, switches) + &away(counters());
 
     // Where: only places that lost anything.
     let places = telemetry.switches.iter().flat_map(|switch| {
@@ -147,7 +154,7 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
             .as_ref()
             .map_or("", |counters| &counters.switch);
         let ports = (switch.ports.iter())
-            .filter(|port| packets(&port.trimmed) + packets(&port.late) > 0)
+            .filter(|port| packets(&port.trimmed) > 0 || packets(&port.late) > 0)
             .map(move |port| {
                 [
                     format!("{name}/{} to {}", port.port, port.peer),
@@ -189,15 +196,37 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
             "OPERATION",
             "TOLD BY",
             "RANK",
-            "TRIMMED",
-            "LATE",
-            "UPSTREAM LOST",
+            "TRIMMED WHEN TOLD",
+            "LATE WHEN TOLD",
+            "UPSTREAM LOST WHEN TOLD",
         ];
         text.push('\n');
         text += &table(header, rows);
     }
+    if telemetry.losses_forgotten > 0 {
+        let forgotten = telemetry.losses_forgotten;
+        text += &format!("{forgotten} older ones were told and are forgotten\n");
+    }
+    for switch in &telemetry.switches {
+        if let (dropped @ 1.., Some(counters)) = (switch.digest_lists_dropped, &switch.counters) {
+            text += &format!(
+                "{}: {dropped} lists of lossy operations, of any job, came faster than the controller took them\n",
+                counters.switch
+            );
+        }
+    }
     text.push('\n');
     text
+}
+
+/// What stands in the place of the counts of a switch that did not say them.
+pub const AWAY: &str = "away";
+
+/// Why switches did not say their counts, a line each.
+pub fn away<'a>(switches: impl Iterator<Item = &'a api::SwitchCounters>) -> String {
+    let away = switches.filter(|counters| !counters.problem.is_empty());
+    away.map(|counters| format!("{} is away: {}\n", counters.switch, counters.problem))
+        .collect()
 }
 
 fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
@@ -207,6 +236,9 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
     };
     let switches = telemetry.switches.iter().filter_map(|switch| {
         let counters = switch.counters.as_ref()?;
+        if !counters.problem.is_empty() {
+            return Some(json!({ "switch": counters.switch, "away": counters.problem }));
+        }
         let ports = switch.ports.iter().map(|port| {
             json!({
                 "port": port.port,
@@ -228,6 +260,7 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
         });
         Some(json!({
             "switch": counters.switch,
+            "away": null,
             "received": count(&counters.received),
             "rejected": count(&counters.rejected),
             "replicated": count(&counters.replicated),
@@ -243,6 +276,7 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "tail_dropped": switch.tail_dropped,
             "ports": ports.collect::<Vec<_>>(),
             "sources": sources.collect::<Vec<_>>(),
+            "digest_lists_dropped": switch.digest_lists_dropped,
         }))
     });
     let losses = telemetry.losses.iter().map(|loss| {
@@ -254,14 +288,43 @@ fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "step": loss.step,
             "bucket": loss.bucket,
             "source": loss.source,
-            "trimmed": loss.trimmed,
-            "late": loss.late,
-            "upstream_lost": loss.upstream_lost,
+            "trimmed_when_told": loss.trimmed,
+            "late_when_told": loss.late,
+            "upstream_lost_when_told": loss.upstream_lost,
         })
     });
     json!({
         "job": job,
         "switches": switches.collect::<Vec<_>>(),
         "losses": losses.collect::<Vec<_>>(),
+        "losses_forgotten": telemetry.losses_forgotten,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_and_is_not_known_is_counted() {
+        let counters = api::SwitchCounters {
+            switch: "s1".to_owned(),
+            ..api::SwitchCounters::default()
+        };
+        let telemetry = api::GetTelemetryResponse {
+            switches: vec![api::SwitchTelemetry {
+                counters: Some(counters),
+                digest_lists_dropped: 3,
+                ..api::SwitchTelemetry::default()
+            }],
+            losses: Vec::new(),
+            losses_forgotten: 7,
+        };
+        let text = tables("train", &telemetry);
+        assert!(text.contains("\n7 older ones were told"), "{text}");
+        assert!(text.contains("\ns1: 3 lists of lossy operations"), "{text}");
+        let document = document("train", &telemetry);
+        assert_eq!(document["losses_forgotten"], 7);
+        assert_eq!(document["switches"][0]["digest_lists_dropped"], 3);
+    }
 }

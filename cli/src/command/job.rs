@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job;
 
 use super::check;
 use super::controller_address::ControllerAddress;
+use super::telemetry::{AWAY, away};
 use crate::output::{self, table};
 
 /// Creates, shows and deletes jobs at a running controller
@@ -26,8 +28,12 @@ enum Command {
     /// Install a job on every switch that it needs, or on none
     #[command(
         after_help = "Example: ultima job create -f job.yaml, where job.yaml holds\n\n  \
-        name: train\n  members: [h1, h2, h3, h4]     # hosts in rank order\n  \
-        gather: multicast              # or unicast"
+        name: train\n  members: [h1, h2, h3, h4]     # hosts in rank order\n\n\
+        and what is to be other than:\n\n  \
+        gather: multicast             # or unicast\n  \
+        seed: 7                       # of all that is random; else one is drawn\n  \
+        loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
+        weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100"
     )]
     Create {
         /// The job, as YAML; `-` reads standard input
@@ -42,6 +48,9 @@ enum Command {
     Show {
         /// The job's name
         name: String,
+        /// Print one JSON object, without counters: `ultima telemetry --json` has all of them
+        #[arg(long)]
+        json: bool,
     },
     /// Find out where a job's packets stop, and what to do
     ///
@@ -85,7 +94,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     summary(&[job])
                 }
                 Command::List => summary(&client.jobs().await?),
-                Command::Show { name } => {
+                Command::Show { name, json: true } => {
+                    let job = document(&client.job(&name).await?);
+                    serde_json::to_string_pretty(&job)? + "\n"
+                }
+                Command::Show { name, json: false } => {
                     let job = client.job(&name).await?;
                     let counters = client.counters(&name).await?;
                     let summary = summary(std::slice::from_ref(&job));
@@ -128,32 +141,68 @@ fn summary(jobs: &[api::Job]) -> String {
             job.members.len().to_string(),
             group,
             job.counter_index.to_string(),
+            job.weight.to_string(),
             job.switches.join(","),
         ]
     });
     table(
         [
-            "JOB", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "SWITCHES",
+            "JOB", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "WEIGHT", "SWITCHES",
         ],
         rows,
     )
 }
 
+fn document(job: &api::Job) -> Value {
+    let members = job.members.iter().map(|member| {
+        json!({
+            "rank": member.rank,
+            "host": member.host,
+            "mac": member.mac,
+            "ip": member.ip,
+            "udp_port": member.udp_port,
+            "switch": member.switch,
+            "switch_port": member.switch_port,
+            "state": state(member),
+        })
+    });
+    json!({
+        "name": job.name,
+        "id": job.id,
+        "epoch": job.epoch,
+        "seed": job.seed,
+        "gather": match job.gather() {
+            api::Gather::Unicast => "unicast",
+            api::Gather::Multicast | api::Gather::Unspecified => "multicast",
+        },
+        "group_id": job.group_id,
+        "group_address": job.group_address,
+        "counter_index": job.counter_index,
+        "loss_threshold": job.loss_threshold,
+        "weight": job.weight,
+        "switches": job.switches,
+        "members": members.collect::<Vec<_>>(),
+    })
+}
+
+fn state(member: &api::Member) -> &'static str {
+    match member.state() {
+        api::MemberState::Free => "free",
+        api::MemberState::Joined => "joined",
+        api::MemberState::Left => "left",
+        api::MemberState::Unspecified => "unknown",
+    }
+}
+
 fn members(job: &api::Job) -> String {
     let rows = job.members.iter().map(|member| {
-        let state = match member.state() {
-            api::MemberState::Free => "free",
-            api::MemberState::Joined => "joined",
-            api::MemberState::Left => "left",
-            api::MemberState::Unspecified => "unknown",
-        };
         [
             member.rank.to_string(),
             member.host.clone(),
             member.mac.clone(),
             format!("{}:{}", member.ip, member.udp_port),
             format!("{}/{}", member.switch, member.switch_port),
-            state.to_owned(),
+            state(member).to_owned(),
         ]
     });
     format!(
@@ -165,6 +214,12 @@ fn members(job: &api::Job) -> String {
 fn counts(switches: &[api::SwitchCounters]) -> String {
     let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets).to_string();
     let rows = switches.iter().map(|counted| {
+        if !counted.problem.is_empty() {
+            let mut row: [String; 9] = Default::default();
+            row[0].clone_from(&counted.switch);
+            AWAY.clone_into(&mut row[1]);
+            return row;
+        }
         [
             counted.switch.clone(),
             packets(&counted.received),
@@ -188,5 +243,5 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "UNKNOWN RANK",
         "UNDELIVERABLE",
     ];
-    format!("\n{}", table(header, rows))
+    format!("\n{}{}", table(header, rows), away(switches.iter()))
 }

@@ -1,0 +1,82 @@
+//! `ultima job`, as its users see it.
+
+mod common;
+
+use common::output;
+use serde_json::{Value, json};
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::{Stage, Target};
+
+const HEAVY: &str =
+    "{ name: heavy, members: [h1, h3], weight: 7, seed: 5, loss_threshold: 3, gather: unicast }";
+
+fn printed(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn show(stage: &Stage, options: &[&str]) -> String {
+    let address = stage.controller.address();
+    printed(&[&["job", "--controller", &address, "show", "heavy"], options].concat())
+}
+
+#[test]
+fn a_job_is_shown_with_all_that_it_was_given() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let text = show(&stage, &[]);
+        let mut lines = text.lines();
+        let header = lines.next().expect("a header");
+        let row = lines.next().expect("the job");
+        let column = header.find("WEIGHT").expect("a column");
+        assert!(row[column..].starts_with("7 "), "{text}");
+
+        let shown: Value = serde_json::from_str(&show(&stage, &["--json"])).expect("JSON");
+        for (key, value) in [
+            ("name", json!("heavy")),
+            ("weight", json!(7)),
+            ("seed", json!(5)),
+            ("loss_threshold", json!(3)),
+            ("gather", json!("unicast")),
+            ("switches", json!(["s1", "s2"])),
+        ] {
+            assert_eq!(shown[key], value, "{key}");
+        }
+        let hosts = [0, 1].map(|rank| &shown["members"][rank]["host"]);
+        assert_eq!(hosts, ["h1", "h3"]);
+        assert_eq!(shown["members"][0]["state"], "free");
+    });
+}
+
+#[test]
+fn a_switch_that_is_away_is_shown_as_such() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        // Another controller takes it.
+        stage.operate(1, async |_| {
+            let text = show(&stage, &[]);
+            let [.., near, far, away] = text.lines().collect::<Vec<_>>()[..] else {
+                panic!("two switches: {text}")
+            };
+            assert!(near.starts_with("s1          0 "), "{text}");
+            assert_eq!(far, "s2          away");
+            let problem = away.strip_prefix("s2 is away: ").expect("why");
+            assert!(problem.contains("primary"), "{text}");
+        });
+    });
+}
+
+#[test]
+fn the_help_names_every_field_of_a_job() {
+    let help = printed(&["job", "create", "--help"]);
+    for field in [
+        "name",
+        "members",
+        "gather",
+        "seed",
+        "loss_threshold",
+        "weight",
+    ] {
+        assert!(help.contains(&format!("\n  {field}: ")), "{field}: {help}");
+    }
+}

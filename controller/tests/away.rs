@@ -79,7 +79,7 @@ struct Silent;
 impl Prober for Silent {
     fn all_here(&mut self) {}
 
-    fn begin(&mut self) {}
+    fn begin(&mut self, _: &api::CheckRound, _: std::time::Duration) {}
 
     fn send(&mut self, _: &api::CheckRound) {}
 

@@ -391,7 +391,7 @@ impl Prober for Listener {
         self.0.send_replace(true);
     }
 
-    fn begin(&mut self) {}
+    fn begin(&mut self, _: &api::CheckRound, _: Duration) {}
 
     fn send(&mut self, _: &api::CheckRound) {}
 

@@ -64,6 +64,7 @@ fn nothing_is_sent_to_ranks_that_are_not_there() {
         core.check(CheckPacket {
             to,
             probe,
+            about: OperationId::default(),
             token: 1,
             payload: 0,
         });

@@ -38,11 +38,12 @@ pub struct Limits {
 
 /// The v1model architecture as BMv2's `simple_switch_grpc` and the embedded switch run it.
 ///
-/// Ports are 9 bits wide; 0 is left out because an unset port in a message reads as 0, 510 is that of the clone
-/// session by which egress tells of losses (`names::loss::SESSION_PORT`), and 511 is the drop port. Groups and nodes are BMv2's defaults
-/// (`bm_sim/simple_pre.h`: `DEFAULT_MGID_TABLE_SIZE`, `DEFAULT_L1_MAX_ENTRIES`), which its users
-/// cannot change without recompiling; replicas of one group are the embedded switch's
-/// (`engine::Limits`), which is stricter there.
+/// Ports are 9 bits wide; 0 is left out because an unset port in a message reads as 0, 510 is that of
+/// the clone session by which egress tells of losses (`names::loss::SESSION_PORT`), and 511 is the
+/// drop port. Groups and nodes are BMv2's defaults (`bm_sim/simple_pre.h`:
+/// `DEFAULT_MGID_TABLE_SIZE`, `DEFAULT_L1_MAX_ENTRIES`), which its users cannot change without
+/// recompiling; replicas of one group are the embedded switch's (`engine::Limits`), which is stricter
+/// there.
 pub const V1MODEL: Target = Target {
     name: "v1model",
     ports: 1..=509,

@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             code = work(options) => code,
             () = crate::command::interrupted() => {
                 eprintln!("interrupted");
-                Ok(ExitCode::from(130))
+                Ok(ExitCode::from(crate::command::INTERRUPTED))
             }
         }
     });

@@ -71,6 +71,9 @@ fn name_of(path: &Path) -> String {
     }
 }
 
+/// The exit code of what was interrupted: 128 and the number of SIGINT, as shells have it.
+pub const INTERRUPTED: u8 = 130;
+
 /// Waits for Ctrl-C or a termination signal.
 ///
 /// # Panics

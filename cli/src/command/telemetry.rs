@@ -13,9 +13,6 @@ use ultima_controller::client::{Client, ClientError};
 use super::controller_address::ControllerAddress;
 use crate::output::{self, table};
 
-/// The exit code of an interrupted watch, as a shell gives one for SIGINT.
-const INTERRUPTED: u8 = 130;
-
 /// Lossy operations that are shown of each job; `--json` has all that the controller keeps.
 const SHOWN: usize = 20;
 
@@ -48,7 +45,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             }
             tokio::select! {
                 ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
-                () = super::interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+                () = super::interrupted() => Ok(ExitCode::from(super::INTERRUPTED)),
             }
         })
 }

@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         processes.stop().await;
         let Some(report) = report else {
             eprintln!("interrupted");
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(crate::command::INTERRUPTED));
         };
         let report = report?;
         let text = match options.json {

@@ -5,8 +5,8 @@ use super::{Counted, Diagnosis, Evidence, Hop, Place, Step};
 /// Says where the packets stopped that `evidence` is about, and what to do: the first hop on the
 /// way that did not see as many as were sent.
 ///
-/// Other traffic of the job can hide a hop that loses everything, never name one that does not: a
-/// count says "here" only if it is large enough, and "not here" only if it is too small.
+/// A count is of all the job's packets. Others than those that are looked for can hide the hop, and
+/// then a later one is named; that is why agents pause meanwhile. They never make a count too small.
 pub fn diagnose(evidence: &Evidence<'_>) -> Diagnosis {
     at_the_sender(evidence)
         .or_else(|| on_the_way(evidence))
@@ -394,7 +394,7 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     match receiver_hears {
         true => found(
             Hop::ReceiverSocket,
-            format!("{switch} sends them to {host}, where rank {to} hears others but not these"),
+            format!("{switch} sends them to {host}, which hears others but not these"),
             format!(
                 "look for a firewall on {host} that drops UDP port {}",
                 receiver.udp_port

@@ -22,9 +22,9 @@ pub struct Evidence<'a> {
     pub receiver: End<'a>,
     /// The sender was told to send PROBEs too, as many and as long.
     pub probed: bool,
-    /// The sender hears others.
+    /// Something comes to the sender's host over a switch.
     pub sender_hears: bool,
-    /// The receiver hears others.
+    /// Something comes to the receiver's host over a switch.
     pub receiver_hears: bool,
     /// The switches on the way, the sender's first.
     pub steps: Vec<Step<'a>>,

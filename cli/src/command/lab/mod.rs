@@ -111,9 +111,6 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What those get who interrupt.
-const INTERRUPTED: u8 = 130;
-
 fn up(arguments: &Up) -> Result<ExitCode> {
     let name = match &arguments.name {
         Some(name) => name.clone(),
@@ -143,7 +140,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     match made {
         Err(LabError::Interrupted) => {
             eprintln!("error: interrupted; nothing of lab {name} is left");
-            Ok(ExitCode::from(INTERRUPTED))
+            Ok(ExitCode::from(super::INTERRUPTED))
         }
         made => {
             output::print(&show::up(&name, arguments.switch, &made?))?;

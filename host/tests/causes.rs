@@ -28,16 +28,6 @@ fn unordered(ranks: u16) -> Config {
     }
 }
 
-fn powers(ranks: u16, len: usize) -> Vec<Vec<f32>> {
-    (0..ranks)
-        .map(|rank| vec![f32::from(1u16 << rank); len])
-        .collect()
-}
-
-fn at_once(ranks: u16) -> Vec<Option<Duration>> {
-    vec![Some(Duration::ZERO); usize::from(ranks)]
-}
-
 fn trimmed(header: &mut Header) {
     header.switch_flags.trimmed = true;
 }

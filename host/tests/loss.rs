@@ -26,17 +26,6 @@ fn small_slots(ranks: u16) -> Config {
     }
 }
 
-/// Rank r contributes 2^r everywhere, so that a sum tells who is in it.
-fn powers(ranks: u16, len: usize) -> Vec<Vec<f32>> {
-    (0..ranks)
-        .map(|rank| vec![f32::from(1u16 << rank); len])
-        .collect()
-}
-
-fn at_once(ranks: u16) -> Vec<Option<Duration>> {
-    vec![Some(Duration::ZERO); usize::from(ranks)]
-}
-
 #[test]
 fn a_later_slot_shows_that_an_earlier_one_is_lost() {
     let config = small_slots(4);

@@ -46,18 +46,19 @@ impl Losses {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::job::{Epoch, JobId, Rank};
     use crate::target::PortNumber;
 
-    fn told(step: u32) -> Told {
+    /// A loss of an operation, as a switch tells it.
+    pub fn told(job: JobId, epoch: Epoch, step: u32) -> Told {
         Told {
             switch: SwitchId(0),
             at: SystemTime::UNIX_EPOCH,
             loss: OperationLoss {
-                job: JobId(1),
-                epoch: Epoch(1),
+                job,
+                epoch,
                 step,
                 bucket: 0,
                 source: Rank(0),
@@ -73,7 +74,7 @@ mod tests {
     fn the_oldest_go_first_and_are_counted() {
         let mut losses = Losses::default();
         let kept = KEPT as u32;
-        (0..kept + 3).for_each(|step| losses.add(told(step)));
+        (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));
         let steps = losses.iter().map(|told| told.loss.step);
         assert!(steps.eq(3..kept + 3));
         assert_eq!(losses.forgotten(), 3);

@@ -161,31 +161,10 @@ fn lowest_free(taken: impl Iterator<Item = u16>) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
-    use crate::fabric::{self, SwitchId};
-    use crate::job::{DEFAULT_LOSS_THRESHOLD, Rank, Weight};
-    use crate::target::PortNumber;
-    use crate::telemetry::OperationLoss;
-
-    fn told(job: JobId, epoch: Epoch) -> Told {
-        Told {
-            switch: SwitchId(0),
-            at: SystemTime::UNIX_EPOCH,
-            loss: OperationLoss {
-                job,
-                epoch,
-                step: 1,
-                bucket: 0,
-                source: Rank(0),
-                port: PortNumber(1),
-                trimmed: 1,
-                late: 0,
-                upstream_lost: 0,
-            },
-        }
-    }
+    use crate::fabric;
+    use crate::job::{DEFAULT_LOSS_THRESHOLD, Weight};
+    use crate::server::losses::tests::told;
 
     #[test]
     fn only_jobs_that_there_are_have_losses() {
@@ -206,13 +185,13 @@ mod tests {
             (record.job.id, record.job.epoch)
         };
         let (id, epoch) = add(&mut registry);
-        assert!(registry.told(told(id, epoch)));
-        assert!(!registry.told(told(id, Epoch(epoch.0 + 1))));
-        assert!(!registry.told(told(JobId(id.0 + 1), epoch)));
+        assert!(registry.told(told(id, epoch, 1)));
+        assert!(!registry.told(told(id, Epoch(epoch.0 + 1), 1)));
+        assert!(!registry.told(told(JobId(id.0 + 1), epoch, 1)));
         assert_eq!(registry.get(id).unwrap().losses.iter().count(), 1);
 
         registry.remove(id);
-        assert!(!registry.told(told(id, epoch)));
+        assert!(!registry.told(told(id, epoch, 1)));
         // All other ids have been given out meanwhile.
         registry.last_id = id.0 - 1;
         assert_eq!(add(&mut registry), (id, epoch));

@@ -22,6 +22,18 @@ pub type Fate = Vec<Duration>;
 /// Decides a copy's fate from its header and its receiver.
 pub type Faults = Box<dyn FnMut(&Header, u16) -> Fate>;
 
+/// Rank r contributes 2^r everywhere, so that a sum tells who is in it.
+pub fn powers(ranks: u16, len: usize) -> Vec<Vec<f32>> {
+    (0..ranks)
+        .map(|rank| vec![f32::from(1u16 << rank); len])
+        .collect()
+}
+
+/// All ranks start at the same time.
+pub fn at_once(ranks: u16) -> Vec<Option<Duration>> {
+    vec![Some(Duration::ZERO); usize::from(ranks)]
+}
+
 /// No loss, no extra delay.
 pub fn perfect() -> Faults {
     Box::new(|_, _| vec![Duration::ZERO])

@@ -160,15 +160,31 @@ impl Crew {
     /// # Panics
     /// If the switch refuses.
     pub fn sabotage(&self, switch: usize, work: impl AsyncFnOnce(&Operator, &Fabric, &Job)) {
+        self.usurp(switch, |operator| {
+            let work = work(operator, &self.testbed.fabric, &self.job);
+            self.testbed.runtime.block_on(work);
+        });
+    }
+
+    /// What a check finds while the controller is not a switch's primary.
+    ///
+    /// # Panics
+    /// If the controller refuses.
+    pub fn check_without(&self, switch: usize) -> CheckJobResponse {
+        self.usurp(switch, |_| self.check())
+    }
+
+    /// Does something while an operator is a switch's primary in the controller's place.
+    fn usurp<T>(&self, switch: usize, work: impl FnOnce(&Operator) -> T) -> T {
         let grpc = self.testbed.grpc()[switch];
         let operator = self.testbed.runtime.block_on(Operator::at(switch, grpc));
         self.controller
             .wait_until_connected(&self.testbed, switch, false);
-        let work = work(&operator, &self.testbed.fabric, &self.job);
-        self.testbed.runtime.block_on(work);
+        let done = work(&operator);
         drop(operator);
         self.controller
             .wait_until_connected(&self.testbed, switch, true);
+        done
     }
 
     /// What a check finds.

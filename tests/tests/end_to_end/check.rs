@@ -146,6 +146,21 @@ fn a_member_that_has_gone() {
     assert!(finding.what.contains("rank 2 on h3"), "{finding:?}");
 }
 
+/// It forwards, and what it counts is not known.
+#[test]
+fn a_switch_that_is_away() {
+    let crew = Crew::start(Fabric::pair(), "pair", &[HostId(0), HostId(2)], &[]);
+    let check = crew.check_without(1);
+    assert_eq!(check.ways.len(), 4);
+    for way in &check.ways {
+        assert_eq!(way.full_came, way.sent, "{way:?}");
+    }
+    let finding = only(check);
+    assert_found(&finding, Hop::Switch, ("s2", 0), "does not reach s2");
+    assert_eq!(finding.paths, []);
+    assert_eq!(crew.check().findings, []);
+}
+
 /// Between two switches: the way from the first to the second is closed by the second's rule for what comes over
 /// the trunk.
 #[test]

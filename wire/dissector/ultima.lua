@@ -51,6 +51,8 @@ local f = {
     report_trimmed = ProtoField.uint32("ultima.report.trimmed", "Trimmed"),
     report_late = ProtoField.uint32("ultima.report.late", "Late"),
     report_upstream_lost = ProtoField.uint32("ultima.report.upstream_lost", "Lost before the switch"),
+    repair_first = ProtoField.uint32("ultima.repair.first", "First slot of the bitmap"),
+    repair_wanted = ProtoField.bytes("ultima.repair.wanted", "Slots wanted, from the lowest bit of the first byte on"),
 }
 
 for _, field in pairs(f) do
@@ -76,6 +78,10 @@ local REPORT = {
     { 0, 2, f.report_port }, { 2, 2, f.report_known }, { 4, 4, f.report_sent }, { 8, 4, f.report_trimmed },
     { 12, 4, f.report_late }, { 16, 4, f.report_upstream_lost },
 }
+
+-- CONTROL, message 2: a request for repair. The bitmap of counted ranks behind an aggregate's elements is not told
+-- apart from them: where it begins follows from the job's ranks, which the packet doesn't tell.
+local REPAIR_REQUEST, REPAIR_PREFIX = 2, 8
 
 local function is_ultima(buffer)
     return buffer:len() >= HEADER_LENGTH
@@ -113,6 +119,12 @@ function ultima.dissector(buffer, pinfo, tree)
     if kind == "REPORT" and buffer:len() >= length + REPORT_LENGTH then
         for _, entry in ipairs(REPORT) do
             subtree:add(entry[3], buffer(length + entry[1], entry[2]))
+        end
+    end
+    if kind == "CONTROL" and buffer:len() >= length + REPAIR_PREFIX and buffer(length, 1):uint() == REPAIR_REQUEST then
+        subtree:add(f.repair_first, buffer(length + 4, 4))
+        if buffer:len() > length + REPAIR_PREFIX then
+            subtree:add(f.repair_wanted, buffer(length + REPAIR_PREFIX))
         end
     end
     return buffer:len()

@@ -38,9 +38,63 @@ impl Check {
     }
 }
 
+/// A request for aggregates that did not come: the header names the operation and how many slots the asked owner's
+/// shard has; the owner sends each as a REPAIR, if it still has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RepairRequest<'a> {
+    /// The slot that the bitmap begins at.
+    pub first: u32,
+    /// The slots asked for, counted from `first`: see [`crate::bitmap`].
+    pub wanted: &'a [u8],
+}
+
+impl<'a> RepairRequest<'a> {
+    /// Bytes in front of the bitmap.
+    pub const PREFIX: usize = 8;
+
+    /// The first byte of its payload.
+    const MESSAGE: u8 = 2;
+
+    /// Reads a payload; none if it is not a request.
+    pub fn parse(payload: &'a [u8]) -> Option<Self> {
+        let (&[message, _, _, _, a, b, c, d], wanted) = payload.split_first_chunk()?;
+        (message == Self::MESSAGE).then_some(Self {
+            first: u32::from_be_bytes([a, b, c, d]),
+            wanted,
+        })
+    }
+
+    /// Writes the payload to the front of `buf`; returns its length.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than [`RepairRequest::PREFIX`] and the bitmap.
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let [a, b, c, d] = self.first.to_be_bytes();
+        let end = Self::PREFIX + self.wanted.len();
+        let (prefix, bitmap) = buf[..end].split_at_mut(Self::PREFIX);
+        prefix.copy_from_slice(&[Self::MESSAGE, 0, 0, 0, a, b, c, d]);
+        bitmap.copy_from_slice(self.wanted);
+        end
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_come_back_and_other_messages_are_refused() {
+        let request = RepairRequest {
+            first: 0x0102_0304,
+            wanted: &[5, 6],
+        };
+        let mut buf = [0xff; 12];
+        assert_eq!(request.emit(&mut buf), 10);
+        assert_eq!(buf, [2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0xff, 0xff]);
+        assert_eq!(RepairRequest::parse(&buf[..10]), Some(request));
+        assert_eq!(RepairRequest::parse(&buf[..7]), None);
+        assert_eq!(RepairRequest::parse(&[1; 10]), None);
+    }
 
     #[test]
     fn padding_is_ignored_and_other_messages_are_refused() {
@@ -56,6 +110,6 @@ mod tests {
         assert_eq!(Check::parse(&buf[..7]), None);
         buf[1] = 2;
         assert_eq!(Check::parse(&buf), None);
-        assert_eq!(Check::parse(&[2, 0, 0, 0, 1, 2, 3, 4]), None);
+        assert_eq!(Check::parse(&[3, 0, 0, 0, 1, 2, 3, 4]), None);
     }
 }

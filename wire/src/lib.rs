@@ -8,6 +8,7 @@
 //! Times on the wire are [`Ticks`], 2^10 ns each: a shift on Tofino, about a microsecond elsewhere.
 
 mod auth;
+pub mod bitmap;
 mod control;
 pub mod frame;
 mod header;
@@ -16,7 +17,7 @@ mod ticks;
 mod types;
 
 pub use auth::{Auth, Key, VerifyError};
-pub use control::Check;
+pub use control::{Check, RepairRequest};
 pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, PACKET_NUMBER_AT,
     ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,

@@ -12,11 +12,11 @@ pub enum Kind {
     Feedback = 3,
     /// A question that the first switch answers with its counts.
     Probe = 4,
-    /// An answer to a probe, or an owner's word on which slots it did not count.
+    /// An answer to a probe.
     Report = 5,
     /// An aggregate sent again to a rank that missed it.
     Repair = 6,
-    /// Membership and clock messages between the ends.
+    /// Messages between the ends.
     Control = 7,
 }
 

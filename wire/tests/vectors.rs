@@ -9,7 +9,8 @@ use std::process::Command;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use serde::Deserialize;
 use ultima_wire::{
-    Auth, Dtype, Header, HostFlags, Key, Kind, Report, SwitchFlags, Ticks, frame, group_address,
+    Auth, Dtype, Header, HostFlags, Key, Kind, RepairRequest, Report, SwitchFlags, Ticks, bitmap,
+    frame, group_address,
 };
 
 #[derive(Deserialize)]
@@ -19,6 +20,8 @@ struct Vector {
     auth: Option<AuthVector>,
     payload: String,
     report: Option<BTreeMap<String, u32>>,
+    /// Slots that a request for repair asks for.
+    wanted: Option<Vec<u32>>,
     frame: String,
 }
 
@@ -134,6 +137,40 @@ fn reports_are_those_of_the_vectors() {
     }
 }
 
+/// What a rank asks of an owner, both ways.
+#[test]
+fn requests_are_those_of_the_vectors() {
+    let requests: Vec<Vector> = vectors()
+        .into_iter()
+        .filter(|v| v.wanted.is_some())
+        .collect();
+    assert!(!requests.is_empty());
+    for Vector {
+        wanted, payload, ..
+    } in requests
+    {
+        let payload = bytes(&payload);
+        let request = RepairRequest::parse(&payload).unwrap();
+        let slots = bitmap::numbers(request.wanted).map(|slot| request.first + slot as u32);
+        assert!(slots.eq(wanted.unwrap()));
+        let mut written = vec![0; payload.len()];
+        assert_eq!(request.emit(&mut written), payload.len());
+        assert_eq!(written, payload);
+    }
+}
+
+/// The bitmap behind an aggregate's elements.
+#[test]
+fn counted_ranks_are_those_of_the_vector() {
+    let vectors = vectors();
+    let counted = vectors.iter().find(|v| v.name == "gather-counted").unwrap();
+    let payload = bytes(&counted.payload);
+    let (values, ranks) = payload.split_at(2 * Dtype::F32.size());
+    assert_eq!(values.len() + bitmap::len(10), payload.len());
+    assert!(bitmap::numbers(ranks).eq([0, 2, 8]));
+    assert_eq!(bitmap::count(ranks), counted.field("contributions") as usize);
+}
+
 #[test]
 fn rust_writes_the_vectors() {
     for vector in vectors() {
@@ -209,6 +246,7 @@ fn wireshark_reads_the_vectors() {
     for field in report {
         tshark.arg("-e").arg(format!("ultima.report.{field}"));
     }
+    tshark.args(["-e", "ultima.repair.first", "-e", "ultima.repair.wanted"]);
     let output = tshark.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -242,6 +280,21 @@ fn wireshark_reads_the_vectors() {
             .as_ref()
             .map_or(String::new(), |auth| format!("0x{}", auth.tag));
         assert_eq!(values[fields.len() + 1], tag, "tag of {}", vector.name);
+        let request = vector.wanted.as_ref().map(|_| {
+            let payload = bytes(&vector.payload);
+            let request = RepairRequest::parse(&payload).unwrap();
+            let wanted = request.wanted.iter().map(|byte| format!("{byte:02x}"));
+            (request.first.to_string(), wanted.collect::<String>())
+        });
+        let [first, wanted] = &values[fields.len() + 2 + report.len()..] else {
+            panic!("two fields of a request: {line}");
+        };
+        assert_eq!(
+            (first.to_string(), wanted.to_string()),
+            request.unwrap_or_default(),
+            "request of {}",
+            vector.name
+        );
         for (field, value) in report.iter().zip(&values[fields.len() + 2..]) {
             if let Some(report) = &vector.report {
                 let number = value.replace("True", "1");

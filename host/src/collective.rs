@@ -10,6 +10,7 @@ use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::operation::OperationId;
+use crate::recycling::Carry;
 use crate::stats::Outcome;
 
 /// Why a collective cannot be used.
@@ -28,6 +29,18 @@ pub enum Error {
         /// Ranks of the job.
         ranks: u16,
     },
+    /// Another length than before under the same id: what is carried would belong to nothing.
+    #[error(
+        "bucket {bucket} had {was} values and now has {is}; with recycling it keeps its length"
+    )]
+    Length {
+        /// The bucket.
+        bucket: u16,
+        /// Its length in earlier steps.
+        was: usize,
+        /// Its length now.
+        is: usize,
+    },
     /// The operation cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -43,6 +56,8 @@ pub enum Error {
 pub struct Collective {
     data: Handle,
     codec: Codec,
+    /// With recycling: what is carried from step to step.
+    carry: Option<Carry>,
     /// The last operation's result, whose memory the next one is encoded to.
     spare: Vec<f32>,
 }
@@ -80,6 +95,7 @@ impl Collective {
             ranks,
             coding,
             seed,
+            recycling,
             ..
         } = core.config();
         if peers != usize::from(ranks) {
@@ -90,6 +106,7 @@ impl Collective {
         Ok(Self {
             data,
             codec: Codec::new(coding, seed),
+            carry: recycling.map(|_| Carry::default()),
             spare: Vec::new(),
         })
     }
@@ -98,19 +115,41 @@ impl Collective {
     /// latest.
     ///
     /// Every rank calls this with the same ids and as many values; see [`OperationId`] for their
-    /// order.
+    /// order. With [`Config::recycling`] what this rank carries of earlier operations with the same bucket id goes into
+    /// its contribution, and repairs of them are added to the mean.
     ///
     /// # Errors
-    /// [`Error::Start`] if the id cannot be used, with `bucket` unchanged; [`Error::Link`] if the
-    /// network is gone.
+    /// [`Error::Start`] if the id cannot be used, [`Error::Length`] if the bucket's length changed, both with `bucket`
+    /// unchanged; [`Error::Link`] if the network is gone.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
         let mut contributions = std::mem::take(&mut self.spare);
-        self.codec.encode(id, bucket, &mut contributions);
+        match &mut self.carry {
+            Some(carry) => {
+                let was = carry.residual(id.bucket).map_or(bucket.len(), <[f32]>::len);
+                if was != bucket.len() {
+                    return Err(Error::Length {
+                        bucket: id.bucket,
+                        was,
+                        is: bucket.len(),
+                    });
+                }
+                let contributed = carry.contribute(id.bucket, bucket);
+                self.codec.encode(id, contributed, &mut contributions);
+            }
+            None => self.codec.encode(id, bucket, &mut contributions),
+        }
         self.data.command(Command::Start { id, contributions });
         loop {
             match self.data.reply()? {
-                Reply::Done { outcome, result } if outcome.id == id => {
+                Reply::Done {
+                    outcome,
+                    result,
+                    corrections,
+                } if outcome.id == id => {
                     self.codec.decode(id, &result, bucket);
+                    if let Some(carry) = &mut self.carry {
+                        carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
+                    }
                     self.spare = result;
                     return Ok(*outcome);
                 }
@@ -118,6 +157,12 @@ impl Collective {
                 Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
             }
         }
+    }
+
+    /// With [`Config::recycling`]: what this rank carries into its next operation of `bucket`, one value for each of the
+    /// gradient's. None before the first one.
+    pub fn residual(&self, bucket: u16) -> Option<&[f32]> {
+        self.carry.as_ref()?.residual(bucket)
     }
 
     /// A handle to check the ways to the other ranks with, also while an operation runs.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ultima_wire::HEADER_LEN;
+use ultima_wire::{HEADER_LEN, bitmap};
 
 use crate::codec::Coding;
+use crate::recycling::Recycling;
 
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
@@ -42,6 +43,11 @@ pub struct Config {
     pub reorder: u32,
     /// What is kept of operations that this rank has not started.
     pub early: EarlyBounds,
+    /// Whether what an operation could not deliver comes in a later one of the same bucket (see [`crate::recycling`]):
+    /// right for what is summed over steps, as gradients are, and wrong for anything else. An aggregate that lacks
+    /// contributions then takes a bit more for each rank, which the path's MTU must have room for. The same on every
+    /// rank.
+    pub recycling: Option<Recycling>,
     /// The ranks on this rank's host, where the kernel hands over what they send each other: it overtakes what they
     /// send to the group, which goes by the switch.
     pub beside: Vec<u16>,
@@ -116,6 +122,9 @@ pub enum ConfigError {
     /// A rate of zero.
     #[error("a pacing rate of 0 bits per second sends nothing; leave pacing out for no limit")]
     Pacing,
+    /// Nothing would ever be kept.
+    #[error("recycling keeps operations for {0} steps; 2 or more are needed, or none of it")]
+    Keep(u32),
     /// Blocks too large for the codec's tile.
     #[error("Hadamard blocks of 2^{0}: at most 2^{max} are possible", max = Coding::MAX_LOG2_BLOCK)]
     Block(u8),
@@ -126,7 +135,7 @@ impl Config {
     pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
 
     /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at
-    /// 3/5 of the bound, no pacing, a network that keeps the order.
+    /// 3/5 of the bound, no pacing, a network that keeps the order, no recycling.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
         Self {
             job,
@@ -142,6 +151,7 @@ impl Config {
             pacing: None,
             reorder: 0,
             early: EarlyBounds::default(),
+            recycling: None,
             beside: Vec::new(),
         }
     }
@@ -160,7 +170,7 @@ impl Config {
                 ranks: self.ranks,
             });
         }
-        if !(4..=Self::MAX_SLOT_BYTES).contains(&self.slot_bytes)
+        if !(4..=Self::MAX_SLOT_BYTES - self.counted_len()).contains(&self.slot_bytes)
             || !self.slot_bytes.is_multiple_of(4)
         {
             return Err(ConfigError::Slot(self.slot_bytes));
@@ -177,12 +187,20 @@ impl Config {
         {
             return Err(ConfigError::Pacing);
         }
+        if let Some(Recycling { keep }) = self.recycling.filter(|recycling| recycling.keep < 2) {
+            return Err(ConfigError::Keep(keep));
+        }
         match self.coding {
             Coding::Hadamard { log2_block } if log2_block > Coding::MAX_LOG2_BLOCK => {
                 Err(ConfigError::Block(log2_block))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Bytes that an aggregate may be longer than its slot, to say which ranks it counts.
+    pub(crate) fn counted_len(&self) -> usize {
+        self.recycling.map_or(0, |_| bitmap::len(self.ranks.into()))
     }
 
     /// Values in a full slot.
@@ -210,6 +228,7 @@ mod tests {
         assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
         assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
+        assert!(refused(|c| c.recycling = Some(Recycling { keep: 1 })).contains("2 or more"));
         let nothing = Pacing {
             bits_per_second: 0,
             burst: 0,

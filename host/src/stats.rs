@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{CutOnTheWay, Losses};
 use crate::operation::OperationId;
+use crate::recycling::RecyclingCounters;
 
 /// What ended a wait. The later ones are the worse.
 #[derive(
@@ -97,7 +98,7 @@ pub struct Outcome {
     /// From the start until the last slot of this rank's shard had closed.
     pub shard_duration: Duration,
     /// Slots of this rank's shard by how many contributions they average: element *m* counts those
-    /// with *m*, from 0 to the number of ranks.
+    /// with *m*, from 0, a shard that lapsed ([`crate::recycling`]), to the number of ranks.
     pub contributions: Vec<u32>,
     /// Slots of the others' shards for which zero was taken.
     pub missed_aggregates: u32,
@@ -137,7 +138,7 @@ pub enum Rejection {
     Dtype,
     /// A transformed payload where plain ones are expected, or the reverse.
     Coding,
-    /// A payload of the wrong length.
+    /// A payload of the wrong length, or with a bitmap of other ranks than the header says.
     Length,
 }
 
@@ -195,6 +196,8 @@ pub struct Totals {
     pub control_sent: u64,
     /// CONTROL packets received.
     pub control_received: u64,
+    /// What was recycled; its packets count here only.
+    pub recycling: RecyclingCounters,
     /// Datagrams ignored.
     pub rejected: Rejections,
 }

@@ -168,7 +168,10 @@ fn counted_ranks_are_those_of_the_vector() {
     let (values, ranks) = payload.split_at(2 * Dtype::F32.size());
     assert_eq!(values.len() + bitmap::len(10), payload.len());
     assert!(bitmap::numbers(ranks).eq([0, 2, 8]));
-    assert_eq!(bitmap::count(ranks), counted.field("contributions") as usize);
+    assert_eq!(
+        bitmap::count(ranks),
+        counted.field("contributions") as usize
+    );
 }
 
 #[test]

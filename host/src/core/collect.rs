@@ -3,6 +3,7 @@
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::layout::Layout;
+use crate::recycling::Known;
 
 use super::cuts::Cuts;
 use super::packet;
@@ -17,6 +18,8 @@ use super::reduce::Verdict;
 pub(super) struct Collect {
     reorder: u32,
     received: Bits,
+    /// Of these, the ones that lack this rank's contribution.
+    uncounted: Bits,
     cuts: Cuts,
     owners: Vec<Owner>,
     /// Aggregates neither here nor known to be gone.
@@ -71,6 +74,7 @@ impl Collect {
             first += slots;
         }
         self.received.reset(first as usize);
+        self.uncounted.reset(first as usize);
         self.cuts.reset(first as usize);
     }
 
@@ -84,13 +88,23 @@ impl Collect {
         self.awaited
     }
 
-    /// The aggregate of `owner`'s `slot` came, of that many contributions: its place in `result` is
-    /// written.
+    /// What is known of `owner`'s `slot`.
+    pub(super) fn known(&self, owner: u16, slot: u32) -> Known {
+        let index = (self.owners[usize::from(owner)].first + slot) as usize;
+        match self.received.contains(index) {
+            false => Known::Nothing,
+            true if self.uncounted.contains(index) => Known::Uncounted,
+            true => Known::Counted,
+        }
+    }
+
+    /// The aggregate of `owner`'s `slot` came, of that many contributions, this rank's among them or not: its place in
+    /// `result` is written.
     pub(super) fn store(
         &mut self,
         layout: &Layout,
         owner: u16,
-        (slot, contributions): (u32, u16),
+        (slot, contributions, counted): (u32, u16, bool),
         payload: &[u8],
         result: &mut [f32],
     ) -> Verdict {
@@ -99,6 +113,9 @@ impl Collect {
         let index = (state.first + slot) as usize;
         if !self.received.insert(index) {
             return Verdict::Duplicate;
+        }
+        if !counted {
+            self.uncounted.insert(index);
         }
         packet::read_values(payload, &mut result[layout.slot(owner, slot)]);
         self.incomplete += u32::from(usize::from(contributions) < ranks);

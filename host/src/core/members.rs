@@ -38,6 +38,11 @@ impl Members {
         self.0[usize::from(rank)].newest_step > Some(step)
     }
 
+    /// The newest step of which anyone has sent a packet.
+    pub(super) fn newest_step(&self) -> Option<u32> {
+        self.0.iter().filter_map(|member| member.newest_step).max()
+    }
+
     /// Whether nothing came from `rank` for several operations: it is not waited for.
     pub(super) fn is_suspected(&self, rank: u16) -> bool {
         self.0[usize::from(rank)].silent_operations >= SUSPECT_AFTER

@@ -17,6 +17,7 @@
 //! | `cuts.rs` | payloads that switches cut on the way |
 //! | `packet.rs` | what is read from and written to a datagram |
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
+//! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | who was heard, who is suspected |
 //!
 //! # When something is known to be gone
@@ -45,19 +46,21 @@ mod members;
 mod operation;
 mod outbox;
 mod packet;
+mod recycler;
 mod reduce;
 mod waits;
 
 use std::collections::VecDeque;
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Check, Header, Kind};
+use ultima_wire::{Check, Header, Kind, RepairRequest};
 
 use crate::cause::SlotGone;
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
+use crate::recycling::Correction;
 use crate::stats::{Outcome, Rejection, Totals};
 use crate::time::Time;
 
@@ -67,6 +70,7 @@ use check::Checks;
 use early::Early;
 use members::Members;
 use operation::{Buffers, Operation};
+use recycler::Recycler;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +143,7 @@ pub struct Core {
     early: Early,
     members: Members,
     checks: Checks,
+    recycler: Option<Recycler>,
     pacer: Option<Pacer>,
     events: VecDeque<Event>,
     /// Of operations that are over.
@@ -173,6 +178,9 @@ impl Core {
             early: Early::new(config.early),
             members: Members::new(config.ranks),
             checks: Checks::default(),
+            recycler: config
+                .recycling
+                .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks), config.t_b)),
             pacer: config.pacing.map(Pacer::new),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -203,10 +211,14 @@ impl Core {
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
-        self.enter_step(id)?;
+        self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let result = self.spare_values.pop().unwrap_or_default();
         let mut operation = Operation::new(&self.config, id, contributions, result, buffers, now);
+        let newest = self.members.newest_step();
+        if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
+            operation.lapse(self.config.rank, now);
+        }
         for rank in self
             .others()
             .filter(|&rank| self.members.is_suspected(rank))
@@ -235,7 +247,7 @@ impl Core {
     }
 
     /// Checks that `id` may start, and leaves the steps before it behind.
-    fn enter_step(&mut self, id: OperationId) -> Result<(), StartError> {
+    fn enter_step(&mut self, id: OperationId, now: Time) -> Result<(), StartError> {
         if let Some(newest) = self.newest_step.filter(|&newest| id.step < newest) {
             return Err(StartError::Past { id, newest });
         }
@@ -257,6 +269,9 @@ impl Core {
             for operation in &mut self.operations {
                 operation.outbox_mut().stop_repeating();
             }
+            if let Some(recycler) = &mut self.recycler {
+                recycler.enter_step(id.step, now);
+            }
         }
         self.started_buckets.push(id.bucket);
         Ok(())
@@ -273,6 +288,7 @@ impl Core {
         match header.kind {
             Kind::Control => return self.receive_control(&header, payload),
             Kind::Report => return self.receive_report(&header, payload),
+            Kind::Repair => return self.receive_repair(&header, payload),
             _ => {}
         }
         let id = operation_of(&header);
@@ -306,12 +322,35 @@ impl Core {
     }
 
     fn receive_control(&mut self, header: &Header, payload: &[u8]) {
-        match Check::parse(payload) {
-            Some(check) => {
-                self.totals.control_received += 1;
-                self.checks.received(header, check);
-            }
-            None => self.totals.rejected.count(Rejection::Kind),
+        if let Some(check) = Check::parse(payload) {
+            self.checks.received(header, check);
+        } else if let (Some(request), Some(recycler)) =
+            (RepairRequest::parse(payload), &mut self.recycler)
+        {
+            recycler.request(header, operation_of(header), request);
+        } else {
+            return self.totals.rejected.count(Rejection::Kind);
+        }
+        self.totals.control_received += 1;
+    }
+
+    /// Says nothing of what its source sent before: its operation has ended.
+    fn receive_repair(&mut self, header: &Header, payload: &[u8]) {
+        self.members.lives(header.source);
+        if let Some(recycler) = &mut self.recycler {
+            recycler.store.count_received();
+        }
+        self.receive_late_aggregate(header, payload);
+    }
+
+    /// An aggregate came after its operation's end.
+    fn receive_late_aggregate(&mut self, header: &Header, payload: &[u8]) {
+        let Some(recycler) = &mut self.recycler else {
+            return;
+        };
+        let id = operation_of(header);
+        if let Err(reason) = recycler.aggregate(&self.config, id, header, payload) {
+            self.totals.rejected.count(reason);
         }
     }
 
@@ -336,11 +375,18 @@ impl Core {
             early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
                 phase.late += n
             });
+            if header.kind == Kind::Gather {
+                self.receive_late_aggregate(header, payload);
+            }
             return;
         };
+        let late = header.kind == Kind::Gather && !operation.is_waiting();
         match operation.receive(arrival, &self.config, header, payload) {
             Ok(gone) => self.events.extend(gone.map(Event::SlotGone)),
             Err(reason) => self.totals.rejected.count(reason),
+        }
+        if late {
+            self.receive_late_aggregate(header, payload);
         }
     }
 
@@ -363,12 +409,27 @@ impl Core {
             self.totals.control_sent += 1;
             return Some(self.sent(now, check.to, len));
         }
+        if let Some(transmit) = self.transmit_request(now, buf) {
+            return Some(transmit);
+        }
         for operation in &mut self.operations {
             let id = operation.id;
             let Some(outgoing) = operation.transmit(now) else {
                 continue;
             };
-            let len = packet::write(&self.config, now, id, &outgoing, buf);
+            let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
+            let incomplete =
+                outgoing.packet.kind == Kind::Gather && outgoing.packet.contributions < ranks;
+            let counted = match &mut self.recycler {
+                Some(recycler) if incomplete => {
+                    let counted = outgoing
+                        .reduce
+                        .map(|reduce| |rank| reduce.counts(slot, rank));
+                    recycler.counted(id, slot, ranks, counted)
+                }
+                _ => &[],
+            };
+            let len = packet::write(&self.config, now, id, &outgoing, counted, buf);
             let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
@@ -376,7 +437,25 @@ impl Core {
             return Some(self.sent(now, to, len));
         }
         self.retire(now);
-        None
+        self.transmit_repair(now, buf)
+    }
+
+    /// Asks an owner for what did not come: before the data, which it is little of.
+    fn transmit_request(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let room = packet::request_room(&self.config);
+        let request = self.recycler.as_mut()?.ledger.request(now, room)?;
+        let to = Destination::Rank(request.owner);
+        let len = packet::write_request(&self.config, now, &request, buf);
+        self.totals.control_sent += 1;
+        Some(self.sent(now, to, len))
+    }
+
+    /// Sends again what others asked for: after the data, which is urgent.
+    fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let repair = self.recycler.as_mut()?.store.next()?;
+        let to = Destination::Rank(repair.to);
+        let len = packet::write_repair(&self.config, now, &repair, buf);
+        Some(self.sent(now, to, len))
     }
 
     fn sent(&mut self, now: Time, to: Destination, len: usize) -> Transmit {
@@ -404,6 +483,7 @@ impl Core {
             .iter()
             .filter_map(|o| o.outbox().ready_at(Time::ZERO))
             .chain(self.checks.has_outgoing().then_some(Time::ZERO))
+            .chain(self.recycler.as_ref().and_then(Recycler::ready_at))
             .min()?;
         Some(ready.max(paced))
     }
@@ -427,6 +507,13 @@ impl Core {
     /// Whether contributions or aggregates are ready and not sent.
     pub fn has_unsent(&self) -> bool {
         self.operations.iter().any(|o| o.outbox().has_data())
+            || (self.recycler.as_ref()).is_some_and(|recycler| recycler.store.is_asked())
+    }
+
+    /// With [`Config::recycling`]: what came, since this was last called, of operations of `bucket` that have ended,
+    /// for [`crate::Carry::settle`]. To be called whenever one of them ends; until then it is kept.
+    pub fn take_corrections(&mut self, bucket: u16) -> Vec<Correction> {
+        (self.recycler.as_mut()).map_or_else(Vec::new, |recycler| recycler.take(bucket))
     }
 
     /// Applies the bounds that `now` is past. Early and repeated calls do nothing.
@@ -455,6 +542,9 @@ impl Core {
     /// What happened so far, operations under way included.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals;
+        if let Some(recycler) = &self.recycler {
+            totals.recycling = recycler.counters();
+        }
         for operation in &self.operations {
             totals.phases += *operation.counters();
         }
@@ -483,7 +573,8 @@ impl Core {
 
     fn end(&mut self, at: usize, now: Time, by_deadline: bool) {
         let rank = self.config.rank;
-        let Some((outcome, result, buffers)) = self.operations[at].end(rank, now, by_deadline)
+        let Some((outcome, result, buffers)) =
+            self.operations[at].end(rank, now, by_deadline, self.recycler.as_mut())
         else {
             return;
         };

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::OperationId;
+use crate::recycling::Ended;
 use crate::rotation::Rotation;
 use crate::stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
@@ -17,6 +18,7 @@ use super::collect::Collect;
 use super::early::count;
 use super::outbox::{Outbox, Packet};
 use super::packet;
+use super::recycler::Recycler;
 use super::reduce::{Reduce, Verdict};
 use super::waits::Waits;
 
@@ -28,6 +30,8 @@ pub(super) struct Operation {
     flush_at: Time,
     flushed: bool,
     pub(super) deadline: Time,
+    /// Nobody waits for this rank's shard.
+    lapsed: bool,
     /// What this rank sends: its contributions, and in its own shard, slot by slot as they close,
     /// the aggregates.
     own: Vec<f32>,
@@ -42,6 +46,8 @@ pub(super) struct Operation {
 pub(super) struct Outgoing<'a> {
     pub(super) packet: Packet,
     pub(super) values: &'a [f32],
+    /// Which ranks its aggregate counts; none once the operation has ended.
+    pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
     pub(super) slots: u32,
     /// How long its receivers will still wait for it.
@@ -100,6 +106,7 @@ impl Operation {
             flush_at: now + config.t_s,
             flushed: false,
             deadline: now + config.t_b,
+            lapsed: false,
             outbox: Outbox::new(config, &layout, id, now),
             waits: Waits::new(config.ranks, now + config.t_b),
             ways: Ways::default(),
@@ -165,7 +172,8 @@ impl Operation {
                 let Waiting {
                     collect, result, ..
                 } = waiting;
-                let aggregate = (header.slot, header.contributions);
+                let counted = packet::counts_us(config, header, payload);
+                let aggregate = (header.slot, header.contributions, counted);
                 collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
@@ -187,6 +195,17 @@ impl Operation {
             },
         );
         Ok(None)
+    }
+
+    /// The others are so far ahead that nobody waits for this rank's shard, and none of what it contributes is in
+    /// time: it takes zero for its shard, sends nothing, and takes what the others sent.
+    pub(super) fn lapse(&mut self, rank: u16, now: Time) {
+        self.lapsed = true;
+        self.outbox.abandon(now);
+        if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
+            reduce.lapse();
+            result[self.layout.shard(rank)].fill(0.0);
+        }
     }
 
     /// A packet of a later step came from `source`: it has sent all of this operation.
@@ -254,6 +273,7 @@ impl Operation {
         rank: u16,
         now: Time,
         by_deadline: bool,
+        recycler: Option<&mut Recycler>,
     ) -> Option<(Outcome, Vec<f32>, Buffers)> {
         let Waiting {
             reduce,
@@ -261,6 +281,22 @@ impl Operation {
             mut result,
             shard_duration,
         } = self.waiting.take()?;
+        if let Some(recycler) = recycler {
+            let ended = Ended {
+                id: self.id,
+                layout: &self.layout,
+                own: &self.own,
+                result: &result,
+                lapsed: self.lapsed,
+                known: &|owner, slot| collect.known(owner, slot),
+            };
+            recycler.ledger.operation_ended(&ended, now);
+            if !self.lapsed && reduce.open() == 0 {
+                let shard = &self.own[self.layout.shard(rank)];
+                let counted = |slot, rank| reduce.counts(slot, rank);
+                recycler.store.keep(self.id, &self.layout, shard, counted);
+            }
+        }
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
         self.outbox.stop_scatter(now);
         let duration = now.since(self.started);
@@ -315,6 +351,7 @@ impl Operation {
         };
         Some(Outgoing {
             values,
+            reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
             remaining: self.deadline.since(now),

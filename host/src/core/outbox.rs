@@ -270,7 +270,7 @@ impl Outbox {
         }
     }
 
-    /// t_B passed: nobody waits for anything any more.
+    /// t_B passed, or the shard lapsed: nobody waits for anything any more.
     pub(super) fn abandon(&mut self, now: Time) {
         self.stop_scatter(now);
         let receivers = match self.gather_to {

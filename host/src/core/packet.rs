@@ -1,12 +1,16 @@
 //! Datagrams: what is read from them and written to them.
 
-use ultima_wire::{Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, Report, SwitchFlags, Ticks};
+use ultima_wire::{
+    Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, SwitchFlags, Ticks,
+    bitmap,
+};
 
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::layout::Layout;
 use crate::operation::OperationId;
+use crate::recycling::{Repair, Request};
 use crate::stats::Rejection;
 use crate::time::Time;
 
@@ -16,14 +20,21 @@ use super::operation::Outgoing;
 
 /// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
 const FEEDBACK_LEN: usize = 4;
+/// A request for repair always has room for a bitmap of this many bytes, however small slots are.
+const REQUEST_ROOM: usize = 64;
 
 /// The longest datagram of a job.
 pub(super) fn max_datagram(config: &Config) -> usize {
     HEADER_LEN
-        + config
-            .slot_bytes
+        + (config.slot_bytes + config.counted_len())
             .max(FEEDBACK_LEN)
             .max(Report::LEN + Check::LEN)
+            .max(RepairRequest::PREFIX + REQUEST_ROOM)
+}
+
+/// Bytes of the longest bitmap in a request for repair.
+pub(super) fn request_room(config: &Config) -> usize {
+    max_datagram(config) - HEADER_LEN - RepairRequest::PREFIX
 }
 
 /// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
@@ -51,7 +62,10 @@ pub(super) fn admit<'a>(
     }
     let (owner, fits) = match header.kind {
         Kind::Scatter => (config.rank, payload.len() <= config.slot_bytes),
-        Kind::Gather => (header.source, payload.len() <= config.slot_bytes),
+        Kind::Gather => (header.source, payload.len() <= longest_aggregate(config)),
+        Kind::Repair if config.recycling.is_some() => {
+            (header.source, payload.len() <= longest_aggregate(config))
+        }
         Kind::Feedback => {
             let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
             (header.source, cut || payload.len() == FEEDBACK_LEN)
@@ -69,6 +83,10 @@ pub(super) fn admit<'a>(
         return Err(Rejection::Length);
     }
     Ok((header, payload))
+}
+
+fn longest_aggregate(config: &Config) -> usize {
+    config.slot_bytes + bitmap::len(config.ranks.into())
 }
 
 /// Why a packet with these flags has no payload; none where it should have one.
@@ -97,7 +115,7 @@ pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotG
     }
 }
 
-/// Checks a SCATTER or GATHER, whole or cut, against this rank's cut of its bucket.
+/// Checks a SCATTER, GATHER or REPAIR, whole or cut, against this rank's cut of its bucket.
 pub(super) fn check(
     config: &Config,
     layout: &Layout,
@@ -114,14 +132,44 @@ pub(super) fn check(
     if header.host_flags.hadamard != (config.coding != Coding::Identity) {
         return Err(Rejection::Coding);
     }
-    let values = match cause_of(header.switch_flags) {
-        Some(_) => 0,
-        None => layout.slot(header.owner, header.slot).len(),
-    };
-    if payload.len() != values * Dtype::F32.size() {
-        return Err(Rejection::Length);
+    if cause_of(header.switch_flags).is_some() {
+        return match payload {
+            [] => Ok(()),
+            _ => Err(Rejection::Length),
+        };
     }
-    Ok(())
+    let values = layout.slot(header.owner, header.slot).len();
+    match payload.split_at_checked(values * Dtype::F32.size()) {
+        Some((_, counted)) if fits(config, header, counted) => Ok(()),
+        _ => Err(Rejection::Length),
+    }
+}
+
+/// Whether what follows an aggregate's elements is a bitmap of as many ranks as it has contributions, or nothing where
+/// that may be.
+fn fits(config: &Config, header: &Header, counted: &[u8]) -> bool {
+    let ranks = usize::from(config.ranks);
+    let incomplete = header.kind != Kind::Scatter && header.contributions < config.ranks;
+    if counted.is_empty() {
+        return !(incomplete && config.recycling.is_some());
+    }
+    incomplete
+        && counted.len() == bitmap::len(ranks)
+        && bitmap::count(counted) == usize::from(header.contributions)
+        && bitmap::numbers(counted).all(|rank| rank < ranks)
+        && bitmap::contains(counted, header.owner.into())
+}
+
+/// Whether an aggregate, which was checked, has this rank's contribution, as far as it tells.
+pub(super) fn counts_us(config: &Config, header: &Header, payload: &[u8]) -> bool {
+    let told = config.recycling.is_some() && header.contributions < config.ranks;
+    let bitmap_at = payload.len()
+        - if told {
+            bitmap::len(config.ranks.into())
+        } else {
+            0
+        };
+    !told || bitmap::contains(&payload[bitmap_at..], config.rank.into())
 }
 
 /// The wait that a FEEDBACK's payload tells.
@@ -131,12 +179,13 @@ pub(super) fn advertised_wait(payload: &[u8]) -> Option<Ticks> {
         .map(|ticks| Ticks(u32::from_be_bytes(*ticks)))
 }
 
-/// Writes an operation's packet to the front of `buf`; returns its length.
+/// Writes an operation's packet to the front of `buf`, with `counted` behind its values; returns its length.
 pub(super) fn write(
     config: &Config,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
+    counted: &[u8],
     buf: &mut [u8],
 ) -> usize {
     let Outgoing { packet, values, .. } = outgoing;
@@ -165,11 +214,74 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        return start + write_values(values, payload);
+        return start + write_values(values, counted, payload);
     }
     let remaining = Ticks::from(outgoing.remaining);
     payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
     start + FEEDBACK_LEN
+}
+
+/// Writes an aggregate that is sent again to the front of `buf`; returns its length.
+pub(super) fn write_repair(
+    config: &Config,
+    now: Time,
+    repair: &Repair<'_>,
+    buf: &mut [u8],
+) -> usize {
+    let header = Header {
+        // It is never too late: its operation has ended.
+        budget: Ticks::MAX,
+        step: repair.id.step,
+        bucket: repair.id.bucket,
+        host_flags: HostFlags {
+            last: false,
+            hadamard: config.coding != Coding::Identity,
+        },
+        dtype: Dtype::F32,
+        slot: repair.slot,
+        slots: repair.slots,
+        contributions: repair.contributions,
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        ..Header::new(
+            Kind::Repair,
+            config.job,
+            config.epoch,
+            config.rank,
+            config.rank,
+        )
+    };
+    let start = header.emit(buf);
+    let counted = repair.counted.unwrap_or_default();
+    start + write_values(repair.values, counted, &mut buf[start..])
+}
+
+/// Writes a request for repair to the front of `buf`; returns its length.
+pub(super) fn write_request(
+    config: &Config,
+    now: Time,
+    request: &Request<'_>,
+    buf: &mut [u8],
+) -> usize {
+    let header = Header {
+        budget: Ticks::MAX,
+        step: request.id.step,
+        bucket: request.id.bucket,
+        slots: request.slots,
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        ..Header::new(
+            Kind::Control,
+            config.job,
+            config.epoch,
+            config.rank,
+            config.rank,
+        )
+    };
+    let start = header.emit(buf);
+    let request = RepairRequest {
+        first: request.first,
+        wanted: request.wanted,
+    };
+    start + request.emit(&mut buf[start..])
 }
 
 /// Writes a check packet to the front of `buf`; returns its length.
@@ -221,13 +333,15 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
     Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
-/// Writes values as the wire has them, little-endian; returns the bytes written.
-fn write_values(values: &[f32], buf: &mut [u8]) -> usize {
+/// Writes values as the wire has them, little-endian, and what follows them; returns the bytes written.
+fn write_values(values: &[f32], counted: &[u8], buf: &mut [u8]) -> usize {
     let (chunks, _) = buf.as_chunks_mut::<4>();
     for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
         *chunk = value.to_le_bytes();
     }
-    values.len() * 4
+    let end = values.len() * 4;
+    buf[end..end + counted.len()].copy_from_slice(counted);
+    end + counted.len()
 }
 
 /// Reads as many values as `values` takes.

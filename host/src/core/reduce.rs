@@ -127,6 +127,23 @@ impl Reduce {
         self.lost
     }
 
+    /// Whether the aggregate of `slot`, which has closed, has `rank`'s contribution.
+    pub(super) fn counts(&self, slot: u32, rank: u16) -> bool {
+        rank == self.rank || self.arrived.contains(self.bit(slot, rank))
+    }
+
+    /// Closes every slot with no contribution at all, as nobody waits for this shard any more.
+    pub(super) fn lapse(&mut self) {
+        for slot in 0..self.slots {
+            self.closed.insert(slot as usize);
+        }
+        self.open = 0;
+        self.histogram[0] = self.slots;
+        self.closed_by = ClosedBy::KnownLoss;
+        let missing = u64::from(self.slots) * u64::from(self.ranks - 1);
+        self.lost.count(Cause::Overdue, missing);
+    }
+
     /// A contribution of `source` to `slot` came; its length has been checked.
     pub(super) fn contribute(
         &mut self,

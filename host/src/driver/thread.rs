@@ -16,6 +16,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::operation::OperationId;
+use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
 
@@ -44,6 +45,7 @@ pub(crate) enum Reply {
     Done {
         outcome: Box<Outcome>,
         result: Vec<f32>,
+        corrections: Vec<Correction>,
     },
     Refused(StartError),
     Report(Box<Report>),
@@ -213,7 +215,14 @@ impl<L: Link> DataThread<L> {
             let came = self.receive()?;
             while let Some(event) = self.core.poll_event() {
                 match event {
-                    Event::Done { outcome, result } => self.tell(Reply::Done { outcome, result }),
+                    Event::Done { outcome, result } => {
+                        let corrections = self.core.take_corrections(outcome.id.bucket);
+                        self.tell(Reply::Done {
+                            outcome,
+                            result,
+                            corrections,
+                        });
+                    }
                     // The outcome has them by cause and by hops; nothing here acts on one alone.
                     Event::SlotGone(_) => {}
                 }

@@ -231,6 +231,50 @@ impl Network {
         done
     }
 
+    /// Runs ranks that don't wait for each other: `next` gets a rank's core and what ended there, at first nothing, and
+    /// tells what it starts and how long after.
+    pub fn run_ranks(
+        &mut self,
+        mut next: impl FnMut(&mut Core, u16, Option<Done>) -> Option<(Duration, OperationId, Vec<f32>)>,
+    ) {
+        let mut waiting: Vec<(Time, u16, OperationId, Vec<f32>)> = Vec::new();
+        let mut running = 0;
+        let mut advance = |network: &mut Self, rank: u16, done, waiting: &mut Vec<_>| {
+            let core = &mut network.cores[usize::from(rank)];
+            let start = next(core, rank, done);
+            waiting
+                .extend(start.map(|(delay, id, bucket)| (network.now + delay, rank, id, bucket)));
+        };
+        for rank in 0..self.ranks() {
+            advance(self, rank, None, &mut waiting);
+        }
+        while running > 0 || !waiting.is_empty() {
+            let starts = waiting.iter().map(|w| w.0);
+            let next = self.next_time().into_iter().chain(starts).min();
+            self.now = self.now.max(next.expect("something happens"));
+            let mut ended = Vec::new();
+            let mut collect = |network: &mut Self, rank: u16| {
+                let mut done: Vec<Option<Done>> = vec![None; usize::from(network.ranks())];
+                network.events(rank, &mut done);
+                ended.extend(done.into_iter().flatten().map(|done| (rank, done)));
+            };
+            while let Some(at) = waiting.iter().position(|w| w.0 <= self.now) {
+                let (_, rank, id, bucket) = waiting.swap_remove(at);
+                self.cores[usize::from(rank)]
+                    .start(self.now, id, bucket)
+                    .expect("starts");
+                running += 1;
+                collect(self, rank);
+                self.transmit(rank);
+            }
+            self.step(&mut collect);
+            running -= ended.len();
+            for (rank, done) in ended {
+                advance(self, rank, Some(done), &mut waiting);
+            }
+        }
+    }
+
     /// Lets what is in flight arrive and every notice be sent.
     pub fn settle(&mut self) {
         while let Some(next) = self.next_time() {

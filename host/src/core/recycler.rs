@@ -1,0 +1,109 @@
+//! Recycling's packets: between the ledger, the store and the operations.
+
+use std::time::Duration;
+
+use ultima_wire::{Header, RepairRequest, bitmap};
+
+use crate::config::Config;
+use crate::operation::OperationId;
+use crate::recycling::{Correction, Ledger, Recycling, RecyclingCounters, Store};
+use crate::stats::Rejection;
+use crate::time::Time;
+
+use super::packet;
+
+/// What this rank is owed and what it owes, of operations that ended here.
+pub(super) struct Recycler {
+    pub(super) ledger: Ledger,
+    pub(super) store: Store,
+    lapses_after: u32,
+    /// The ranks that a packet's aggregate counts.
+    counted: Vec<u8>,
+}
+
+impl Recycler {
+    pub(super) fn new(recycling: Recycling, who: (u16, u16), t_b: Duration) -> Self {
+        Self {
+            ledger: Ledger::new(recycling, who, t_b),
+            store: Store::new(recycling, who),
+            lapses_after: recycling.owner_lapses_after(),
+            counted: vec![0; bitmap::len(who.1.into())],
+        }
+    }
+
+    pub(super) fn counters(&self) -> RecyclingCounters {
+        let mut counters = self.ledger.counters();
+        counters += self.store.counters();
+        counters
+    }
+
+    /// The first operation of `step` starts.
+    pub(super) fn enter_step(&mut self, step: u32, now: Time) {
+        self.ledger.enter_step(step, now);
+        self.store.enter_step(step);
+    }
+
+    /// Whether this rank's shard of an operation lapses, as others have come as far as `newest`.
+    pub(super) fn lapses(&self, id: OperationId, newest: Option<u32>) -> bool {
+        newest.is_some_and(|newest| newest.saturating_sub(id.step) >= self.lapses_after)
+    }
+
+    /// A GATHER of an operation that has ended here, or a REPAIR: of use if its slot is in doubt.
+    pub(super) fn aggregate(
+        &mut self,
+        config: &Config,
+        id: OperationId,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Rejection> {
+        let Some(layout) = self.ledger.layout(id) else {
+            return Ok(());
+        };
+        packet::check(config, &layout, header, payload)?;
+        if packet::cause_of(header.switch_flags).is_none() {
+            let values = 4 * layout.slot(header.owner, header.slot).len();
+            let (values, counted) = payload.split_at(values);
+            let counted = (!counted.is_empty()).then_some(counted);
+            self.ledger
+                .repair(id, (header.owner, header.slot), values, counted);
+        }
+        Ok(())
+    }
+
+    /// A rank asks for what it missed.
+    pub(super) fn request(&mut self, header: &Header, id: OperationId, request: RepairRequest<'_>) {
+        let wanted = (request.first, request.wanted);
+        self.store.ask(header.source, id, header.slots, wanted);
+    }
+
+    /// The bitmap of the ranks that an aggregate of this rank's counts: by `counted` while its operation lasts, then
+    /// from the store.
+    pub(super) fn counted(
+        &mut self,
+        id: OperationId,
+        slot: u32,
+        ranks: u16,
+        counted: Option<impl Fn(u16) -> bool>,
+    ) -> &[u8] {
+        let Some(counted) = counted else {
+            return self.store.counted(id, slot).unwrap_or_default();
+        };
+        self.counted.fill(0);
+        (0..ranks)
+            .filter(|&rank| counted(rank))
+            .for_each(|rank| bitmap::insert(&mut self.counted, rank.into()));
+        &self.counted
+    }
+
+    /// When there is something to send: now, if anyone asked, or when this rank asks next.
+    pub(super) fn ready_at(&self) -> Option<Time> {
+        match self.store.is_asked() {
+            true => Some(Time::ZERO),
+            false => self.ledger.due(),
+        }
+    }
+
+    pub(super) fn take(&mut self, bucket: u16) -> Vec<Correction> {
+        self.ledger.take(bucket)
+    }
+}

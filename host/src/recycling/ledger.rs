@@ -1,0 +1,414 @@
+//! What this rank is owed: slots that it is in doubt of, and what came of them.
+
+use std::time::Duration;
+
+use ultima_wire::{Dtype, bitmap};
+
+use crate::layout::Layout;
+use crate::operation::OperationId;
+use crate::time::Time;
+
+use super::{Correction, Recycling, RecyclingCounters, Sparse};
+
+/// How often a rank asks for what it is in doubt of, in every step anew.
+const TRIES: u8 = 5;
+/// The first two requests are t_B divided by this apart, as notices are; every further one waits twice as long.
+const FIRST_SPACING: u32 = 16;
+
+/// What is known of one slot of another rank's shard when the operation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Its aggregate is here and has this rank's contribution.
+    Counted,
+    /// Its aggregate is here without it.
+    Uncounted,
+    /// It is not here.
+    Nothing,
+}
+
+/// An operation that has ended at this rank.
+pub(crate) struct Ended<'a> {
+    pub(crate) id: OperationId,
+    pub(crate) layout: &'a Layout,
+    /// What this rank contributed; in its own shard, unless that lapsed, what it sent.
+    pub(crate) own: &'a [f32],
+    /// The aggregates that are here.
+    pub(crate) result: &'a [f32],
+    /// This rank let its own shard lapse.
+    pub(crate) lapsed: bool,
+    /// Of the others' shards.
+    pub(crate) known: &'a dyn Fn(u16, u32) -> Known,
+}
+
+/// A request for repair that is to be sent.
+pub(crate) struct Request<'a> {
+    pub(crate) id: OperationId,
+    pub(crate) owner: u16,
+    /// Slots of the owner's shard.
+    pub(crate) slots: u32,
+    pub(crate) first: u32,
+    pub(crate) wanted: &'a [u8],
+}
+
+/// Doubts by operation, and corrections until they are taken. Neutral to what the network does: a doubt is entered
+/// once and leaves once, as repaired or as lapsed.
+pub(crate) struct Ledger {
+    rank: u16,
+    ranks: u16,
+    recycling: Recycling,
+    spacing: Duration,
+    entries: Vec<Entry>,
+    corrections: Vec<Correction>,
+    counters: RecyclingCounters,
+    /// The last request's bitmap.
+    wanted: Vec<u8>,
+}
+
+struct Entry {
+    id: OperationId,
+    layout: Layout,
+    /// By owner and slot, rising.
+    doubts: Vec<Doubt>,
+    open: usize,
+    /// What this rank contributed to the slots in doubt, one after the other.
+    own: Vec<f32>,
+    tries: u8,
+    due: Time,
+    spacing: Duration,
+    /// The first doubt that this round of requests has not asked for.
+    cursor: usize,
+}
+
+struct Doubt {
+    owner: u16,
+    slot: u32,
+    /// Where the contribution begins in the entry's.
+    at: usize,
+    open: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16), t_b: Duration) -> Self {
+        Self {
+            rank,
+            ranks,
+            recycling,
+            spacing: t_b / FIRST_SPACING,
+            entries: Vec::new(),
+            corrections: Vec::new(),
+            counters: RecyclingCounters::default(),
+            wanted: Vec::new(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> RecyclingCounters {
+        self.counters
+    }
+
+    /// An operation of `step` starts: older doubts lapse, the others are asked for anew.
+    pub(crate) fn enter_step(&mut self, step: u32, now: Time) {
+        let keep = self.recycling.keep;
+        let old = |entry: &Entry| step.saturating_sub(entry.id.step) >= keep;
+        while let Some(at) = self.entries.iter().position(old) {
+            self.lapse(at);
+        }
+        for entry in &mut self.entries {
+            entry.ask_from(now, self.spacing);
+        }
+    }
+
+    /// Rule 1 with a = 0.
+    fn lapse(&mut self, at: usize) {
+        let entry = self.entries.swap_remove(at);
+        let correction = correction(&mut self.corrections, entry.id, &entry.layout);
+        for doubt in entry.doubts.iter().filter(|doubt| doubt.open) {
+            let place = entry.layout.slot(doubt.owner, doubt.slot);
+            let own = entry.own[doubt.at..].iter().copied();
+            correction.residual.push(place, own);
+            self.counters.lapsed += 1;
+        }
+    }
+
+    /// An operation ended: applies rule 1 where that is possible, and notes the rest.
+    pub(crate) fn operation_ended(&mut self, ended: &Ended<'_>, now: Time) {
+        let Ended { layout, .. } = *ended;
+        let mut residual = Sparse::default();
+        let mut entry = Entry {
+            id: ended.id,
+            layout: *layout,
+            doubts: Vec::new(),
+            open: 0,
+            own: Vec::new(),
+            tries: 0,
+            due: now,
+            spacing: self.spacing,
+            cursor: 0,
+        };
+        for owner in 0..self.ranks {
+            for slot in 0..layout.slots(owner) {
+                let place = layout.slot(owner, slot);
+                let own = &ended.own[place.clone()];
+                if owner == self.rank {
+                    if ended.lapsed {
+                        residual.push(place, own.iter().copied());
+                    }
+                    continue;
+                }
+                match (ended.known)(owner, slot) {
+                    Known::Counted => {}
+                    Known::Uncounted => {
+                        self.counters.uncounted += 1;
+                        let sent = ended.result[place.clone()].iter();
+                        residual.push(place, own.iter().zip(sent).map(|(y, a)| y - a));
+                    }
+                    Known::Nothing => entry.doubt(owner, slot, own),
+                }
+            }
+        }
+        if !residual.is_empty() {
+            correction(&mut self.corrections, ended.id, layout).residual = residual;
+        }
+        if entry.open > 0 {
+            self.counters.doubtful += entry.open as u64;
+            entry.ask_from(now, self.spacing);
+            self.entries.push(entry);
+        }
+    }
+
+    /// How the bucket of an operation is cut of which something is in doubt.
+    pub(crate) fn layout(&self, id: OperationId) -> Option<Layout> {
+        let entry = self.entries.iter().find(|entry| entry.id == id)?;
+        Some(entry.layout)
+    }
+
+    /// An aggregate came after its operation's end, by GATHER or REPAIR, and was checked: both rules. `counted` has the
+    /// ranks that are in it, none where all are.
+    pub(crate) fn repair(
+        &mut self,
+        id: OperationId,
+        (owner, slot): (u16, u32),
+        values: &[u8],
+        counted: Option<&[u8]>,
+    ) {
+        let Some(at) = self.entries.iter().position(|entry| entry.id == id) else {
+            return;
+        };
+        let entry = &mut self.entries[at];
+        let Ok(index) = entry
+            .doubts
+            .binary_search_by_key(&(owner, slot), |doubt| (doubt.owner, doubt.slot))
+        else {
+            return;
+        };
+        let doubt = &mut entry.doubts[index];
+        if !std::mem::take(&mut doubt.open) {
+            return;
+        }
+        entry.open -= 1;
+        self.counters.repaired += 1;
+        let place = entry.layout.slot(owner, slot);
+        let (chunks, _) = values.as_chunks::<{ Dtype::F32.size() }>();
+        let sent = || chunks.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let correction = correction(&mut self.corrections, id, &entry.layout);
+        correction.output.push(place.clone(), sent());
+        if counted.is_some_and(|counted| !bitmap::contains(counted, self.rank.into())) {
+            self.counters.uncounted += 1;
+            let own = entry.own[doubt.at..].iter();
+            let rest = own.zip(sent()).map(|(y, a)| y - a);
+            correction.residual.push(place, rest);
+        }
+        if entry.open == 0 {
+            self.entries.swap_remove(at);
+        }
+    }
+
+    /// When [`Ledger::request`] has something.
+    pub(crate) fn due(&self) -> Option<Time> {
+        let asking = self.entries.iter().filter(|entry| entry.tries > 0);
+        asking.map(|entry| entry.due).min()
+    }
+
+    /// The next request to send, counted as sent; its bitmap takes at most `room` bytes, one or more.
+    pub(crate) fn request(&mut self, now: Time, room: usize) -> Option<Request<'_>> {
+        let due = |entry: &&mut Entry| entry.tries > 0 && entry.due <= now;
+        let entry = self.entries.iter_mut().find(due)?;
+        let open = |from: usize| (from..entry.doubts.len()).find(|&at| entry.doubts[at].open);
+        // An entry that has no open doubt is no entry any more.
+        let start = open(entry.cursor).or_else(|| open(0))?;
+        let Doubt {
+            owner, slot: first, ..
+        } = entry.doubts[start];
+        self.wanted.clear();
+        let mut end = start;
+        let of_owner =
+            |doubt: &&Doubt| doubt.owner == owner && ((doubt.slot - first) as usize) < 8 * room;
+        for doubt in entry.doubts[start..].iter().take_while(of_owner) {
+            if doubt.open {
+                let number = (doubt.slot - first) as usize;
+                self.wanted.resize(bitmap::len(number + 1), 0);
+                bitmap::insert(&mut self.wanted, number);
+            }
+            end += 1;
+        }
+        entry.cursor = end;
+        if entry.doubts[end..].iter().all(|doubt| !doubt.open) {
+            entry.cursor = 0;
+            entry.tries -= 1;
+            entry.due = now + entry.spacing;
+            entry.spacing *= 2;
+        }
+        self.counters.requests_sent += 1;
+        Some(Request {
+            id: entry.id,
+            owner,
+            slots: entry.layout.slots(owner),
+            first,
+            wanted: &self.wanted,
+        })
+    }
+
+    /// What came of the bucket's earlier operations since this was last called.
+    pub(crate) fn take(&mut self, bucket: u16) -> Vec<Correction> {
+        let of_bucket = |correction: &mut Correction| correction.id.bucket == bucket;
+        self.corrections.extract_if(.., of_bucket).collect()
+    }
+}
+
+impl Entry {
+    fn doubt(&mut self, owner: u16, slot: u32, own: &[f32]) {
+        self.doubts.push(Doubt {
+            owner,
+            slot,
+            at: self.own.len(),
+            open: true,
+        });
+        self.own.extend_from_slice(own);
+        self.open += 1;
+    }
+
+    /// Asks from `now` on, as often as in every step. A step takes the way there and back, so that what was asked for
+    /// in the one before would be here.
+    fn ask_from(&mut self, now: Time, spacing: Duration) {
+        self.due = now;
+        self.cursor = 0;
+        self.tries = TRIES;
+        self.spacing = spacing;
+    }
+}
+
+/// Where what comes of operation `id` is collected.
+fn correction<'a>(
+    corrections: &'a mut Vec<Correction>,
+    id: OperationId,
+    layout: &Layout,
+) -> &'a mut Correction {
+    let known = corrections.iter().position(|c| c.id == id);
+    let at = known.unwrap_or_else(|| {
+        corrections.push(Correction {
+            id,
+            len: layout.len(),
+            residual: Sparse::default(),
+            output: Sparse::default(),
+        });
+        corrections.len() - 1
+    });
+    &mut corrections[at]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: OperationId = OperationId { step: 3, bucket: 1 };
+    const T_B: Duration = Duration::from_millis(16);
+
+    /// Rank 0 of 3, shards of 40 slots of one value, contribution 5, in doubt of all of rank 2's odd slots.
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3), T_B);
+        let layout = Layout::new(120, 3, 1);
+        let known = |owner, slot| match (owner, slot % 2) {
+            (2, 1) => Known::Nothing,
+            (1, 7) => Known::Uncounted,
+            _ => Known::Counted,
+        };
+        let ended = Ended {
+            id: ID,
+            layout: &layout,
+            own: &[5.0; 120],
+            result: &[1.0; 120],
+            lapsed: false,
+            known: &known,
+        };
+        ledger.operation_ended(&ended, Time::ZERO);
+        ledger
+    }
+
+    fn dense(sparse: &Sparse) -> Vec<f32> {
+        let mut values = vec![0.0; 120];
+        sparse.add_to(&mut values);
+        values
+    }
+
+    #[test]
+    fn a_repair_settles_a_doubt_once() {
+        let mut ledger = ledger();
+        for _ in 0..2 {
+            ledger.repair(ID, (2, 1), &2f32.to_le_bytes(), None);
+            ledger.repair(ID, (2, 3), &2f32.to_le_bytes(), Some(&[0b110]));
+            // Never in doubt.
+            ledger.repair(ID, (2, 4), &2f32.to_le_bytes(), None);
+        }
+        let corrections = ledger.take(ID.bucket);
+        let [correction] = &corrections[..] else {
+            panic!("one operation's: {corrections:?}");
+        };
+        let mut expected = vec![0.0; 120];
+        (expected[81], expected[83]) = (2.0, 2.0);
+        assert_eq!(dense(&correction.output), expected);
+        expected.fill(0.0);
+        expected[83] = 3.0;
+        assert_eq!(dense(&correction.residual), expected);
+        assert!(ledger.take(ID.bucket).is_empty());
+        let counters = ledger.counters();
+        assert_eq!((counters.doubtful, counters.repaired), (20, 2));
+    }
+
+    #[test]
+    fn old_doubts_lapse_to_the_whole_contribution() {
+        let mut ledger = ledger();
+        ledger.enter_step(4, Time::ZERO);
+        assert!(ledger.take(ID.bucket).is_empty());
+        ledger.enter_step(5, Time::ZERO);
+        let corrections = ledger.take(ID.bucket);
+        let odd: Vec<f32> = (0..120)
+            .map(|at| if at > 80 && at % 2 == 1 { 5.0 } else { 0.0 })
+            .collect();
+        assert_eq!(dense(&corrections[0].residual), odd);
+        assert!(corrections[0].output.is_empty());
+        assert_eq!((ledger.due(), ledger.counters().lapsed), (None, 20));
+    }
+
+    #[test]
+    fn requests_cover_every_doubt_and_come_to_an_end() {
+        let mut ledger = ledger();
+        let mut rounds = Vec::new();
+        while let Some(due) = ledger.due() {
+            let mut slots = Vec::new();
+            while let Some(request) = ledger.request(due, 2) {
+                assert_eq!((request.owner, request.slots), (2, 40));
+                let wanted = bitmap::numbers(request.wanted);
+                slots.extend(wanted.map(|number| request.first + number as u32));
+            }
+            assert!(
+                slots
+                    .iter()
+                    .copied()
+                    .eq((0..40).filter(|slot| slot % 2 == 1))
+            );
+            rounds.push(due.since(Time::ZERO).as_millis());
+        }
+        assert_eq!(rounds, [0, 1, 3, 7, 15]);
+        ledger.enter_step(4, Time::from_nanos(1));
+        assert_eq!(ledger.due(), Some(Time::from_nanos(1)));
+    }
+}

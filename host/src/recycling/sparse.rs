@@ -1,0 +1,52 @@
+//! A few slots of an encoded bucket.
+
+use std::ops::Range;
+
+/// Values at some places of an encoded bucket; zero elsewhere.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sparse {
+    places: Vec<Range<usize>>,
+    values: Vec<f32>,
+}
+
+impl Sparse {
+    /// Adds as many values as `place` has.
+    pub(crate) fn push(&mut self, place: Range<usize>, values: impl Iterator<Item = f32>) {
+        self.values.extend(values.take(place.len()));
+        self.places.push(place);
+    }
+
+    /// Whether it is zero everywhere.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Adds the values to `bucket`.
+    ///
+    /// # Panics
+    /// If the bucket is shorter than the one that the places are of.
+    pub fn add_to(&self, bucket: &mut [f32]) {
+        let mut values = self.values.iter();
+        for place in &self.places {
+            for (sum, value) in bucket[place.clone()].iter_mut().zip(&mut values) {
+                *sum += value;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_where_they_belong() {
+        let mut sparse = Sparse::default();
+        assert!(sparse.is_empty());
+        sparse.push(3..5, [1.0, 2.0].into_iter());
+        sparse.push(0..1, [4.0].into_iter());
+        let mut bucket = [1.0; 6];
+        sparse.add_to(&mut bucket);
+        assert_eq!(bucket, [5.0, 1.0, 1.0, 2.0, 3.0, 1.0]);
+    }
+}

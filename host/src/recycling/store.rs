@@ -1,0 +1,263 @@
+//! What this rank, as an owner, sent in the last few steps, and who asked for it again.
+
+use std::collections::VecDeque;
+
+use ultima_wire::bitmap;
+
+use crate::layout::Layout;
+use crate::operation::OperationId;
+
+use super::{Recycling, RecyclingCounters};
+
+/// An aggregate that is to be sent again.
+pub(crate) struct Repair<'a> {
+    pub(crate) to: u16,
+    pub(crate) id: OperationId,
+    pub(crate) slot: u32,
+    /// Slots of the shard.
+    pub(crate) slots: u32,
+    pub(crate) contributions: u16,
+    pub(crate) values: &'a [f32],
+    /// The ranks that it counts, none if all.
+    pub(crate) counted: Option<&'a [u8]>,
+}
+
+/// This rank's shard of its last few operations. Bounded in steps; requests in ranks times operations.
+pub(crate) struct Store {
+    rank: u16,
+    ranks: u16,
+    recycling: Recycling,
+    kept: Vec<Kept>,
+    asked: VecDeque<Asked>,
+    spare: Vec<Kept>,
+    counters: RecyclingCounters,
+}
+
+struct Kept {
+    id: OperationId,
+    layout: Layout,
+    values: Vec<f32>,
+    /// By slot, each a bitmap of the ranks counted.
+    counted: Vec<u8>,
+}
+
+struct Asked {
+    to: u16,
+    id: OperationId,
+    slots: Vec<u8>,
+    /// Slots before this one are not asked for.
+    next: usize,
+}
+
+impl Store {
+    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16)) -> Self {
+        Self {
+            rank,
+            ranks,
+            recycling,
+            kept: Vec::new(),
+            asked: VecDeque::new(),
+            spare: Vec::new(),
+            counters: RecyclingCounters::default(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> RecyclingCounters {
+        self.counters
+    }
+
+    /// An operation of `step` starts: forgets what is too old.
+    pub(crate) fn enter_step(&mut self, step: u32) {
+        let keep = self.recycling.keep;
+        let old = |id: OperationId| step.saturating_sub(id.step) >= keep;
+        self.asked.retain(|asked| !old(asked.id));
+        let forgotten = self.kept.extract_if(.., |kept| old(kept.id));
+        self.spare.extend(forgotten);
+    }
+
+    /// Keeps what this rank sent, or would have, in an operation: its shard's `values`, and which ranks each slot
+    /// counts.
+    pub(crate) fn keep(
+        &mut self,
+        id: OperationId,
+        layout: &Layout,
+        values: &[f32],
+        counted: impl Fn(u32, u16) -> bool,
+    ) {
+        let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
+            id,
+            layout: *layout,
+            values: Vec::new(),
+            counted: Vec::new(),
+        });
+        (kept.id, kept.layout) = (id, *layout);
+        kept.values.clear();
+        kept.values.extend_from_slice(values);
+        let slots = layout.slots(self.rank);
+        let each = bitmap::len(self.ranks.into());
+        kept.counted.clear();
+        kept.counted.resize(each * slots as usize, 0);
+        for (slot, bits) in (0..slots).zip(kept.counted.chunks_exact_mut(each)) {
+            (0..self.ranks)
+                .filter(|&rank| counted(slot, rank))
+                .for_each(|rank| bitmap::insert(bits, rank.into()));
+        }
+        self.kept.push(kept);
+    }
+
+    /// The ranks that a slot counts, of an operation that ended here and is kept.
+    pub(crate) fn counted(&self, id: OperationId, slot: u32) -> Option<&[u8]> {
+        let kept = self.kept.iter().find(|kept| kept.id == id)?;
+        Some(kept.counted(self.ranks, slot))
+    }
+
+    /// `to` asks for slots of this rank's shard, `first` and those that the bitmap has behind it; what is not kept, or
+    /// cut otherwise, is ignored.
+    pub(crate) fn ask(
+        &mut self,
+        to: u16,
+        id: OperationId,
+        slots: u32,
+        (first, wanted): (u32, &[u8]),
+    ) {
+        let rank = self.rank;
+        let known = |kept: &Kept| kept.id == id && kept.layout.slots(rank) == slots;
+        if !self.kept.iter().any(known) {
+            return;
+        }
+        self.counters.requests_received += 1;
+        let at = self
+            .asked
+            .iter()
+            .position(|asked| (asked.to, asked.id) == (to, id));
+        let at = at.unwrap_or_else(|| {
+            self.asked.push_back(Asked {
+                to,
+                id,
+                slots: vec![0; bitmap::len(slots as usize)],
+                next: 0,
+            });
+            self.asked.len() - 1
+        });
+        let asked = &mut self.asked[at];
+        let first = first as usize;
+        let numbers = bitmap::numbers(wanted).map(|number| first + number);
+        for slot in numbers.take_while(|&slot| slot < slots as usize) {
+            bitmap::insert(&mut asked.slots, slot);
+            asked.next = asked.next.min(slot);
+        }
+    }
+
+    /// Whether [`Store::next`] has something.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// The next aggregate to send again, counted as sent.
+    pub(crate) fn next(&mut self) -> Option<Repair<'_>> {
+        loop {
+            let asked = self.asked.front_mut()?;
+            let (to, id, end) = (asked.to, asked.id, 8 * asked.slots.len());
+            let wanted = (asked.next..end).find(|&slot| bitmap::contains(&asked.slots, slot));
+            let (Some(slot), Some(at)) = (wanted, self.kept.iter().position(|k| k.id == id)) else {
+                self.asked.pop_front();
+                continue;
+            };
+            asked.slots[slot / 8] &= !(1 << (slot % 8));
+            asked.next = slot + 1;
+            let kept = &self.kept[at];
+            let slot = slot as u32;
+            let shard = kept.layout.shard(self.rank);
+            let place = kept.layout.slot(self.rank, slot);
+            let counted = kept.counted(self.ranks, slot);
+            let contributions = bitmap::count(counted) as u16;
+            self.counters.repairs_sent += 1;
+            return Some(Repair {
+                to,
+                id,
+                slot,
+                slots: kept.layout.slots(self.rank),
+                contributions,
+                values: &kept.values[place.start - shard.start..place.end - shard.start],
+                counted: (contributions < self.ranks).then_some(counted),
+            });
+        }
+    }
+
+    /// A REPAIR came.
+    pub(crate) fn count_received(&mut self) {
+        self.counters.repairs_received += 1;
+    }
+}
+
+impl Kept {
+    fn counted(&self, ranks: u16, slot: u32) -> &[u8] {
+        let each = bitmap::len(ranks.into());
+        &self.counted[slot as usize * each..][..each]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(step: u32) -> OperationId {
+        OperationId { step, bucket: 0 }
+    }
+
+    /// Rank 1 of 3 with shards of 10 slots of 2 values; slot 4 lacks rank 2.
+    fn store() -> Store {
+        let mut store = Store::new(Recycling { keep: 2 }, (1, 3));
+        let layout = Layout::new(60, 3, 2);
+        let values: Vec<f32> = (20u8..40).map(f32::from).collect();
+        store.keep(id(5), &layout, &values, |slot, rank| (slot, rank) != (4, 2));
+        store
+    }
+
+    /// To whom, slot, contributions, values, and the ranks counted where not all are.
+    type Sent = (u16, u32, u16, Vec<f32>, Option<Vec<u8>>);
+
+    fn sent(store: &mut Store) -> Vec<Sent> {
+        std::iter::from_fn(|| {
+            let repair = store.next()?;
+            let (values, counted) = (repair.values.to_vec(), repair.counted.map(<[u8]>::to_vec));
+            Some((
+                repair.to,
+                repair.slot,
+                repair.contributions,
+                values,
+                counted,
+            ))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn every_slot_asked_for_is_sent_once() {
+        let mut store = store();
+        store.ask(0, id(5), 10, (3, &[0b11]));
+        store.ask(0, id(5), 10, (4, &[0b1]));
+        store.ask(2, id(5), 10, (9, &[0xff, 0xff]));
+        assert_eq!(
+            sent(&mut store),
+            [
+                (0, 3, 3, vec![26.0, 27.0], None),
+                (0, 4, 2, vec![28.0, 29.0], Some(vec![0b011])),
+                (2, 9, 3, vec![38.0, 39.0], None),
+            ]
+        );
+        assert!(!store.is_asked());
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_promised() {
+        let mut store = store();
+        store.ask(0, id(4), 10, (0, &[1]));
+        store.ask(0, id(5), 11, (0, &[1]));
+        store.ask(0, id(5), 10, (u32::MAX, &[1]));
+        assert!(sent(&mut store).is_empty());
+        store.ask(0, id(5), 10, (0, &[1]));
+        store.enter_step(7);
+        assert!(sent(&mut store).is_empty() && store.counted(id(5), 0).is_none());
+    }
+}

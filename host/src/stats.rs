@@ -106,6 +106,8 @@ pub struct Outcome {
     pub missed_values: usize,
     /// Slots of the others' shards whose aggregate came and lacks contributions.
     pub incomplete_aggregates: u32,
+    /// Ranks that were silent in this operation and at least the two before: they are not waited for, unless all are.
+    pub suspected: Vec<u16>,
     /// Why contributions and aggregates are missing. The scatter's causes add up to the
     /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
     pub lost: Losses,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::*;
 use ultima_host::{
-    ClosedBy, Coding, Config, EarlyBounds, Gather, OperationId, Pacing, Rotation, Time,
+    ClosedBy, Coding, Config, Destination, EarlyBounds, Gather, OperationId, Pacing, Rotation,
+    StartError, Time, Transmit,
 };
 use ultima_wire::Kind;
 
@@ -247,11 +248,12 @@ fn a_silent_rank_is_waited_for_three_times() {
         let silent = (header.source == 2 || to == 2) && header.step < 6;
         if silent { vec![] } else { vec![Duration::ZERO] }
     });
-    let mut closed = Vec::new();
+    let (mut closed, mut suspected) = (Vec::new(), Vec::new());
     for step in 0..9 {
         let id = OperationId { step, bucket: 0 };
         let results = network.allreduce(id, &powers(3, 3 * 10 * SLOT));
         closed.push(results[0].0.closed_by);
+        suspected.push(results[0].0.suspected.clone());
         assert!(results[0].0.duration <= T_B);
         network.settle();
     }
@@ -265,6 +267,50 @@ fn a_silent_rank_is_waited_for_three_times() {
         ]
     );
     assert_eq!(closed[7..], [Complete, Complete]);
+    assert_eq!(suspected[1..4], [vec![], vec![2], vec![2]]);
+    assert_eq!(suspected[8], vec![]);
+}
+
+/// A rank that hears nobody takes its time, and in the end stops: it must not run through its training on its own.
+#[test]
+fn who_hears_nobody_stops() {
+    let config = small_slots(3);
+    let mut network = Network::new(&config);
+    network.faults = Box::new(|_, _| vec![]);
+    let id = |step| OperationId { step, bucket: 0 };
+    let starts = [Some(Duration::ZERO), None, None];
+    // Ten seconds of it.
+    let operations = 500;
+    for step in 0..operations {
+        let done = network.run(id(step), powers(3, 3 * 10 * SLOT), &starts);
+        let done = done[0].as_ref().expect("started");
+        assert_eq!(done.outcome.duration, T_B, "step {step}");
+        network.settle();
+    }
+    let (now, core) = (network.now, &mut network.cores[0]);
+    let values = || vec![1.0; 3 * 10 * SLOT];
+    let refused = core.start(now, id(operations), values());
+    let alone = StartError::Alone {
+        id: id(operations),
+        operations,
+        others: 2,
+    };
+    assert_eq!(refused, Err(alone));
+    // The link is up again: any word will do.
+    network.faults = perfect();
+    network.cores[1]
+        .start(now, id(operations), values())
+        .expect("starts");
+    let mut buf = vec![0; network.cores[1].max_datagram()];
+    let to_us = |transmit: &Transmit| transmit.to == Destination::Rank(0);
+    while let Some(transmit) = network.cores[1].poll_transmit(now, &mut buf) {
+        if to_us(&transmit) {
+            network.inject(0, &buf[..transmit.len]);
+        }
+    }
+    network.cores[0]
+        .start(now, id(operations), values())
+        .expect("starts");
 }
 
 #[test]

@@ -425,13 +425,13 @@ fn an_owner_that_is_gone_takes_nothing_with_it() {
 /// A rank keeps no more than `keep` steps of what it is in doubt of, however long an owner is silent.
 #[test]
 fn memory_is_bounded_by_steps() {
-    let config = recycling(2, 4);
+    let config = recycling(3, 4);
     let mut network = Network::new(&config);
     network.faults = Box::new(|header, _| match header.source {
         1 => vec![],
         _ => vec![Duration::ZERO],
     });
-    let (len, slots) = (800, 800 / 2 / SLOT as u64);
+    let (len, slots) = (1200, 1200 / 3 / SLOT as u64);
     train(&mut network, (40, len), |_, _| Duration::ZERO);
     let recycling = network.cores[0].totals().recycling;
     assert!(recycling.doubtful >= 40 * slots);

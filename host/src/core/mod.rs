@@ -35,7 +35,8 @@
 //! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came,
 //! or anything of a later step that took the same way ([`Config::beside`]). Aggregates are sent as
 //! slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
-//! that was silent for three operations. What comes although it was given up still counts until its
+//! that was silent for three operations, unless all were: then each operation takes t_B, and after ten of them and
+//! ten seconds the next does not start ([`StartError::Alone`]). What comes although it was given up still counts until its
 //! slot or operation has closed.
 
 mod check;
@@ -119,6 +120,19 @@ pub enum StartError {
         /// The newest step.
         newest: u32,
     },
+    /// Nobody was heard for so long that what this rank averages is its own.
+    #[error(
+        "{id} was not started: for {operations} operations nothing came from any of the {others} other ranks; see \
+         whether this host reaches them, and the job's switch admits it"
+    )]
+    Alone {
+        /// The refused id, which may be tried again.
+        id: OperationId,
+        /// Operations in a row, each until t_B.
+        operations: u32,
+        /// The other ranks of the job.
+        others: u16,
+    },
     /// The step before is not over.
     #[error(
         "{id} cannot start while {under_way} is under way; a step starts when the one before has ended"
@@ -176,7 +190,7 @@ impl Core {
             newest_step: None,
             started_buckets: Vec::new(),
             early: Early::new(config.early),
-            members: Members::new(config.ranks),
+            members: Members::new(config.ranks, config.t_b),
             checks: Checks::default(),
             recycler: config
                 .recycling
@@ -203,7 +217,7 @@ impl Core {
     /// Starts operation `id` with this rank's encoded bucket, which is as long on every rank.
     ///
     /// # Errors
-    /// [`StartError`]: the id was used, or the step before is not over.
+    /// [`StartError`]: the id was used, the step before is not over, or nobody has been heard for long.
     pub fn start(
         &mut self,
         now: Time,
@@ -211,6 +225,13 @@ impl Core {
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
+        if let Some(operations) = self.members.is_alone(self.config.rank) {
+            return Err(StartError::Alone {
+                id,
+                operations,
+                others: self.config.ranks - 1,
+            });
+        }
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let result = self.spare_values.pop().unwrap_or_default();
@@ -219,11 +240,11 @@ impl Core {
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);
         }
-        for rank in self
-            .others()
-            .filter(|&rank| self.members.is_suspected(rank))
-        {
-            operation.give_up_silent(rank);
+        if !self.members.suspects_all(self.config.rank) {
+            let suspected = self
+                .others()
+                .filter(|&rank| self.members.is_suspected(rank));
+            suspected.for_each(|rank| operation.give_up_silent(rank));
         }
         self.operations.push_back(operation);
         if let Some(kept) = self.early.take(id) {
@@ -573,12 +594,16 @@ impl Core {
 
     fn end(&mut self, at: usize, now: Time, by_deadline: bool) {
         let rank = self.config.rank;
-        let Some((outcome, result, buffers)) =
+        let Some((mut outcome, result, buffers)) =
             self.operations[at].end(rank, now, by_deadline, self.recycler.as_mut())
         else {
             return;
         };
         self.members.operation_ended();
+        let members = &self.members;
+        let suspected = (0..self.config.ranks).filter(|&other| other != rank);
+        let suspected = suspected.filter(|&other| members.is_suspected(other));
+        outcome.suspected.extend(suspected);
         self.totals.operations += 1;
         self.totals.lost += outcome.lost;
         self.spare_buffers.push(buffers);

@@ -315,6 +315,7 @@ impl Operation {
             missed_aggregates: missing.slots,
             missed_values: missing.values,
             incomplete_aggregates: collect.incomplete(),
+            suspected: Vec::new(),
             lost: Losses {
                 scatter: reduce.lost(),
                 gather: missing.causes,

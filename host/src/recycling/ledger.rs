@@ -50,7 +50,7 @@ pub(crate) struct Request<'a> {
     pub(crate) wanted: &'a [u8],
 }
 
-/// Doubts by operation, and corrections until they are taken. Neutral to what the network does: a doubt is entered
+/// Doubts by operation, and corrections until they are taken. Whatever the network does, a doubt is entered
 /// once and leaves once, as repaired or as lapsed.
 pub(crate) struct Ledger {
     rank: u16,

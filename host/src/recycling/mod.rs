@@ -24,8 +24,8 @@
 //! # What a rank knows, and what it assumes when it hears nothing
 //!
 //! The ranks counted travel in the same packet as a (`docs/packet.md`, "Counted ranks"): who has one has both. Who has
-//! neither is *in doubt* of the slot: it keeps its own y_i, asks the owner ([`ledger`]), and concludes nothing; the
-//! late aggregate answers as well as the repair does. The owner keeps what it sent ([`store`]). In the equation above
+//! neither is *in doubt* of the slot: it keeps its own y_i, asks the owner (`ledger.rs`), and concludes nothing; the
+//! late aggregate answers as well as the repair does. The owner keeps what it sent (`store.rs`). In the equation above
 //! a slot in doubt stands with what its owner knows.
 //!
 //! A doubt that is [`Recycling::keep`] steps old *lapses*: the rank takes it that the owner counted nobody and sent

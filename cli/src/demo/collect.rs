@@ -7,7 +7,7 @@ use ultima_host::{ClosedBy, Totals};
 
 use super::baseline::exact_mean;
 use super::link::{Message, Step};
-use super::metrics::{Accuracy, UpdateError};
+use super::metrics::{Accuracy, RunError, UpdateError};
 use super::report;
 
 /// How far a worker has come.
@@ -38,6 +38,7 @@ pub struct Collected {
     pub closed_by: report::ClosedBy,
     pub durations: Vec<Duration>,
     pub update_error: UpdateError,
+    run: RunError,
     /// How far the workers' own gradients are from their mean.
     pub dispersion: UpdateError,
     /// Steps that every worker still there has done.
@@ -60,6 +61,7 @@ impl Collected {
             closed_by: report::ClosedBy::default(),
             durations: Vec::new(),
             update_error: UpdateError::default(),
+            run: RunError::new(workers.into(), parameters),
             dispersion: UpdateError::default(),
             steps_done: 0,
             open: BTreeMap::new(),
@@ -116,6 +118,12 @@ impl Collected {
         (0..).zip(&self.workers).filter_map(lost).collect()
     }
 
+    /// How far all that the workers applied is from all exact updates, for those that finished.
+    pub fn run_error(&self) -> f64 {
+        self.run
+            .mean(|rank| self.workers[rank].progress != Progress::Lost)
+    }
+
     /// Why workers could not go on, as far as they said so.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
         self.workers
@@ -143,11 +151,16 @@ impl Collected {
             if told.any(waits) {
                 return;
             }
-            let (gradients, applied): (Vec<_>, Vec<_>) =
-                entry.remove().into_iter().flatten().unzip();
+            let updates = entry.remove();
+            let told = updates.iter().flatten();
+            let gradients: Vec<&[f32]> = told.map(|(gradient, _)| gradient.as_slice()).collect();
             self.steps_done += 1;
             exact_mean(&gradients, &mut self.exact);
-            for (gradient, applied) in gradients.iter().zip(&applied) {
+            let applied = updates
+                .iter()
+                .map(|update| Some(update.as_ref()?.1.as_slice()));
+            self.run.add(applied, &self.exact);
+            for (gradient, applied) in updates.iter().flatten() {
                 self.dispersion.add(gradient, &self.exact);
                 self.update_error.add(applied, &self.exact);
             }

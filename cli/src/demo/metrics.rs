@@ -94,6 +94,50 @@ impl UpdateError {
     }
 }
 
+/// How far all that each rank applied in a run is from all exact updates.
+pub struct RunError {
+    /// By rank.
+    applied: Vec<Vec<f64>>,
+    exact: Vec<f64>,
+}
+
+impl RunError {
+    /// For `ranks` and updates of `parameters` values.
+    pub fn new(ranks: usize, parameters: usize) -> Self {
+        Self {
+            applied: vec![vec![0.0; parameters]; ranks],
+            exact: vec![0.0; parameters],
+        }
+    }
+
+    /// Counts one step: what each rank `applied`, none by one that was gone, against the `exact` mean gradient.
+    pub fn add<'a>(&mut self, applied: impl Iterator<Item = Option<&'a [f32]>>, exact: &[f32]) {
+        let parts = self.applied.iter_mut().zip(applied);
+        let parts = parts.filter_map(|(sum, values)| Some((sum, values?)));
+        for (sum, values) in parts.chain([(&mut self.exact, exact)]) {
+            for (sum, value) in sum.iter_mut().zip(values) {
+                *sum += f64::from(*value);
+            }
+        }
+    }
+
+    /// The mean over the ranks that `finished` of ‖Σ applied − Σ exact‖²/‖Σ exact‖²; zero without any.
+    pub fn mean(&self, finished: impl Fn(usize) -> bool) -> f64 {
+        let norm: f64 = self.exact.iter().map(|exact| exact.powi(2)).sum();
+        let errors: Vec<f64> = (self.applied.iter().enumerate())
+            .filter(|(rank, _)| finished(*rank))
+            .map(|(_, applied)| {
+                let parts = applied.iter().zip(&self.exact);
+                parts.map(|(a, exact)| (a - exact).powi(2)).sum::<f64>() / norm
+            })
+            .collect();
+        match errors.len() {
+            0 => 0.0,
+            ranks => errors.iter().sum::<f64>() / ranks as f64,
+        }
+    }
+}
+
 /// Percentiles of durations, in milliseconds, exact from all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
@@ -159,6 +203,18 @@ mod tests {
         assert_eq!(replica_spread(&[[3.0, 4.0], [3.0, 4.0]]), 0.0);
         // Distances 1 and 2 from a replica of norm 5.
         assert_eq!(replica_spread(&[[3.0, 4.0], [4.0, 4.0], [3.0, 6.0]]), 0.4);
+    }
+
+    #[test]
+    fn errors_of_a_run_cancel_between_steps() {
+        let mut error = RunError::new(3, 2);
+        let [none, twice]: [&[f32]; 2] = [&[0.0, 0.0], &[6.0, 8.0]];
+        let exact = [3.0, 4.0];
+        error.add([Some(none), Some(twice), None].into_iter(), &exact);
+        error.add([Some(twice), Some(twice), None].into_iter(), &exact);
+        assert_eq!(error.mean(|rank| rank == 0), 0.0);
+        assert_eq!(error.mean(|rank| rank < 2), 0.5);
+        assert_eq!(error.mean(|_| false), 0.0);
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub struct Options {
     /// Send gradient entries as they are, without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,
+    /// Send in later steps what a step could not deliver, so that only the order of updates suffers
+    #[arg(long, value_enum, default_value_t = Recycle::On)]
+    pub recycling: Recycle,
     /// Who makes the copies of an aggregate: the switch, or its owner
     #[arg(long, value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
@@ -90,6 +93,15 @@ pub struct Options {
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether losses are made good in later steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Recycle {
+    /// They are.
+    On,
+    /// What is lost is lost.
+    Off,
 }
 
 /// Sleeps before a step.

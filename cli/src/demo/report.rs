@@ -119,6 +119,8 @@ pub struct Report {
     pub shards: Dealing,
     /// Whether gradients were Hadamard-coded.
     pub hadamard: bool,
+    /// Whether losses were made good in later steps.
+    pub recycling: bool,
     /// Who copied gather packets.
     pub multicast: Multicast,
     /// What was done to the run on purpose.
@@ -141,6 +143,8 @@ pub struct Report {
     pub parameters_sha256: String,
     /// The mean ‖applied − exact‖²/‖exact‖² over steps and ranks.
     pub update_error: f64,
+    /// The same of the run as a whole: the mean over ranks of ‖Σ applied − Σ exact‖²/‖Σ exact‖².
+    pub run_error: f64,
     /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks: what a missing contribution costs
     /// depends on it.
     pub gradient_dispersion: f64,
@@ -185,6 +189,7 @@ pub(super) mod tests {
             parameters: 104_842,
             shards: Dealing::ByClass,
             hadamard: true,
+            recycling: true,
             multicast: Multicast::Switch,
             impairments: Impairments {
                 loss: 0.01,
@@ -207,6 +212,7 @@ pub(super) mod tests {
             baseline_distance: 0.02,
             parameters_sha256: "00".into(),
             update_error: 0.0123,
+            run_error: 0.0004,
             gradient_dispersion: 1.85,
             allreduce_ms: Percentiles {
                 p50: 4.25,

@@ -26,7 +26,7 @@ use super::collect::{Collected, Progress};
 use super::deadline::Bounds;
 use super::link::{self, Message};
 use super::metrics::{Percentiles, replica_spread};
-use super::options::Options;
+use super::options::{Options, Recycle};
 use super::report::{Multicast, Report};
 use super::training::Plan;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
@@ -175,6 +175,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             straggler: options.straggler,
             bounds,
             hadamard: !options.no_hadamard,
+            recycling: options.recycling == Recycle::On,
             link_rate: options.link_rate,
         };
         let (child, stream) = start_worker(&config, port)?;
@@ -306,6 +307,7 @@ fn report(
         parameters: replicas[0].len(),
         shards: options.shards,
         hadamard: !options.no_hadamard,
+        recycling: options.recycling == Recycle::On,
         multicast: options.multicast,
         impairments: options.impairments(),
         lost_workers: collected.lost(),
@@ -317,6 +319,7 @@ fn report(
         baseline_distance: replica_spread(&[&baseline.parameters, replicas[0]]),
         parameters_sha256: sha256(replicas[0]),
         update_error: collected.update_error.mean(),
+        run_error: collected.run_error(),
         gradient_dispersion: collected.dispersion.mean(),
         allreduce_ms: Percentiles::of(collected.durations.clone()),
         deadline_ms: bounds.t_b.as_secs_f64() * 1e3,

@@ -68,6 +68,19 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "update error",
         &format!("{error} of an update's energy; gradients {coding}"),
     )?;
+    let recycled = if report.recycling {
+        "losses made good in later steps"
+    } else {
+        "losses not made good"
+    };
+    row(
+        f,
+        "error of the run",
+        &format!(
+            "{} of all updates' energy; {recycled}",
+            small(report.run_error)
+        ),
+    )?;
     let spread = small(report.replica_spread);
     row(
         f,
@@ -247,6 +260,7 @@ Result
     worst worker     100.0  99.0  98.0  97.0  96.0  95.0  94.0  93.0  92.0  91.0
     exact averaging  100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0
   update error      0.0123 of an update's energy; gradients Hadamard-coded
+  error of the run  4.0e-4 of all updates' energy; losses made good in later steps
   replica spread    0.0186 of the parameters' norm
 
 Timing

@@ -12,7 +12,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use ultima_agent::Membership;
 use ultima_controller::client::Client;
-use ultima_host::{Coding, Collective, Config, EarlyBounds, OperationId, Pacing};
+use ultima_host::{Coding, Collective, Config, EarlyBounds, OperationId, Pacing, Recycling};
 
 use super::deadline::{Bounds, SLOT_BYTES};
 use super::link::{self, Message, Step};
@@ -63,6 +63,8 @@ pub struct WorkerConfig {
     pub bounds: Bounds,
     /// Whether gradients are Hadamard-coded.
     pub hadamard: bool,
+    /// Whether losses are made good in later steps.
+    pub recycling: bool,
     /// The wires' rate in bits per second, to pace to.
     pub link_rate: Option<u64>,
 }
@@ -163,6 +165,7 @@ fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> 
             Coding::Identity
         },
         t_s: config.bounds.t_s,
+        recycling: config.recycling.then(Recycling::default),
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
             ..EarlyBounds::default()

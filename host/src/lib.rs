@@ -58,6 +58,7 @@ mod rotation;
 mod seed;
 mod stats;
 mod time;
+mod values;
 
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};

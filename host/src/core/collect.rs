@@ -4,9 +4,10 @@ use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::layout::Layout;
 use crate::recycling::Known;
+use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::packet;
+use super::packet::Payload;
 use super::reduce::Verdict;
 
 /// Which aggregates are here, and how many are still awaited.
@@ -105,8 +106,8 @@ impl Collect {
         layout: &Layout,
         owner: u16,
         (slot, contributions, counted): (u32, u16, bool),
-        payload: &[u8],
-        result: &mut [f32],
+        payload: Payload<'_>,
+        result: &mut Values,
     ) -> Verdict {
         let ranks = self.owners.len();
         let state = &mut self.owners[usize::from(owner)];
@@ -117,7 +118,7 @@ impl Collect {
         if !counted {
             self.uncounted.insert(index);
         }
-        packet::read_values(payload, &mut result[layout.slot(owner, slot)]);
+        payload.read(result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(usize::from(contributions) < ranks);
         state.missing -= 1;
         if !state.given_up {
@@ -173,7 +174,7 @@ impl Collect {
 
     /// Takes zero for every aggregate of the others that is not here; returns how much that was
     /// and why.
-    pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut [f32]) -> Missing {
+    pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut Values) -> Missing {
         let mut missing = Missing::default();
         for (owner, state) in (0u16..).zip(&self.owners) {
             if owner == rank || state.missing == 0 {
@@ -186,7 +187,9 @@ impl Collect {
                     missing.slots += 1;
                     missing.values += range.len();
                     missing.causes.count(self.cause(state, index), 1);
-                    result[range].fill(0.0);
+                    if let Some(values) = result.get_mut(range) {
+                        values.fill(0.0);
+                    }
                 }
             }
         }

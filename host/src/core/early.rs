@@ -7,8 +7,10 @@ use crate::operation::OperationId;
 use crate::stats::{PhaseCounters, Phases};
 use crate::time::Time;
 
+use super::packet::Datagram;
+
 /// Bytes kept with each datagram.
-const PREFIX: usize = 4 + 8;
+const PREFIX: usize = 2 + 2 + 8;
 
 /// Datagrams by operation, whole, in the order of their arrival; bounded in operations and bytes.
 pub(super) struct Early {
@@ -20,8 +22,11 @@ pub(super) struct Early {
 
 struct Kept {
     id: OperationId,
-    /// Each datagram after its length and its arrival, as four and eight bytes.
+    /// What is at hand of each datagram, after that length, the datagram's and its arrival, as two, two and
+    /// eight bytes.
     datagrams: Vec<u8>,
+    /// What counts against the bound: of each datagram its length and the prefix.
+    bytes: usize,
     scatter: u64,
     gather: u64,
 }
@@ -43,21 +48,25 @@ impl Early {
         now: Time,
         id: OperationId,
         kind: Kind,
-        datagram: &[u8],
+        datagram: Datagram<'_>,
         counters: &mut Phases,
     ) {
-        let size = PREFIX + datagram.len();
+        let size = PREFIX + datagram.len;
         let room = self.bytes + size <= self.bounds.bytes;
         let Some(at) = room.then(|| self.place(id, counters)).flatten() else {
             count(kind, counters, 1, |phase, n| phase.refused += n);
             return;
         };
         let kept = &mut self.kept[at];
-        kept.datagrams
-            .extend_from_slice(&(datagram.len() as u32).to_le_bytes());
+        // Lengths were checked against the slot's, which fits a UDP datagram.
+        for len in [datagram.bytes.len(), datagram.len] {
+            kept.datagrams
+                .extend_from_slice(&(len as u16).to_le_bytes());
+        }
         kept.datagrams
             .extend_from_slice(&now.as_nanos().to_le_bytes());
-        kept.datagrams.extend_from_slice(datagram);
+        kept.datagrams.extend_from_slice(datagram.bytes);
+        kept.bytes += size;
         match kind {
             Kind::Scatter => kept.scatter += 1,
             Kind::Gather => kept.gather += 1,
@@ -89,6 +98,7 @@ impl Early {
         self.kept.push(Kept {
             id,
             datagrams,
+            bytes: 0,
             scatter: 0,
             gather: 0,
         });
@@ -114,7 +124,7 @@ impl Early {
 
     fn remove(&mut self, at: usize) -> Kept {
         let kept = self.kept.swap_remove(at);
-        self.bytes -= kept.datagrams.len();
+        self.bytes -= kept.bytes;
         kept
     }
 
@@ -142,12 +152,17 @@ pub(super) fn count(
 }
 
 /// The datagrams in what [`Early::take`] returned, in the order of their arrival and with its time.
-pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, &[u8])> {
+pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, Datagram<'_>)> {
     std::iter::from_fn(move || {
-        let (len, rest) = kept.split_first_chunk::<4>()?;
+        let (at_hand, rest) = kept.split_first_chunk::<2>()?;
+        let (len, rest) = rest.split_first_chunk::<2>()?;
         let (arrival, rest) = rest.split_first_chunk::<8>()?;
-        let (datagram, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*at_hand).into())?;
         kept = rest;
+        let datagram = Datagram {
+            bytes,
+            len: u16::from_le_bytes(*len).into(),
+        };
         Some((Time::from_nanos(u64::from_le_bytes(*arrival)), datagram))
     })
 }
@@ -168,12 +183,36 @@ mod tests {
     fn datagrams_come_back_in_order() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
         let at = Time::from_nanos;
-        early.keep(at(7), id(1), Kind::Scatter, b"one", &mut counters);
-        early.keep(at(8), id(2), Kind::Scatter, b"other", &mut counters);
-        early.keep(at(9), id(1), Kind::Gather, b"", &mut counters);
+        early.keep(
+            at(7),
+            id(1),
+            Kind::Scatter,
+            Datagram::whole(b"one"),
+            &mut counters,
+        );
+        early.keep(
+            at(8),
+            id(2),
+            Kind::Scatter,
+            Datagram::whole(b"other"),
+            &mut counters,
+        );
+        early.keep(
+            at(9),
+            id(1),
+            Kind::Gather,
+            Datagram::whole(b""),
+            &mut counters,
+        );
         let kept = early.take(id(1)).unwrap();
         let datagrams: Vec<_> = datagrams(&kept).collect();
-        assert_eq!(datagrams, [(at(7), &b"one"[..]), (at(9), b"")]);
+        assert_eq!(
+            datagrams,
+            [
+                (at(7), Datagram::whole(b"one")),
+                (at(9), Datagram::whole(b""))
+            ]
+        );
         assert!(early.take(id(1)).is_none());
         assert_eq!(counters, Phases::default());
     }
@@ -182,11 +221,40 @@ mod tests {
     fn bytes_are_bounded() {
         let (mut early, mut counters) = (early(2, 40), Phases::default());
         for _ in 0..3 {
-            early.keep(Time::ZERO, id(1), Kind::Scatter, b"12345", &mut counters);
+            early.keep(
+                Time::ZERO,
+                id(1),
+                Kind::Scatter,
+                Datagram::whole(b"12345"),
+                &mut counters,
+            );
         }
         assert_eq!(counters.scatter.refused, 1);
         early.take(id(1)).unwrap();
-        early.keep(Time::ZERO, id(2), Kind::Scatter, b"12345", &mut counters);
+        early.keep(
+            Time::ZERO,
+            id(2),
+            Kind::Scatter,
+            Datagram::whole(b"12345"),
+            &mut counters,
+        );
+        assert_eq!(counters.scatter.refused, 1);
+    }
+
+    #[test]
+    fn what_is_not_at_hand_counts_as_well() {
+        let (mut early, mut counters) = (early(2, 40), Phases::default());
+        let datagram = Datagram {
+            bytes: b"1",
+            len: 20,
+        };
+        for _ in 0..2 {
+            early.keep(Time::ZERO, id(1), Kind::Scatter, datagram, &mut counters);
+        }
+        assert_eq!(counters.scatter.refused, 1);
+        let kept = early.take(id(1)).unwrap();
+        assert!(datagrams(&kept).eq([(Time::ZERO, datagram)]));
+        early.keep(Time::ZERO, id(2), Kind::Scatter, datagram, &mut counters);
         assert_eq!(counters.scatter.refused, 1);
     }
 
@@ -194,7 +262,13 @@ mod tests {
     fn the_nearest_operations_are_kept() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
         for step in [5, 9, 7, 8] {
-            early.keep(Time::ZERO, id(step), Kind::Gather, b"x", &mut counters);
+            early.keep(
+                Time::ZERO,
+                id(step),
+                Kind::Gather,
+                Datagram::whole(b"x"),
+                &mut counters,
+            );
         }
         assert_eq!(counters.gather.refused, 2);
         assert!(early.take(id(9)).is_none());

@@ -64,6 +64,7 @@ use crate::pacing::Pacer;
 use crate::recycling::Correction;
 use crate::stats::{Outcome, Rejection, Totals};
 use crate::time::Time;
+use crate::values::Values;
 
 pub use check::{CheckPacket, Heard, HeardInRound};
 
@@ -71,6 +72,7 @@ use check::Checks;
 use early::Early;
 use members::Members;
 use operation::{Buffers, Operation};
+use packet::{Datagram, Payload, Written};
 use recycler::Recycler;
 
 /// Where a datagram goes.
@@ -89,6 +91,9 @@ pub struct Transmit {
     pub to: Destination,
     /// Its length: an Ultima header and payload.
     pub len: usize,
+    /// Bytes in the buffer: all, but for values that are only counted ([`Core::start_counted`]); what follows them
+    /// stands in their place.
+    pub head: usize,
 }
 
 /// What a driver is told.
@@ -163,7 +168,7 @@ pub struct Core {
     /// Of operations that are over.
     totals: Totals,
     spare_buffers: Vec<Buffers>,
-    spare_values: Vec<Vec<f32>>,
+    spare_values: Vec<Values>,
 }
 
 impl Core {
@@ -224,6 +229,30 @@ impl Core {
         id: OperationId,
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
+        self.begin(now, id, Values::Stored(contributions))
+    }
+
+    /// The same for a bucket of `len` encoded values that are not there: for simulations, which want
+    /// to know when things happen. Every decision is the one that [`Core::start`] would lead to; no value is
+    /// stored, written to a packet or read from one, and the result is empty.
+    ///
+    /// # Errors
+    /// As [`Core::start`].
+    pub fn start_counted(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        len: usize,
+    ) -> Result<(), StartError> {
+        self.begin(now, id, Values::Counted(len))
+    }
+
+    fn begin(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        contributions: Values,
+    ) -> Result<(), StartError> {
         self.handle_timeout(now);
         if let Some(operations) = self.members.is_alone(self.config.rank) {
             return Err(StartError::Alone {
@@ -249,7 +278,7 @@ impl Core {
         self.operations.push_back(operation);
         if let Some(kept) = self.early.take(id) {
             for (arrival, datagram) in early::datagrams(&kept) {
-                if let Ok((header, payload)) = Header::parse(datagram) {
+                if let Ok((header, payload)) = datagram.parse() {
                     self.deliver(arrival, &header, payload);
                 }
             }
@@ -301,14 +330,25 @@ impl Core {
     /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and
     /// ignored.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+        self.handle(now, Datagram::whole(datagram));
+    }
+
+    /// The same for a datagram of `len` bytes of which only the first are at hand: all but the
+    /// values. Operations that were started with values refuse what has none.
+    pub fn handle_head(&mut self, now: Time, head: &[u8], len: usize) {
+        let len = len.max(head.len());
+        self.handle(now, Datagram { bytes: head, len });
+    }
+
+    fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
         self.handle_timeout(now);
         let (header, payload) = match packet::admit(&self.config, datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
         match header.kind {
-            Kind::Control => return self.receive_control(&header, payload),
-            Kind::Report => return self.receive_report(&header, payload),
+            Kind::Control => return self.receive_control(&header, payload.bytes()),
+            Kind::Report => return self.receive_report(&header, payload.bytes()),
             Kind::Repair => return self.receive_repair(&header, payload),
             _ => {}
         }
@@ -356,7 +396,7 @@ impl Core {
     }
 
     /// Says nothing of what its source sent before: its operation has ended.
-    fn receive_repair(&mut self, header: &Header, payload: &[u8]) {
+    fn receive_repair(&mut self, header: &Header, payload: Payload<'_>) {
         self.members.lives(header.source);
         if let Some(recycler) = &mut self.recycler {
             recycler.store.count_received();
@@ -365,7 +405,7 @@ impl Core {
     }
 
     /// An aggregate came after its operation's end.
-    fn receive_late_aggregate(&mut self, header: &Header, payload: &[u8]) {
+    fn receive_late_aggregate(&mut self, header: &Header, payload: Payload<'_>) {
         let Some(recycler) = &mut self.recycler else {
             return;
         };
@@ -387,7 +427,7 @@ impl Core {
     }
 
     /// Gives a packet to its operation, which was started.
-    fn deliver(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
+    fn deliver(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
         let id = operation_of(header);
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
@@ -412,7 +452,7 @@ impl Core {
     }
 
     /// Writes the next datagram to send to the front of `buf`, which has room for
-    /// [`Core::max_datagram`]; none if there is nothing to send now.
+    /// [`Core::max_datagram`]; values that are only counted are left out. None if there is nothing to send now.
     ///
     /// # Panics
     /// If `buf` is too short.
@@ -426,9 +466,9 @@ impl Core {
             return None;
         }
         if let Some(check) = self.checks.next() {
-            let len = packet::write_check(&self.config, now, &check, buf);
+            let written = packet::write_check(&self.config, now, &check, buf);
             self.totals.control_sent += 1;
-            return Some(self.sent(now, check.to, len));
+            return Some(self.sent(now, check.to, written));
         }
         if let Some(transmit) = self.transmit_request(now, buf) {
             return Some(transmit);
@@ -450,12 +490,12 @@ impl Core {
                 }
                 _ => &[],
             };
-            let len = packet::write(&self.config, now, id, &outgoing, counted, buf);
+            let written = packet::write(&self.config, now, id, &outgoing, counted, buf);
             let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
             }
-            return Some(self.sent(now, to, len));
+            return Some(self.sent(now, to, written));
         }
         self.retire(now);
         self.transmit_repair(now, buf)
@@ -466,20 +506,21 @@ impl Core {
         let room = packet::request_room(&self.config);
         let request = self.recycler.as_mut()?.ledger.request(now, room)?;
         let to = Destination::Rank(request.owner);
-        let len = packet::write_request(&self.config, now, &request, buf);
+        let written = packet::write_request(&self.config, now, &request, buf);
         self.totals.control_sent += 1;
-        Some(self.sent(now, to, len))
+        Some(self.sent(now, to, written))
     }
 
     /// Sends again what others asked for: after the data, which is urgent.
     fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let repair = self.recycler.as_mut()?.store.next()?;
         let to = Destination::Rank(repair.to);
-        let len = packet::write_repair(&self.config, now, &repair, buf);
-        Some(self.sent(now, to, len))
+        let written = packet::write_repair(&self.config, now, &repair, buf);
+        Some(self.sent(now, to, written))
     }
 
-    fn sent(&mut self, now: Time, to: Destination, len: usize) -> Transmit {
+    fn sent(&mut self, now: Time, to: Destination, written: Written) -> Transmit {
+        let Written { len, head } = written;
         if let Some(pacer) = &mut self.pacer {
             let receivers = match to {
                 Destination::Rank(_) => 1,
@@ -487,7 +528,7 @@ impl Core {
             };
             pacer.spend(now, receivers * (FRAME_OVERHEAD + len) as u64);
         }
-        Transmit { to, len }
+        Transmit { to, len, head }
     }
 
     /// When [`Core::handle_timeout`] has something to do; none while no operation is under way.
@@ -609,7 +650,7 @@ impl Core {
         self.spare_buffers.push(buffers);
         self.events.push_back(Event::Done {
             outcome: Box::new(outcome),
-            result,
+            result: result.into_vec(),
         });
     }
 

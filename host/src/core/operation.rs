@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Header, Kind};
+use ultima_wire::{Dtype, Header, Kind};
 
 use crate::cause::{Losses, Phase, SlotGone, Ways};
 use crate::config::Config;
@@ -13,11 +13,12 @@ use crate::recycling::Ended;
 use crate::rotation::Rotation;
 use crate::stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
+use crate::values::Values;
 
 use super::collect::Collect;
 use super::early::count;
 use super::outbox::{Outbox, Packet};
-use super::packet;
+use super::packet::{self, Payload};
 use super::recycler::Recycler;
 use super::reduce::{Reduce, Verdict};
 use super::waits::Waits;
@@ -34,7 +35,7 @@ pub(super) struct Operation {
     lapsed: bool,
     /// What this rank sends: its contributions, and in its own shard, slot by slot as they close,
     /// the aggregates.
-    own: Vec<f32>,
+    own: Values,
     outbox: Outbox,
     ways: Ways,
     waits: Waits,
@@ -45,7 +46,10 @@ pub(super) struct Operation {
 /// A packet with what goes into it.
 pub(super) struct Outgoing<'a> {
     pub(super) packet: Packet,
-    pub(super) values: &'a [f32],
+    /// None where they are only counted.
+    pub(super) values: Option<&'a [f32]>,
+    /// Their bytes.
+    pub(super) payload: usize,
     /// Which ranks its aggregate counts; none once the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
@@ -60,7 +64,7 @@ pub(super) struct Outgoing<'a> {
 struct Waiting {
     reduce: Reduce,
     collect: Collect,
-    result: Vec<f32>,
+    result: Values,
     shard_duration: Option<Duration>,
 }
 
@@ -88,17 +92,20 @@ impl Operation {
     pub(super) fn new(
         config: &Config,
         id: OperationId,
-        own: Vec<f32>,
-        mut result: Vec<f32>,
+        own: Values,
+        mut result: Values,
         mut buffers: Buffers,
         now: Time,
     ) -> Self {
         let layout = Layout::new(own.len(), config.ranks, config.slot_len());
         let who = (config.rank, config.ranks);
         let rotation = |source| Rotation::new(config.seed, id, source);
-        buffers.reduce.reset(&layout, who, config.reorder, rotation);
+        let stored = own.is_stored();
+        buffers
+            .reduce
+            .reset(&layout, who, config.reorder, stored, rotation);
         buffers.collect.reset(&layout, who, config.reorder);
-        result.resize(own.len(), 0.0);
+        result.resize(own.len(), stored);
         Self {
             id,
             layout,
@@ -135,7 +142,7 @@ impl Operation {
         arrival: Time,
         config: &Config,
         header: &Header,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<Option<SlotGone>, Rejection> {
         if header.kind == Kind::Feedback
             && let Some(wait) = packet::advertised_wait(payload)
@@ -151,6 +158,9 @@ impl Operation {
         let source = header.source;
         if header.kind != Kind::Feedback {
             packet::check(config, &self.layout, header, payload)?;
+            if self.own.is_stored() && !payload.is_whole() {
+                return Err(Rejection::Length);
+            }
             if let Some(cause) = packet::cause_of(header.switch_flags) {
                 let gone = packet::slot_gone(header, self.id, cause);
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
@@ -204,7 +214,9 @@ impl Operation {
         self.outbox.abandon(now);
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
             reduce.lapse();
-            result[self.layout.shard(rank)].fill(0.0);
+            if let Some(values) = result.get_mut(self.layout.shard(rank)) {
+                values.fill(0.0);
+            }
         }
     }
 
@@ -274,7 +286,7 @@ impl Operation {
         now: Time,
         by_deadline: bool,
         recycler: Option<&mut Recycler>,
-    ) -> Option<(Outcome, Vec<f32>, Buffers)> {
+    ) -> Option<(Outcome, Values, Buffers)> {
         let Waiting {
             reduce,
             collect,
@@ -292,7 +304,7 @@ impl Operation {
             };
             recycler.ledger.operation_ended(&ended, now);
             if !self.lapsed && reduce.open() == 0 {
-                let shard = &self.own[self.layout.shard(rank)];
+                let shard = self.own.get(self.layout.shard(rank));
                 let counted = |slot, rank| reduce.counts(slot, rank);
                 recycler.store.keep(self.id, &self.layout, shard, counted);
             }
@@ -346,12 +358,13 @@ impl Operation {
     /// The next packet to send.
     pub(super) fn transmit(&mut self, now: Time) -> Option<Outgoing<'_>> {
         let packet = self.outbox.next(&self.layout, now)?;
-        let values = match packet.kind {
-            Kind::Feedback => &[],
-            _ => &self.own[self.layout.slot(packet.owner, packet.slot)],
+        let range = match packet.kind {
+            Kind::Feedback => 0..0,
+            _ => self.layout.slot(packet.owner, packet.slot),
         };
         Some(Outgoing {
-            values,
+            payload: range.len() * Dtype::F32.size(),
+            values: self.own.get(range),
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
@@ -367,7 +380,7 @@ impl Operation {
 
     /// What is left of an operation that is over: its counters, and the memory of its
     /// contributions.
-    pub(super) fn into_remains(self) -> (Phases, Vec<f32>) {
+    pub(super) fn into_remains(self) -> (Phases, Values) {
         (*self.outbox.counters(), self.own)
     }
 }

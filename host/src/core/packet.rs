@@ -37,13 +37,96 @@ pub(super) fn request_room(config: &Config) -> usize {
     max_datagram(config) - HEADER_LEN - RepairRequest::PREFIX
 }
 
+/// A datagram: its bytes as far as they are at hand, and how many it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Datagram<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) len: usize,
+}
+
+impl<'a> Datagram<'a> {
+    pub(super) fn whole(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            len: bytes.len(),
+        }
+    }
+
+    pub(super) fn parse(self) -> Result<(Header, Payload<'a>), Rejection> {
+        let (header, bytes) = Header::parse(self.bytes).map_err(|_| Rejection::Malformed)?;
+        let head = self.bytes.len() - bytes.len();
+        let payload = Payload {
+            bytes,
+            len: self.len - head,
+        };
+        Ok((header, payload))
+    }
+}
+
+/// A packet's payload: its bytes as far as they are at hand, and how many it has.
+#[derive(Clone, Copy)]
+pub(super) struct Payload<'a> {
+    bytes: &'a [u8],
+    len: usize,
+}
+
+impl<'a> Payload<'a> {
+    pub(super) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_whole(self) -> bool {
+        self.bytes.len() == self.len
+    }
+
+    /// What follows `values` bytes of values, which may not be at hand; none where the payload is too short.
+    pub(super) fn behind(self, values: usize) -> Option<&'a [u8]> {
+        match self.is_whole() {
+            true => self.bytes.get(values..),
+            false => (self.len == values + self.bytes.len()).then_some(self.bytes),
+        }
+    }
+
+    /// Reads as many values as there is room for, if they are stored.
+    pub(super) fn read(self, values: Option<&mut [f32]>) {
+        let (chunks, _) = self.bytes.as_chunks::<4>();
+        for (value, chunk) in values.into_iter().flatten().zip(chunks) {
+            *value = f32::from_le_bytes(*chunk);
+        }
+    }
+}
+
+/// A datagram that was written.
+pub(super) struct Written {
+    pub(super) len: usize,
+    /// Bytes at hand.
+    pub(super) head: usize,
+}
+
+impl Written {
+    fn whole(len: usize) -> Self {
+        Self { len, head: len }
+    }
+
+    fn behind(self, start: usize) -> Self {
+        Self {
+            len: start + self.len,
+            head: start + self.head,
+        }
+    }
+}
+
 /// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
 /// payload is no longer than any can be.
 pub(super) fn admit<'a>(
     config: &Config,
-    datagram: &'a [u8],
-) -> Result<(Header, &'a [u8]), Rejection> {
-    let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
+    datagram: Datagram<'a>,
+) -> Result<(Header, Payload<'a>), Rejection> {
+    let (header, payload) = datagram.parse()?;
     if header.job != config.job {
         return Err(Rejection::Job);
     }
@@ -67,7 +150,7 @@ pub(super) fn admit<'a>(
             (header.source, payload.len() <= longest_aggregate(config))
         }
         Kind::Feedback => {
-            let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
+            let cut = cause_of(header.switch_flags).is_some() && payload.len() == 0;
             (header.source, cut || payload.len() == FEEDBACK_LEN)
         }
         Kind::Control | Kind::Report => (
@@ -120,7 +203,7 @@ pub(super) fn check(
     config: &Config,
     layout: &Layout,
     header: &Header,
-    payload: &[u8],
+    payload: Payload<'_>,
 ) -> Result<(), Rejection> {
     let slots = layout.slots(header.owner);
     if header.slots != slots || header.slot >= slots {
@@ -133,14 +216,14 @@ pub(super) fn check(
         return Err(Rejection::Coding);
     }
     if cause_of(header.switch_flags).is_some() {
-        return match payload {
-            [] => Ok(()),
+        return match payload.len() {
+            0 => Ok(()),
             _ => Err(Rejection::Length),
         };
     }
     let values = layout.slot(header.owner, header.slot).len();
-    match payload.split_at_checked(values * Dtype::F32.size()) {
-        Some((_, counted)) if fits(config, header, counted) => Ok(()),
+    match payload.behind(values * Dtype::F32.size()) {
+        Some(counted) if fits(config, header, counted) => Ok(()),
         _ => Err(Rejection::Length),
     }
 }
@@ -161,25 +244,25 @@ fn fits(config: &Config, header: &Header, counted: &[u8]) -> bool {
 }
 
 /// Whether an aggregate, which was checked, has this rank's contribution, as far as it tells.
-pub(super) fn counts_us(config: &Config, header: &Header, payload: &[u8]) -> bool {
+pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) -> bool {
     let told = config.recycling.is_some() && header.contributions < config.ranks;
-    let bitmap_at = payload.len()
-        - if told {
-            bitmap::len(config.ranks.into())
-        } else {
-            0
-        };
-    !told || bitmap::contains(&payload[bitmap_at..], config.rank.into())
+    let counted = match told {
+        true => bitmap::len(config.ranks.into()),
+        false => 0,
+    };
+    let bytes = payload.bytes();
+    !told || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
 }
 
 /// The wait that a FEEDBACK's payload tells.
-pub(super) fn advertised_wait(payload: &[u8]) -> Option<Ticks> {
+pub(super) fn advertised_wait(payload: Payload<'_>) -> Option<Ticks> {
     payload
+        .bytes
         .first_chunk()
         .map(|ticks| Ticks(u32::from_be_bytes(*ticks)))
 }
 
-/// Writes an operation's packet to the front of `buf`, with `counted` behind its values; returns its length.
+/// Writes an operation's packet to the front of `buf`, with `counted` behind its values.
 pub(super) fn write(
     config: &Config,
     now: Time,
@@ -187,7 +270,7 @@ pub(super) fn write(
     outgoing: &Outgoing<'_>,
     counted: &[u8],
     buf: &mut [u8],
-) -> usize {
+) -> Written {
     let Outgoing { packet, values, .. } = outgoing;
     let has_values = packet.kind != Kind::Feedback;
     let header = Header {
@@ -214,20 +297,20 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        return start + write_values(values, counted, payload);
+        return write_values(*values, outgoing.payload, counted, payload).behind(start);
     }
     let remaining = Ticks::from(outgoing.remaining);
     payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
-    start + FEEDBACK_LEN
+    Written::whole(start + FEEDBACK_LEN)
 }
 
-/// Writes an aggregate that is sent again to the front of `buf`; returns its length.
+/// Writes an aggregate that is sent again to the front of `buf`.
 pub(super) fn write_repair(
     config: &Config,
     now: Time,
     repair: &Repair<'_>,
     buf: &mut [u8],
-) -> usize {
+) -> Written {
     let header = Header {
         // It is never too late: its operation has ended.
         budget: Ticks::MAX,
@@ -252,16 +335,16 @@ pub(super) fn write_repair(
     };
     let start = header.emit(buf);
     let counted = repair.counted.unwrap_or_default();
-    start + write_values(repair.values, counted, &mut buf[start..])
+    write_values(repair.values, repair.payload, counted, &mut buf[start..]).behind(start)
 }
 
-/// Writes a request for repair to the front of `buf`; returns its length.
+/// Writes a request for repair to the front of `buf`.
 pub(super) fn write_request(
     config: &Config,
     now: Time,
     request: &Request<'_>,
     buf: &mut [u8],
-) -> usize {
+) -> Written {
     let header = Header {
         budget: Ticks::MAX,
         step: request.id.step,
@@ -281,16 +364,16 @@ pub(super) fn write_request(
         first: request.first,
         wanted: request.wanted,
     };
-    start + request.emit(&mut buf[start..])
+    Written::whole(start + request.emit(&mut buf[start..]))
 }
 
-/// Writes a check packet to the front of `buf`; returns its length.
+/// Writes a check packet to the front of `buf`.
 pub(super) fn write_check(
     config: &Config,
     now: Time,
     packet: &CheckPacket,
     buf: &mut [u8],
-) -> usize {
+) -> Written {
     let header = Header {
         // It is no operation's: nobody waits, and it is never too late.
         budget: Ticks::MAX,
@@ -324,7 +407,7 @@ pub(super) fn write_check(
     };
     buf[start..start + room].fill(0);
     check.emit(&mut buf[start + room..end]);
-    end
+    Written::whole(end)
 }
 
 /// The switch's report, and what the rank wrote into its PROBE behind the room for it.
@@ -333,21 +416,22 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
     Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
-/// Writes values as the wire has them, little-endian, and what follows them; returns the bytes written.
-fn write_values(values: &[f32], counted: &[u8], buf: &mut [u8]) -> usize {
-    let (chunks, _) = buf.as_chunks_mut::<4>();
-    for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
-        *chunk = value.to_le_bytes();
-    }
-    let end = values.len() * 4;
-    buf[end..end + counted.len()].copy_from_slice(counted);
-    end + counted.len()
-}
-
-/// Reads as many values as `values` takes.
-pub(super) fn read_values(payload: &[u8], values: &mut [f32]) {
-    let (chunks, _) = payload.as_chunks::<4>();
-    for (value, chunk) in values.iter_mut().zip(chunks) {
-        *value = f32::from_le_bytes(*chunk);
+/// Writes `len` bytes of values as the wire has them, little-endian, unless they are only counted, and what follows
+/// them.
+fn write_values(values: Option<&[f32]>, len: usize, counted: &[u8], buf: &mut [u8]) -> Written {
+    let written = match values {
+        Some(values) => {
+            let (chunks, _) = buf[..len].as_chunks_mut::<4>();
+            for (chunk, value) in chunks.iter_mut().zip(values) {
+                *chunk = value.to_le_bytes();
+            }
+            len
+        }
+        None => 0,
+    };
+    buf[written..written + counted.len()].copy_from_slice(counted);
+    Written {
+        len: len + counted.len(),
+        head: written + counted.len(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Header, RepairRequest, bitmap};
+use ultima_wire::{Dtype, Header, RepairRequest, bitmap};
 
 use crate::config::Config;
 use crate::operation::OperationId;
@@ -10,7 +10,7 @@ use crate::recycling::{Correction, Ledger, Recycling, RecyclingCounters, Store};
 use crate::stats::Rejection;
 use crate::time::Time;
 
-use super::packet;
+use super::packet::{self, Payload};
 
 /// What this rank is owed and what it owes, of operations that ended here.
 pub(super) struct Recycler {
@@ -54,16 +54,19 @@ impl Recycler {
         config: &Config,
         id: OperationId,
         header: &Header,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Rejection> {
-        let Some(layout) = self.ledger.layout(id) else {
+        let Some((layout, stored)) = self.ledger.bucket(id) else {
             return Ok(());
         };
         packet::check(config, &layout, header, payload)?;
+        if stored && !payload.is_whole() {
+            return Err(Rejection::Length);
+        }
         if packet::cause_of(header.switch_flags).is_none() {
-            let values = 4 * layout.slot(header.owner, header.slot).len();
-            let (values, counted) = payload.split_at(values);
-            let counted = (!counted.is_empty()).then_some(counted);
+            let values = layout.slot(header.owner, header.slot).len() * Dtype::F32.size();
+            let counted = payload.behind(values).filter(|counted| !counted.is_empty());
+            let values = payload.bytes().get(..values).unwrap_or_default();
             self.ledger
                 .repair(id, (header.owner, header.slot), values, counted);
         }

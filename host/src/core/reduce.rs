@@ -8,9 +8,10 @@ use crate::estimator::{Contributions, Estimator, Others};
 use crate::layout::Layout;
 use crate::rotation::Rotation;
 use crate::stats::ClosedBy;
+use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::packet;
+use super::packet::Payload;
 
 /// What became of a packet that is well-formed and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(super) struct Reduce {
     shard: Range<usize>,
     slots: u32,
     /// The others' values, one shard after the other by rank.
-    values: Vec<f32>,
+    values: Values,
     /// By slot and rank.
     arrived: Bits,
     /// By slot and rank.
@@ -70,13 +71,14 @@ pub(super) struct Closed {
 }
 
 impl Reduce {
-    /// Prepares for an operation; `rotation` gives each source's. Allocates only for the largest
-    /// operation so far.
+    /// Prepares for an operation whose values are `stored` or only counted; `rotation` gives each source's. Allocates
+    /// only for the largest operation so far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
         (rank, ranks): (u16, u16),
         reorder: u32,
+        stored: bool,
         rotation: impl Fn(u16) -> Rotation,
     ) {
         let slots = layout.slots(rank);
@@ -86,7 +88,7 @@ impl Reduce {
         self.reorder = reorder;
         self.shard = layout.shard(rank);
         self.slots = slots;
-        self.values.resize(self.shard.len() * others, 0.0);
+        self.values.resize(self.shard.len() * others, stored);
         self.arrived.reset(slots as usize * usize::from(ranks));
         self.cuts.reset(slots as usize * usize::from(ranks));
         self.awaited.clear();
@@ -150,7 +152,7 @@ impl Reduce {
         layout: &Layout,
         source: u16,
         slot: u32,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Verdict {
         let bit = self.bit(slot, source);
         if self.arrived.contains(bit) {
@@ -166,7 +168,7 @@ impl Reduce {
             self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
-            packet::read_values(payload, &mut self.values[start..start + range.len()]);
+            payload.read(self.values.get_mut(start..start + range.len()));
             if position >= settled && !self.cuts.contains(bit) {
                 self.settle_one(slot);
             }
@@ -220,8 +222,8 @@ impl Reduce {
     pub(super) fn close_ready(
         &mut self,
         layout: &Layout,
-        own: &mut [f32],
-        result: &mut [f32],
+        own: &mut Values,
+        result: &mut Values,
         estimator: &mut dyn Estimator,
         mut closed: impl FnMut(Closed),
     ) {
@@ -234,8 +236,8 @@ impl Reduce {
     pub(super) fn flush(
         &mut self,
         layout: &Layout,
-        own: &mut [f32],
-        result: &mut [f32],
+        own: &mut Values,
+        result: &mut Values,
         estimator: &mut dyn Estimator,
         mut closed: impl FnMut(Closed),
     ) {
@@ -250,28 +252,34 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         slot: u32,
-        own: &mut [f32],
-        result: &mut [f32],
+        own: &mut Values,
+        result: &mut Values,
         estimator: &mut dyn Estimator,
         incomplete: ClosedBy,
     ) -> Closed {
         let range = layout.slot(self.rank, slot);
         let arrived = |source| self.arrived.contains(self.bit(slot, source));
-        let contributions = Contributions {
-            own: &own[range.clone()],
-            rank: self.rank,
-            ranks: self.ranks,
-            others: Others {
-                values: &self.values,
-                shard_len: self.shard.len(),
-                start: range.start - self.shard.start,
-                arrived: &arrived,
-            },
-        };
-        let count = contributions.arrived().count() as u16;
-        let mean = &mut result[range.clone()];
-        estimator.estimate(&contributions, mean);
-        own[range].copy_from_slice(mean);
+        let counted = |&source: &u16| source == self.rank || arrived(source);
+        let count = (0..self.ranks).filter(counted).count() as u16;
+        if let (Some(own), Some(mean), Values::Stored(values)) = (
+            own.get_mut(range.clone()),
+            result.get_mut(range.clone()),
+            &self.values,
+        ) {
+            let contributions = Contributions {
+                own,
+                rank: self.rank,
+                ranks: self.ranks,
+                others: Others {
+                    values,
+                    shard_len: self.shard.len(),
+                    start: range.start - self.shard.start,
+                    arrived: &arrived,
+                },
+            };
+            estimator.estimate(&contributions, mean);
+            own.copy_from_slice(mean);
+        }
 
         self.closed.insert(slot as usize);
         self.open -= 1;

@@ -339,7 +339,7 @@ mod tests {
         for (number, (to, len)) in (0u8..).zip(queued) {
             let slot = link.slot().expect("room in the batch");
             slot[0] = number;
-            link.queue(Transmit { to, len });
+            link.queue(Transmit { to, len, head: len });
         }
         assert!(link.flush().expect("sends"));
         let mut buf = [0; 200];

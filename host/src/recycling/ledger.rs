@@ -7,6 +7,7 @@ use ultima_wire::{Dtype, bitmap};
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::time::Time;
+use crate::values::Values;
 
 use super::{Correction, Recycling, RecyclingCounters, Sparse};
 
@@ -31,9 +32,9 @@ pub(crate) struct Ended<'a> {
     pub(crate) id: OperationId,
     pub(crate) layout: &'a Layout,
     /// What this rank contributed; in its own shard, unless that lapsed, what it sent.
-    pub(crate) own: &'a [f32],
+    pub(crate) own: &'a Values,
     /// The aggregates that are here.
-    pub(crate) result: &'a [f32],
+    pub(crate) result: &'a Values,
     /// This rank let its own shard lapse.
     pub(crate) lapsed: bool,
     /// Of the others' shards.
@@ -70,7 +71,7 @@ struct Entry {
     /// By owner and slot, rising.
     doubts: Vec<Doubt>,
     open: usize,
-    /// What this rank contributed to the slots in doubt, one after the other.
+    /// What this rank contributed to the slots in doubt, one after the other; nothing where values are only counted.
     own: Vec<f32>,
     tries: u8,
     due: Time,
@@ -147,7 +148,7 @@ impl Ledger {
         for owner in 0..self.ranks {
             for slot in 0..layout.slots(owner) {
                 let place = layout.slot(owner, slot);
-                let own = &ended.own[place.clone()];
+                let own = ended.own.get(place.clone()).unwrap_or_default();
                 if owner == self.rank {
                     if ended.lapsed {
                         residual.push(place, own.iter().copied());
@@ -158,7 +159,7 @@ impl Ledger {
                     Known::Counted => {}
                     Known::Uncounted => {
                         self.counters.uncounted += 1;
-                        let sent = ended.result[place.clone()].iter();
+                        let sent = ended.result.get(place.clone()).unwrap_or_default().iter();
                         residual.push(place, own.iter().zip(sent).map(|(y, a)| y - a));
                     }
                     Known::Nothing => entry.doubt(owner, slot, own),
@@ -175,10 +176,10 @@ impl Ledger {
         }
     }
 
-    /// How the bucket of an operation is cut of which something is in doubt.
-    pub(crate) fn layout(&self, id: OperationId) -> Option<Layout> {
+    /// How the bucket of an operation is cut of which something is in doubt, and whether its values are stored.
+    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, bool)> {
         let entry = self.entries.iter().find(|entry| entry.id == id)?;
-        Some(entry.layout)
+        Some((entry.layout, !entry.own.is_empty()))
     }
 
     /// An aggregate came after its operation's end, by GATHER or REPAIR, and was checked: both rules. `counted` has the
@@ -334,8 +335,8 @@ mod tests {
         let ended = Ended {
             id: ID,
             layout: &layout,
-            own: &[5.0; 120],
-            result: &[1.0; 120],
+            own: &Values::Stored(vec![5.0; 120]),
+            result: &Values::Stored(vec![1.0; 120]),
             lapsed: false,
             known: &known,
         };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ultima_wire::bitmap;
+use ultima_wire::{Dtype, bitmap};
 
 use crate::layout::Layout;
 use crate::operation::OperationId;
@@ -17,7 +17,10 @@ pub(crate) struct Repair<'a> {
     /// Slots of the shard.
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
-    pub(crate) values: &'a [f32],
+    /// None where they are only counted.
+    pub(crate) values: Option<&'a [f32]>,
+    /// Their bytes.
+    pub(crate) payload: usize,
     /// The ranks that it counts, none if all.
     pub(crate) counted: Option<&'a [u8]>,
 }
@@ -81,7 +84,7 @@ impl Store {
         &mut self,
         id: OperationId,
         layout: &Layout,
-        values: &[f32],
+        values: Option<&[f32]>,
         counted: impl Fn(u32, u16) -> bool,
     ) {
         let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
@@ -92,7 +95,7 @@ impl Store {
         });
         (kept.id, kept.layout) = (id, *layout);
         kept.values.clear();
-        kept.values.extend_from_slice(values);
+        kept.values.extend_from_slice(values.unwrap_or_default());
         let slots = layout.slots(self.rank);
         let each = bitmap::len(self.ranks.into());
         kept.counted.clear();
@@ -178,7 +181,10 @@ impl Store {
                 slot,
                 slots: kept.layout.slots(self.rank),
                 contributions,
-                values: &kept.values[place.start - shard.start..place.end - shard.start],
+                values: kept
+                    .values
+                    .get(place.start - shard.start..place.end - shard.start),
+                payload: place.len() * Dtype::F32.size(),
                 counted: (contributions < self.ranks).then_some(counted),
             });
         }
@@ -210,7 +216,9 @@ mod tests {
         let mut store = Store::new(Recycling { keep: 2 }, (1, 3));
         let layout = Layout::new(60, 3, 2);
         let values: Vec<f32> = (20u8..40).map(f32::from).collect();
-        store.keep(id(5), &layout, &values, |slot, rank| (slot, rank) != (4, 2));
+        store.keep(id(5), &layout, Some(&values), |slot, rank| {
+            (slot, rank) != (4, 2)
+        });
         store
     }
 
@@ -220,7 +228,7 @@ mod tests {
     fn sent(store: &mut Store) -> Vec<Sent> {
         std::iter::from_fn(|| {
             let repair = store.next()?;
-            let (values, counted) = (repair.values.to_vec(), repair.counted.map(<[u8]>::to_vec));
+            let (values, counted) = (repair.values?.to_vec(), repair.counted.map(<[u8]>::to_vec));
             Some((
                 repair.to,
                 repair.slot,

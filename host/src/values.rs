@@ -1,0 +1,60 @@
+//! A bucket's values, or only how many there are.
+
+use std::ops::Range;
+
+/// Values that are computed with, or a bucket that has none and is only as long: then packets have
+/// the same lengths and come at the same times, and nothing is stored, read or written.
+pub(crate) enum Values {
+    Stored(Vec<f32>),
+    Counted(usize),
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Values::Stored(Vec::new())
+    }
+}
+
+impl Values {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Values::Stored(values) => values.len(),
+            Values::Counted(len) => *len,
+        }
+    }
+
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self, Values::Stored(_))
+    }
+
+    /// Brings this to `len` values, stored or counted. Allocates only for the largest number so far.
+    pub(crate) fn resize(&mut self, len: usize, stored: bool) {
+        match (stored, &mut *self) {
+            (true, Values::Stored(values)) => values.resize(len, 0.0),
+            (true, Values::Counted(_)) => *self = Values::Stored(vec![0.0; len]),
+            (false, _) => *self = Values::Counted(len),
+        }
+    }
+
+    pub(crate) fn get(&self, range: Range<usize>) -> Option<&[f32]> {
+        match self {
+            Values::Stored(values) => Some(&values[range]),
+            Values::Counted(_) => None,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, range: Range<usize>) -> Option<&mut [f32]> {
+        match self {
+            Values::Stored(values) => Some(&mut values[range]),
+            Values::Counted(_) => None,
+        }
+    }
+
+    /// The values; none where they were counted.
+    pub(crate) fn into_vec(self) -> Vec<f32> {
+        match self {
+            Values::Stored(values) => values,
+            Values::Counted(_) => Vec::new(),
+        }
+    }
+}

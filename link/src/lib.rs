@@ -4,13 +4,16 @@
 //!   command line, in a fabric's YAML or over gRPC.
 //! - [`Loss`], [`Jitter`] and [`EcnThreshold`] are its models; [`units`] reads and shows quantities.
 //!
-//! Nothing here moves a frame: the embedded switch's traffic manager and `ultima wire` do what these values say, and the
-//! controller reads them in a fabric.
+//! - [`LossProcess`] says of one frame after the other whether it is lost.
+//!
+//! Nothing here moves a frame: the embedded switch's traffic manager, `ultima wire` and the simulator do what these
+//! values say, and the controller reads them in a fabric.
 
 mod change;
 mod ecn;
 mod jitter;
 mod loss;
+mod process;
 pub mod units;
 mod wire;
 
@@ -18,4 +21,5 @@ pub use change::{ChangeError, WireChange};
 pub use ecn::{EcnError, EcnThreshold};
 pub use jitter::{Jitter, JitterError};
 pub use loss::{Loss, LossError};
+pub use process::LossProcess;
 pub use wire::{MAX_DELAY, MAX_LINE, MIN_CHARGE, WireConfig, WireError, product};

@@ -12,6 +12,7 @@ mod controller;
 pub mod controller_address;
 mod job;
 mod lab;
+mod sim;
 mod switch;
 mod telemetry;
 mod traffic_file;
@@ -31,6 +32,7 @@ pub enum Command {
     #[command(hide = true)]
     LabTraffic(lab::TrafficArguments),
     Telemetry(telemetry::Arguments),
+    Sim(Box<sim::Arguments>),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -48,6 +50,7 @@ impl Command {
             Command::Lab(arguments) => return lab::run(arguments),
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),
             Command::Telemetry(arguments) => return telemetry::run(arguments),
+            Command::Sim(arguments) => sim::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

@@ -21,12 +21,11 @@
 //! | `queue` | a queue for each priority |
 //! | `ecn` | threshold and mark |
 //! | `wire` | serialization and the delay line |
-//! | `loss`, `jitter` | what is random about a wire |
+//! | `jitter` | what is random about a wire, beside its loss ([`ultima_link::LossProcess`]) |
 //! | `settings` | the configuration as it goes over gRPC |
 
 mod ecn;
 mod jitter;
-mod loss;
 mod queue;
 pub mod settings;
 mod wire;

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_link::{MAX_DELAY, MAX_LINE, WireConfig, product};
+use ultima_link::{LossProcess, MAX_DELAY, MAX_LINE, WireConfig, product};
 
 use super::Nanos;
 use super::jitter::JitterSampler;
-use super::loss::LossProcess;
 use super::queue::charge;
 use crate::stats::Key;
 

@@ -1,11 +1,12 @@
-//! Which frames a wire loses.
+//! Which frames a wire loses: a model of loss at work.
 
 use rand::{Rng, RngExt};
-use ultima_link::Loss;
+
+use crate::loss::Loss;
 
 /// A loss model at work on one wire.
 #[derive(Debug)]
-pub(super) struct LossProcess {
+pub struct LossProcess {
     model: Loss,
     chain: Chain,
     bad: bool,
@@ -57,19 +58,19 @@ fn happens(probability: f64, rng: &mut impl Rng) -> bool {
 impl LossProcess {
     /// Starts in the stationary distribution, so that the first frames are lost as often as later
     /// ones.
-    pub(super) fn new(model: Loss, rng: &mut impl Rng) -> Self {
+    pub fn new(model: Loss, rng: &mut impl Rng) -> Self {
         let chain = Chain::of(&model);
         let bad = happens(chain.to_bad / (chain.to_bad + chain.to_good), rng);
         LossProcess { model, chain, bad }
     }
 
     /// What it was made from.
-    pub(super) fn model(&self) -> &Loss {
+    pub fn model(&self) -> &Loss {
         &self.model
     }
 
-    /// Decides on the next frame.
-    pub(super) fn loses(&mut self, frame: &[u8], rng: &mut impl Rng) -> bool {
+    /// Whether the next frame is lost; `frame` is what a model of a field looks at.
+    pub fn loses(&mut self, frame: &[u8], rng: &mut impl Rng) -> bool {
         if let Loss::Field {
             offset,
             bytes,

@@ -1,0 +1,209 @@
+//! `ultima sim`: collectives on thousands of ranks, in virtual time.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use indicatif::{ProgressBar, ProgressStyle};
+use ultima_link::Loss;
+use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Topology};
+
+use crate::output::{self, table};
+use crate::units::{bit_rate, bytes, duration};
+
+/// Simulates AllReduce operations and says how long they take
+///
+/// The network is simulated packet by packet in virtual time; with the same seed the output is the same, byte by byte.
+/// docs/simulation.md says what is modelled.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: ultima sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 --json"
+)]
+pub struct Arguments {
+    /// The algorithm
+    #[arg(long, default_value = "tar", value_parser = algorithm())]
+    algorithm: Algorithm,
+    /// Ranks, one on each host
+    #[arg(long, default_value_t = 8)]
+    ranks: u16,
+    /// Bytes of the bucket that is averaged
+    #[arg(long, default_value = "25M", value_parser = bytes)]
+    bytes: u64,
+    /// Bytes of it in a packet
+    #[arg(long, default_value = "8k", value_parser = bytes)]
+    slot: u64,
+    /// p99/p50 of one message over one idle hop: log-normal, drawn for each sender and stage
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    tail: f64,
+    /// What links to hosts lose: a probability, P:LENGTH for bursts, ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott
+    #[arg(long)]
+    loss: Option<Loss>,
+    /// How often the bucket is averaged
+    #[arg(long, default_value_t = 1)]
+    operations: u32,
+    /// What everything random is drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bits per second of a host's link
+    #[arg(long, default_value = "100G", value_parser = bit_rate)]
+    rate: u64,
+    /// Propagation of one link
+    #[arg(long, default_value = "1us", value_parser = duration)]
+    delay: Duration,
+    /// What a host takes before the first bit of a message
+    #[arg(long, default_value = "20us", value_parser = duration)]
+    host: Duration,
+    /// From an operation's end at the last rank to the next one's beginning
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    compute: Duration,
+    /// star, or leaf-spine:HOSTS-PER-LEAF:SPINES
+    #[arg(long, default_value = "star", value_parser = topology)]
+    topology: Topology,
+    /// Bytes that a switch's port queues
+    #[arg(long, default_value = "32M", value_parser = bytes)]
+    queue: u64,
+    /// Bytes queued from which payloads are cut
+    #[arg(long, default_value = "28M", value_parser = bytes)]
+    trim: u64,
+    /// Bytes queued from which packets are marked
+    #[arg(long, default_value = "1M", value_parser = bytes)]
+    mark: u64,
+    /// The share of a link to a host that others' traffic takes, in bursts
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    cross: f64,
+    /// What such a burst takes of the link's time, on average
+    #[arg(long, default_value = "50us", value_parser = duration)]
+    burst: Duration,
+    /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
+    #[arg(long, value_parser = duration, requires = "t_b")]
+    t_s: Option<Duration>,
+    /// tar: when operations end
+    #[arg(long, value_parser = duration, requires = "t_s")]
+    t_b: Option<Duration>,
+    /// tar: carry values and check results; times are the same
+    #[arg(long)]
+    payload: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn algorithm() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).map(|name| {
+        let named = |algorithm: &Algorithm| algorithm.name() == name;
+        let found = Algorithm::ALL.into_iter().find(named);
+        found.expect("a possible value")
+    })
+}
+
+fn topology(text: &str) -> Result<Topology, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
+    match parts[..] {
+        ["star"] => Some(Topology::Star),
+        ["leaf-spine", hosts, spines] => {
+            number(hosts)
+                .zip(number(spines))
+                .map(|(hosts_per_leaf, spines)| Topology::LeafSpine {
+                    hosts_per_leaf,
+                    spines,
+                })
+        }
+        _ => None,
+    }
+    .ok_or_else(|| {
+        "expected star or leaf-spine:HOSTS-PER-LEAF:SPINES, such as leaf-spine:32:4".into()
+    })
+}
+
+impl Arguments {
+    fn experiment(&self) -> Experiment {
+        Experiment {
+            bytes: self.bytes,
+            slot: usize::try_from(self.slot).unwrap_or(usize::MAX),
+            tail: self.tail,
+            host: self.host,
+            operations: self.operations,
+            compute: self.compute,
+            seed: self.seed,
+            network: NetworkConfig {
+                topology: self.topology,
+                rate: self.rate,
+                delay: Ps::from(self.delay),
+                queue: self.queue,
+                trim: self.trim,
+                mark: self.mark,
+                loss: self.loss.clone(),
+                cross: self.cross,
+                burst: Ps::from(self.burst),
+            },
+            bounds: self.t_s.zip(self.t_b),
+            payload: self.payload,
+            ..Experiment::new(self.algorithm, self.ranks)
+        }
+    }
+}
+
+/// Runs the experiment and prints its report.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let experiment = arguments.experiment();
+    experiment.validate()?;
+    let style =
+        ProgressStyle::with_template("simulating {bar:40} {pos}/{len} operations, {eta} left")?;
+    let bar = ProgressBar::new(experiment.operations.into()).with_style(style);
+    let report = experiment.run(&mut |ended| bar.set_position(ended.into()))?;
+    bar.finish_and_clear();
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => text(&report),
+    };
+    Ok(output::print(&text)?)
+}
+
+fn text(report: &Report) -> String {
+    let ms = |ms: f64| format!("{ms:.3} ms");
+    let percent = |share: f64| format!("{:.3} %", share * 100.0);
+    let completion = &report.completion_ms;
+    let mut rows = vec![
+        ["mean", &ms(completion.mean)].map(String::from),
+        ["p50", &ms(completion.p50)].map(String::from),
+        ["p99", &ms(completion.p99)].map(String::from),
+        ["max", &ms(completion.max)].map(String::from),
+        ["bound by the links", &ms(report.bound_ms)].map(String::from),
+        ["arrived", &percent(report.arrived_share)].map(String::from),
+        [
+            "goodput, of the bound",
+            &percent(report.goodput_share_of_bound),
+        ]
+        .map(String::from),
+        [
+            "longest in a queue",
+            &format!("{:.1} us", report.longest_queue_us),
+        ]
+        .map(String::from),
+    ];
+    for (name, bound) in [("t_S", report.t_s_ms), ("t_B", report.t_b_ms)] {
+        rows.extend(bound.map(|bound| [name.into(), ms(bound)]));
+    }
+    if let Some(error) = report.worst_error {
+        rows.push(["farthest from the mean".into(), error.to_string()]);
+    }
+    let network = report.network;
+    rows.push(["packets sent".into(), network.sent.to_string()]);
+    for (cause, copies) in [
+        ("copies delivered", network.delivered),
+        ("copies lost by links", network.link_lost),
+        ("copies lost by full queues", network.queue_dropped),
+        ("copies trimmed", network.trimmed),
+        ("copies late", network.late),
+    ] {
+        rows.push([cause.into(), copies.to_string()]);
+    }
+    let title = format!("SIMULATED {}", report.algorithm.name());
+    let what = format!(
+        "{} ranks, {} bytes, {} operations",
+        report.ranks, report.bytes, report.operations
+    );
+    table([&title, &what], rows.into_iter())
+}

@@ -1,0 +1,308 @@
+//! An experiment: what is simulated, and how it is run.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use ultima_host::{Coding, Config, ConfigError, Gather, Pacing};
+use ultima_link::{Loss, LossError};
+use ultima_wire::HEADER_LEN;
+use ultima_wire::frame::FRAME_OVERHEAD;
+
+use crate::clock::Ps;
+use crate::network::{Accounts, Network, NetworkConfig};
+use crate::operations::Operations;
+use crate::report::{Completion, Report};
+use crate::stages::Stages;
+use crate::tail::Tail;
+use crate::tar::Tar;
+use crate::topology::{Fabric, Topology};
+
+/// Bytes that a host hands to its link at once: what segmentation offload makes of one system call.
+pub(crate) const TRAIN: u64 = 64 << 10;
+
+/// The standard normal distribution's 99.9th percentile.
+const Z999: f64 = 3.090_232_306_167_813;
+
+/// A way to average buckets over all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// Transpose AllReduce over the bounded transport, as `ultima-host` has it.
+    Tar,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Algorithm; 1] = [Algorithm::Tar];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Tar => "tar",
+        }
+    }
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Ranks, one on each host.
+    pub ranks: u16,
+    /// Bytes of the bucket that is averaged, a multiple of 4.
+    pub bytes: u64,
+    /// Bytes of it in a packet, a multiple of 4.
+    pub slot: usize,
+    /// p99/p50 of one message over one idle hop, 1 or more: see [`Tail`].
+    pub tail: f64,
+    /// What a host takes before the first bit of a message.
+    pub host: Duration,
+    /// How often the bucket is averaged.
+    pub operations: u32,
+    /// From an operation's end at the last rank to the next one's beginning.
+    pub compute: Duration,
+    /// What everything random is drawn from.
+    pub seed: u64,
+    /// The fabric.
+    pub network: NetworkConfig,
+    /// t_S and t_B of [`Algorithm::Tar`]; none for those that leave time for the 99.9th percentile of the
+    /// tail in each phase.
+    pub bounds: Option<(Duration, Duration)>,
+    /// Buckets have values, and results are checked: memory for them at every rank. Times are the same.
+    pub payload: bool,
+}
+
+/// Why an experiment cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExperimentError {
+    /// Ranks out of range.
+    #[error("{0} ranks; 2 to {MAX_RANKS} can be simulated")]
+    Ranks(u16),
+    /// A bucket that is no whole number of values.
+    #[error("a bucket of {0} bytes; a multiple of 4 from 4 to {MAX_BYTES} is needed")]
+    Bytes(u64),
+    /// A tail under 1, or none.
+    #[error("a tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    Tail(f64),
+    /// Nothing to run.
+    #[error("0 operations; 1 or more are needed")]
+    Operations,
+    /// Others' traffic that leaves nothing.
+    #[error("cross traffic of {0}; a share of the link from 0 to 0.95 is possible")]
+    Cross(f64),
+    /// A rate of zero.
+    #[error("links of 0 bits per second carry nothing; 1 or more are needed")]
+    Rate,
+    /// Queues that hold nothing.
+    #[error("a queue of {queue} bytes; a packet of this experiment has {frame}")]
+    Queue {
+        /// As asked for.
+        queue: u64,
+        /// A packet's frame.
+        frame: usize,
+    },
+    /// An impossible fabric.
+    #[error(
+        "a leaf-spine fabric of {hosts_per_leaf} hosts per leaf and {spines} spines; 1 or more of both are needed"
+    )]
+    LeafSpine {
+        /// Hosts per leaf.
+        hosts_per_leaf: u32,
+        /// Spines.
+        spines: u32,
+    },
+    /// A loss model that looks into frames.
+    #[error(
+        "loss by field: simulated frames have no bytes; a probability, bursts or Gilbert-Elliott can be simulated"
+    )]
+    LossByField,
+    /// An impossible loss model.
+    #[error(transparent)]
+    Loss(#[from] LossError),
+    /// What the protocol core refuses.
+    #[error(transparent)]
+    Core(#[from] ConfigError),
+}
+
+const MAX_RANKS: u16 = 8192;
+const MAX_BYTES: u64 = 1 << 36;
+const MAX_TAIL: f64 = 1000.0;
+
+impl Experiment {
+    /// `ranks` at a star of 100 Gb/s without loss, tail or cross traffic, who average 25 MB in slots of 8 KiB once.
+    pub fn new(algorithm: Algorithm, ranks: u16) -> Self {
+        Self {
+            algorithm,
+            ranks,
+            bytes: 25_000_000,
+            slot: 8192,
+            tail: 1.0,
+            host: Duration::from_micros(20),
+            operations: 1,
+            compute: Duration::ZERO,
+            seed: 1,
+            network: NetworkConfig {
+                topology: Topology::Star,
+                rate: 100_000_000_000,
+                delay: Ps(1_000_000),
+                queue: 32 << 20,
+                trim: 28 << 20,
+                mark: 1 << 20,
+                loss: None,
+                cross: 0.0,
+                burst: Ps(50_000_000),
+            },
+            bounds: None,
+            payload: false,
+        }
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ExperimentError`] says which value cannot work and what would.
+    pub fn validate(&self) -> Result<(), ExperimentError> {
+        let network = &self.network;
+        let frame = FRAME_OVERHEAD + HEADER_LEN + self.slot;
+        match network.topology {
+            Topology::LeafSpine {
+                hosts_per_leaf,
+                spines,
+            } if hosts_per_leaf == 0 || spines == 0 => {
+                return Err(ExperimentError::LeafSpine {
+                    hosts_per_leaf,
+                    spines,
+                });
+            }
+            _ => {}
+        }
+        if !(2..=MAX_RANKS).contains(&self.ranks) {
+            Err(ExperimentError::Ranks(self.ranks))
+        } else if !(4..=MAX_BYTES).contains(&self.bytes) || !self.bytes.is_multiple_of(4) {
+            Err(ExperimentError::Bytes(self.bytes))
+        } else if !(1.0..=MAX_TAIL).contains(&self.tail) {
+            Err(ExperimentError::Tail(self.tail))
+        } else if self.operations == 0 {
+            Err(ExperimentError::Operations)
+        } else if !(0.0..=0.95).contains(&network.cross) {
+            Err(ExperimentError::Cross(network.cross))
+        } else if network.rate == 0 {
+            Err(ExperimentError::Rate)
+        } else if network.queue < frame as u64 {
+            let queue = network.queue;
+            Err(ExperimentError::Queue { queue, frame })
+        } else {
+            match &network.loss {
+                Some(Loss::Field { .. }) => return Err(ExperimentError::LossByField),
+                Some(loss) => loss.validate()?,
+                None => {}
+            }
+            Ok(self.core(0).validate()?)
+        }
+    }
+
+    /// Runs it; `progress` is told how many operations have ended.
+    ///
+    /// # Errors
+    /// [`ExperimentError`] as [`Experiment::validate`].
+    pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
+        self.validate()?;
+        let operations = Operations::new(self.operations, self.compute.into(), progress);
+        Ok(match self.algorithm {
+            Algorithm::Tar => self.run_tar(operations),
+        })
+    }
+
+    fn run_tar(&self, operations: Operations<'_>) -> Report {
+        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
+        let len = (self.bytes / 4) as usize;
+        let mut tar = Tar::new(&self.core(0), len, self.payload, self.stages(), operations);
+        net.alarm(Ps::ZERO);
+        net.run(&mut tar);
+        let results = tar.results;
+        let bounds = self.bounds();
+        Report {
+            arrived_share: results.arrived as f64 / results.owed as f64,
+            t_s_ms: Some(bounds.0.as_secs_f64() * 1e3),
+            t_b_ms: Some(bounds.1.as_secs_f64() * 1e3),
+            worst_error: self.payload.then_some(results.worst_error),
+            ..self.report(&net, tar.into_operations())
+        }
+        .finished(self)
+    }
+
+    fn report<B: Clone>(&self, net: &Network<B>, operations: Operations<'_>) -> Report {
+        let accounts: Accounts = net.accounts();
+        Report {
+            simulated: true,
+            algorithm: self.algorithm,
+            ranks: self.ranks,
+            bytes: self.bytes,
+            slot: self.slot,
+            tail: self.tail,
+            loss: self.network.loss.as_ref().map(Loss::to_string),
+            operations: self.operations,
+            seed: self.seed,
+            completion_ms: Completion::of(operations.into_completions()),
+            arrived_share: 1.0,
+            goodput_share_of_bound: 0.0,
+            bound_ms: self.bound().as_ms(),
+            t_s_ms: None,
+            t_b_ms: None,
+            worst_error: None,
+            longest_queue_us: net.longest_wait().as_ms() * 1e3,
+            network: accounts,
+            events: net.events(),
+            most_packets: net.most_packets(),
+        }
+    }
+
+    /// The least time in which every receiver's link can carry what it must: 2·S·(N−1)/N bytes of
+    /// values, without headers.
+    pub fn bound(&self) -> Ps {
+        let ranks = u64::from(self.ranks);
+        Ps::to_send(2 * self.bytes * (ranks - 1) / ranks, self.network.rate)
+    }
+
+    pub(crate) fn stages(&self) -> Stages {
+        let fabric = Fabric::new(self.network.topology, self.ranks.into());
+        Stages {
+            tail: Tail::new(self.tail, self.seed),
+            host: self.host.into(),
+            rate: self.network.rate,
+            delay: Ps(self.network.delay.0 * u64::from(fabric.diameter())),
+        }
+    }
+
+    /// t_S and t_B.
+    pub fn bounds(&self) -> (Duration, Duration) {
+        self.bounds.unwrap_or_else(|| {
+            let stages = self.stages();
+            let ranks = u64::from(self.ranks);
+            let message = self.bytes.div_ceil(ranks);
+            let packets = message.div_ceil(self.slot as u64);
+            let headers = packets * (FRAME_OVERHEAD + HEADER_LEN) as u64;
+            let phase = stages.usual((message + headers) * (ranks - 1));
+            let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
+            let t_s = Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1));
+            (t_s, 2 * t_s)
+        })
+    }
+
+    fn core(&self, rank: u16) -> Config {
+        let (t_s, t_b) = self.bounds();
+        let pacing = Pacing {
+            bits_per_second: self.network.rate,
+            burst: TRAIN as u32,
+        };
+        Config {
+            slot_bytes: self.slot,
+            coding: Coding::Identity,
+            gather: Gather::Multicast,
+            t_s,
+            pacing: Some(pacing),
+            ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
+        }
+    }
+}

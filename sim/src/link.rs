@@ -1,0 +1,236 @@
+//! One direction of a link: the queue in front of it, the wire, and who is on it.
+
+use std::collections::VecDeque;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use ultima_link::LossProcess;
+use ultima_wire::Ticks;
+
+use crate::clock::Ps;
+use crate::cross::Bursts;
+use crate::packet::{Flight, Packet};
+
+/// A queue that is served at the link's rate, first come, first served, and the wire behind it.
+///
+/// When a packet comes, the time at which all before it have left is known, and with it its own:
+/// it stands in line with the time of its arrival at the other end, and a link is one source of
+/// events, however many packets are on it.
+pub(crate) struct Link {
+    /// Bits per second.
+    rate: u64,
+    /// From a packet's last bit to its arrival.
+    delay: Ps,
+    /// When all that came so far has left.
+    free_at: Ps,
+    /// What a switch's egress port does; none at a host, which sends when there is room.
+    port: Option<Port>,
+    loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
+    bursts: Option<Bursts>,
+    flights: VecDeque<Flight>,
+    longest_wait: Ps,
+}
+
+/// The bounds of a switch's egress port, as waits at the link's rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    /// A packet that would wait longer finds the queue full.
+    pub(crate) depth: Ps,
+    /// A packet that waited longer loses its payload.
+    pub(crate) trim: Ps,
+    /// A packet that waited longer is marked.
+    pub(crate) mark: Ps,
+}
+
+/// What became of a packet at a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is on its way.
+    Carried { cut: Option<Cut> },
+    /// The queue was full.
+    Dropped,
+    /// It left, and the wire lost it.
+    Lost { cut: Option<Cut> },
+}
+
+/// Why a packet lost its payload at a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Trimmed,
+    Late,
+}
+
+impl Link {
+    pub(crate) fn new(rate: u64, delay: Ps, port: Option<Port>) -> Self {
+        Self {
+            rate,
+            delay,
+            free_at: Ps::ZERO,
+            port,
+            loss: None,
+            bursts: None,
+            flights: VecDeque::new(),
+            longest_wait: Ps::ZERO,
+        }
+    }
+
+    /// The wire loses what `process` says.
+    pub(crate) fn set_loss(&mut self, process: LossProcess, random: Xoshiro256PlusPlus) {
+        self.loss = Some((process, random));
+    }
+
+    /// Others' traffic goes through the queue.
+    pub(crate) fn set_bursts(&mut self, bursts: Bursts) {
+        self.bursts = Some(bursts);
+    }
+
+    /// When all that came so far has left.
+    pub(crate) fn free_at(&self) -> Ps {
+        self.free_at
+    }
+
+    /// The longest that anything waited here.
+    pub(crate) fn longest_wait(&self) -> Ps {
+        self.longest_wait
+    }
+
+    /// When the next packet comes out of the other end.
+    pub(crate) fn next(&self) -> Ps {
+        self.flights.front().map_or(Ps::NEVER, |f| f.arrives)
+    }
+
+    /// The packet that comes out of the other end.
+    pub(crate) fn pop(&mut self) -> Option<Flight> {
+        self.flights.pop_front()
+    }
+
+    /// `flight` comes to the queue.
+    pub(crate) fn offer<B>(&mut self, now: Ps, mut flight: Flight, packet: &Packet<B>) -> Fate {
+        if let Some(bursts) = &mut self.bursts {
+            let depth = self.port.map_or(Ps::NEVER, |port| port.depth);
+            self.free_at = bursts.until(now, self.free_at, depth);
+        }
+        let wait = self.free_at.since(now);
+        let was_cut = flight.stamps.cut();
+        if let Some(port) = self.port {
+            let came = frame(packet, was_cut);
+            if wait + Ps::to_send(came.into(), self.rate) > port.depth {
+                return Fate::Dropped;
+            }
+            stamp(&mut flight, packet, wait, &port);
+        }
+        self.longest_wait = self.longest_wait.max(wait);
+        let cut = flight.stamps.cut();
+        let leaves = frame(packet, cut);
+        self.free_at = self.free_at.max(now) + Ps::to_send(leaves.into(), self.rate);
+        flight.arrives = self.free_at + self.delay;
+        let cut = (cut && !was_cut).then_some(match flight.stamps.flags.late {
+            true => Cut::Late,
+            false => Cut::Trimmed,
+        });
+        if let Some((loss, random)) = &mut self.loss
+            && loss.loses(&[], random)
+        {
+            return Fate::Lost { cut };
+        }
+        self.flights.push_back(flight);
+        Fate::Carried { cut }
+    }
+}
+
+fn frame<B>(packet: &Packet<B>, cut: bool) -> u32 {
+    packet.head.filter(|_| cut).unwrap_or(packet.frame)
+}
+
+/// What the P4 program's egress does, in its order: stamps, the budget, the queue.
+fn stamp<B>(flight: &mut Flight, packet: &Packet<B>, wait: Ps, port: &Port) {
+    let stamps = &mut flight.stamps;
+    let ticks = Ticks::from_span_ns(wait.as_ns());
+    stamps.flags.hops = (stamps.flags.hops + 1).min(31);
+    stamps.path_queue = stamps.path_queue.max(ticks);
+    let can_be_cut = packet.head.is_some() && !stamps.cut();
+    if stamps.budget != Ticks::MAX {
+        stamps.budget = Ticks(stamps.budget.0.saturating_sub(ticks.0));
+        stamps.flags.late |= stamps.budget == Ticks(0) && packet.head.is_some();
+    }
+    stamps.flags.congestion |= wait > port.mark;
+    stamps.flags.trimmed |= can_be_cut && !stamps.flags.late && wait > port.trim;
+}
+
+#[cfg(test)]
+mod tests {
+    use ultima_wire::Ticks;
+
+    use super::*;
+    use crate::packet::{PacketId, Packets, Stamps, Target};
+
+    fn packet() -> Packet<()> {
+        Packet {
+            source: 0,
+            target: Target::Host(1),
+            frame: 1000,
+            head: Some(100),
+            body: (),
+        }
+    }
+
+    fn flight(budget: Ticks) -> (PacketId, Flight) {
+        let id = Packets::new().insert(packet());
+        let flight = Flight {
+            arrives: Ps::ZERO,
+            packet: id,
+            stamps: Stamps::new(budget),
+        };
+        (id, flight)
+    }
+
+    /// 8 Gb/s: a byte takes a nanosecond.
+    fn link() -> Link {
+        let ns = |ns: u64| Ps(ns * 1000);
+        let port = Port {
+            depth: ns(5000),
+            trim: ns(3000),
+            mark: ns(2000),
+        };
+        Link::new(8_000_000_000, ns(10), Some(port))
+    }
+
+    #[test]
+    fn a_queue_marks_then_trims_then_drops() {
+        let mut link = link();
+        let (_, flight) = flight(Ticks::MAX);
+        let fates: Vec<Fate> = (0..20)
+            .map(|_| link.offer(Ps::ZERO, flight, &packet()))
+            .collect();
+        let [whole, cut] = [None, Some(Cut::Trimmed)].map(|cut| Fate::Carried { cut });
+        // Waits of 0 to 3 µs whole, then 100 ns each, until 1000 more bytes have no room.
+        assert_eq!(fates[..4], [whole; 4]);
+        assert_eq!(fates[4..5], [cut]);
+        assert_eq!(link.longest_wait(), Ps(4_000_000));
+        assert!(fates[5..].iter().all(|fate| *fate == Fate::Dropped));
+        let came: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
+        let arrivals: Vec<u64> = came.iter().map(|f| f.arrives.as_ns()).collect();
+        assert_eq!(arrivals, [1010, 2010, 3010, 4010, 4110]);
+        let marked: Vec<bool> = came.iter().map(|f| f.stamps.flags.congestion).collect();
+        assert_eq!(marked, [false, false, false, true, true]);
+        assert_eq!(came[4].stamps.path_queue, Ticks(3));
+        assert!(came.iter().all(|f| f.stamps.flags.hops == 1));
+    }
+
+    #[test]
+    fn a_budget_that_runs_out_makes_late() {
+        let mut link = link();
+        let (_, flight) = flight(Ticks(2));
+        for _ in 0..3 {
+            let whole = link.offer(Ps::ZERO, flight, &packet());
+            assert_eq!(whole, Fate::Carried { cut: None });
+        }
+        let fourth = link.offer(Ps::ZERO, flight, &packet());
+        let late = Some(Cut::Late);
+        assert_eq!(fourth, Fate::Carried { cut: late });
+        let came: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
+        let budgets: Vec<u32> = came.iter().map(|f| f.stamps.budget.0).collect();
+        assert_eq!(budgets, [2, 2, 1, 0]);
+        let flags = came[3].stamps.flags;
+        assert!(flags.late && !flags.trimmed);
+    }
+}

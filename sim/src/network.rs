@@ -1,0 +1,289 @@
+//! The network: links, packets and time.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use serde::Serialize;
+use ultima_link::{Loss, LossProcess};
+use ultima_wire::Ticks;
+
+use crate::agenda::Agenda;
+use crate::clock::Ps;
+use crate::cross::Bursts;
+use crate::link::{Cut, Fate, Link, Port};
+use crate::packet::{Flight, Packet, Packets, Stamps};
+use crate::topology::{End, Fabric, Role, Topology};
+
+/// A fabric in numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkConfig {
+    /// Who is connected to whom.
+    pub topology: Topology,
+    /// Bits per second of a host's link, each way. Trunks are as fast, times hosts per leaf over
+    /// spines where that is more.
+    pub rate: u64,
+    /// Propagation of one link, with what a switch takes before its queue.
+    pub delay: Ps,
+    /// Bytes that a switch's egress port queues.
+    pub queue: u64,
+    /// Bytes in front of a packet that cost it its payload.
+    pub trim: u64,
+    /// Bytes in front of a packet that mark it.
+    pub mark: u64,
+    /// What links to hosts lose.
+    pub loss: Option<Loss>,
+    /// The share of a link to a host that others' traffic takes, 0 or more and under 1.
+    pub cross: f64,
+    /// What a burst of others' traffic takes of a link's time, on average.
+    pub burst: Ps,
+}
+
+/// Copies of packets: what was sent or copied is delivered, or lost by one of the causes, or on its
+/// way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Accounts {
+    /// Packets that hosts sent.
+    pub sent: u64,
+    /// Copies that switches made beside the one that came.
+    pub copied: u64,
+    /// Copies that came to their hosts, cut ones too.
+    pub delivered: u64,
+    /// Copies that a full queue had no room for.
+    pub queue_dropped: u64,
+    /// Copies that wires lost.
+    pub link_lost: u64,
+    /// Copies whose payload a switch cut because of its queue. They go on and are delivered or lost.
+    pub trimmed: u64,
+    /// Copies whose payload a switch cut because nobody waited any more. They go on too.
+    pub late: u64,
+}
+
+impl Accounts {
+    /// Copies on their way.
+    pub fn in_flight(&self) -> u64 {
+        self.sent + self.copied - self.delivered - self.queue_dropped - self.link_lost
+    }
+}
+
+/// Who sends and receives.
+pub(crate) trait Hosts {
+    /// What packets carry.
+    type Body: Clone;
+
+    /// A packet came to `host`.
+    fn receive(
+        &mut self,
+        net: &mut Network<Self::Body>,
+        host: u32,
+        stamps: Stamps,
+        body: Self::Body,
+    );
+
+    /// The time that [`Network::wake`] named for `host` has come.
+    fn woken(&mut self, net: &mut Network<Self::Body>, host: u32);
+
+    /// The time that [`Network::alarm`] named has come.
+    fn alarmed(&mut self, net: &mut Network<Self::Body>);
+}
+
+/// A network in virtual time. The same calls give the same times.
+pub(crate) struct Network<B> {
+    fabric: Fabric,
+    now: Ps,
+    links: Vec<Link>,
+    packets: Packets<B>,
+    /// Links, then hosts, then one alarm.
+    agenda: Agenda,
+    accounts: Accounts,
+    events: u64,
+    most_packets: usize,
+}
+
+impl<B: Clone> Network<B> {
+    pub(crate) fn new(config: &NetworkConfig, hosts: u32, seed: u64) -> Self {
+        let fabric = Fabric::new(config.topology, hosts);
+        let links: Vec<Link> = (0..fabric.links())
+            .map(|number| link(config, fabric.role(number), seed, number))
+            .collect();
+        Self {
+            fabric,
+            now: Ps::ZERO,
+            agenda: Agenda::new(links.len() + hosts as usize + 1),
+            links,
+            packets: Packets::new(),
+            accounts: Accounts::default(),
+            events: 0,
+            most_packets: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Ps {
+        self.now
+    }
+
+    pub(crate) fn hosts(&self) -> u32 {
+        self.fabric.hosts
+    }
+
+    /// Copies of packets so far.
+    pub(crate) fn accounts(&self) -> Accounts {
+        self.accounts
+    }
+
+    /// Events so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The most packets that were on their way at once, copies of one counted once.
+    pub(crate) fn most_packets(&self) -> usize {
+        self.most_packets
+    }
+
+    /// The longest wait in a switch's queue.
+    pub(crate) fn longest_wait(&self) -> Ps {
+        let by_switch = (0..).zip(&self.links);
+        by_switch
+            .filter(|(number, _)| self.fabric.role(*number) != Role::Up)
+            .map(|(_, link)| link.longest_wait())
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// When all that `host` sent so far has left it.
+    pub(crate) fn sent_by(&self, host: u32) -> Ps {
+        self.links[self.fabric.up(host) as usize].free_at()
+    }
+
+    /// `packet` leaves its source as soon as its link is free.
+    pub(crate) fn send(&mut self, packet: Packet<B>, budget: Ticks) {
+        self.accounts.sent += 1;
+        let link = self.fabric.up(packet.source);
+        let flight = Flight {
+            arrives: Ps::ZERO,
+            packet: self.packets.insert(packet),
+            stamps: Stamps::new(budget),
+        };
+        self.most_packets = self.most_packets.max(self.packets.len());
+        self.offer(link, flight);
+    }
+
+    /// [`Hosts::woken`] is called at `at`, not earlier than now, and at no other time that was named
+    /// before; [`Ps::NEVER`] for not at all.
+    pub(crate) fn wake(&mut self, host: u32, at: Ps) {
+        let source = self.links.len() as u32 + host;
+        self.agenda.set(source, at.max(self.now));
+    }
+
+    /// The same for [`Hosts::alarmed`].
+    pub(crate) fn alarm(&mut self, at: Ps) {
+        let source = self.links.len() as u32 + self.fabric.hosts;
+        self.agenda.set(source, at.max(self.now));
+    }
+
+    /// Runs until nothing is ahead.
+    pub(crate) fn run(&mut self, hosts: &mut impl Hosts<Body = B>) {
+        while let Some((at, source)) = self.agenda.next() {
+            self.now = at;
+            self.events += 1;
+            if source < self.links.len() as u32 {
+                self.arrive(source, hosts);
+                continue;
+            }
+            self.agenda.set(source, Ps::NEVER);
+            match source - self.links.len() as u32 {
+                host if host < self.fabric.hosts => hosts.woken(self, host),
+                _ => hosts.alarmed(self),
+            }
+        }
+    }
+
+    /// The first packet on `link` comes out of it.
+    fn arrive(&mut self, link: u32, hosts: &mut impl Hosts<Body = B>) {
+        let from = &mut self.links[link as usize];
+        let Some(flight) = from.pop() else {
+            return;
+        };
+        self.agenda.set(link, from.next());
+        let end = self.fabric.end(link);
+        if let End::Host(host) = end {
+            let body = self.packets.get(flight.packet).body.clone();
+            self.packets.release(flight.packet);
+            self.accounts.delivered += 1;
+            hosts.receive(self, host, flight.stamps, body);
+            return;
+        }
+        let &Packet { source, target, .. } = self.packets.get(flight.packet);
+        let fabric = self.fabric;
+        let mut copies = 0;
+        // The one that came is released when its copies are on their way.
+        fabric.forward(end, source, target, |next| {
+            copies += 1;
+            self.packets.copied(flight.packet, 1);
+            self.offer(next, flight);
+        });
+        self.packets.release(flight.packet);
+        self.accounts.copied += copies;
+        self.accounts.copied -= 1;
+    }
+
+    fn offer(&mut self, number: u32, flight: Flight) {
+        let link = &mut self.links[number as usize];
+        let id = flight.packet;
+        let cut = match link.offer(self.now, flight, self.packets.get(id)) {
+            Fate::Carried { cut } => {
+                self.agenda.set(number, link.next());
+                cut
+            }
+            Fate::Dropped => {
+                self.accounts.queue_dropped += 1;
+                self.packets.release(id);
+                return;
+            }
+            Fate::Lost { cut } => {
+                self.accounts.link_lost += 1;
+                self.packets.release(id);
+                cut
+            }
+        };
+        match cut {
+            Some(Cut::Trimmed) => self.accounts.trimmed += 1,
+            Some(Cut::Late) => self.accounts.late += 1,
+            None => {}
+        }
+    }
+}
+
+/// Link `number` of a fabric; what is random about it is drawn from the seed and its number.
+fn link(config: &NetworkConfig, role: Role, seed: u64, number: u32) -> Link {
+    let rate = match (role, config.topology) {
+        (
+            Role::Trunk,
+            Topology::LeafSpine {
+                hosts_per_leaf,
+                spines,
+            },
+        ) => config
+            .rate
+            .max(config.rate * u64::from(hosts_per_leaf) / u64::from(spines)),
+        _ => config.rate,
+    };
+    let [depth, trim, mark] =
+        [config.queue, config.trim, config.mark].map(|bytes| Ps::to_send(bytes, rate));
+    let port = Port { depth, trim, mark };
+    let mut link = Link::new(rate, config.delay, (role != Role::Up).then_some(port));
+    if role == Role::Down {
+        let random = |purpose: u64| {
+            let link = u64::from(number) << 8 | purpose;
+            Xoshiro256PlusPlus::seed_from_u64(seed ^ link.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        };
+        if let Some(loss) = &config.loss {
+            let mut random = random(1);
+            let process = LossProcess::new(loss.clone(), &mut random);
+            link.set_loss(process, random);
+        }
+        if config.cross > 0.0 {
+            link.set_bursts(Bursts::new(config.cross, config.burst, random(2)));
+        }
+    }
+    link
+}

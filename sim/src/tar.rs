@@ -1,0 +1,302 @@
+//! Transpose AllReduce with the protocol core of `ultima-host`, the one that sockets drive.
+
+use std::rc::Rc;
+
+use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time};
+use ultima_wire::frame::FRAME_OVERHEAD;
+use ultima_wire::{HEADER_LEN, Header, Kind};
+
+use crate::clock::Ps;
+use crate::experiment::TRAIN;
+use crate::network::{Hosts, Network};
+use crate::operations::Operations;
+use crate::packet::{Packet, Stamps, Target};
+use crate::stages::Stages;
+
+/// A packet's content.
+#[derive(Clone)]
+pub(crate) struct Datagram {
+    header: Header,
+    payload: Payload,
+}
+
+#[derive(Clone)]
+enum Payload {
+    /// Values that are not there, and their bytes.
+    Counted(usize),
+    /// A notice's.
+    Notice([u8; 4]),
+    /// As it is sent.
+    Whole(Rc<[u8]>),
+}
+
+impl Datagram {
+    /// Reads what a core wrote. Values that it only counted are not in `bytes`.
+    fn read(bytes: &[u8], counted: bool) -> Self {
+        let (header, payload) = Header::parse(bytes).expect("cores send headers");
+        let is_notice = header.kind == Kind::Feedback;
+        let payload = match payload.first_chunk() {
+            Some(notice) if is_notice => Payload::Notice(*notice),
+            _ if counted => Payload::Counted(payload.len()),
+            _ => Payload::Whole(payload.into()),
+        };
+        Self { header, payload }
+    }
+
+    fn into_packet(self, source: u32, target: Target) -> Packet<Datagram> {
+        let payload = match &self.payload {
+            Payload::Counted(len) => *len,
+            Payload::Notice(notice) => notice.len(),
+            Payload::Whole(payload) => payload.len(),
+        };
+        let head = FRAME_OVERHEAD + HEADER_LEN;
+        let is_notice = matches!(self.payload, Payload::Notice(_));
+        Packet {
+            source,
+            target,
+            frame: (head + payload) as u32,
+            head: (!is_notice).then_some(head as u32),
+            body: self,
+        }
+    }
+
+    /// Gives the datagram to a core as it came out of the network.
+    fn deliver(mut self, stamps: Stamps, core: &mut Core, now: Time, buf: &mut Vec<u8>) {
+        self.header.switch_flags = stamps.flags;
+        self.header.budget = stamps.budget;
+        self.header.path_queue = stamps.path_queue;
+        buf.resize(HEADER_LEN, 0);
+        self.header.emit(buf);
+        match self.payload {
+            _ if stamps.cut() => {}
+            Payload::Counted(len) => return core.handle_head(now, buf, HEADER_LEN + len),
+            Payload::Notice(notice) => buf.extend_from_slice(&notice),
+            Payload::Whole(payload) => buf.extend_from_slice(&payload),
+        }
+        core.handle_datagram(now, buf);
+    }
+}
+
+/// Which message a rank is at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Scatter = 0,
+    Gather = 1,
+}
+
+struct Rank {
+    core: Core,
+    stage: Stage,
+    /// Nothing leaves before that.
+    quiet_until: Ps,
+    /// What the core gave out while its stage had yet to begin.
+    held: Option<Packet<Datagram>>,
+    /// With payloads: the allocation that goes round.
+    values: Vec<f32>,
+}
+
+/// All ranks of a job.
+pub(crate) struct Tar<'a> {
+    ranks: Vec<Rank>,
+    stages: Stages,
+    operations: Operations<'a>,
+    /// Values of a bucket.
+    len: usize,
+    /// The longest of the messages that one rank sends another in a stage, in bytes.
+    message: u64,
+    train: Ps,
+    /// Buckets have values, and results are checked.
+    payload: bool,
+    number: u32,
+    out: Vec<u8>,
+    back: Vec<u8>,
+    pub(crate) results: Results,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Results {
+    /// Contributions and aggregates that counted.
+    pub(crate) arrived: u64,
+    /// Those that would have without loss.
+    pub(crate) owed: u64,
+    /// With payloads: the largest distance of a result's entry from the mean over all ranks.
+    pub(crate) worst_error: f32,
+}
+
+impl<'a> Tar<'a> {
+    /// `config` is rank 0's.
+    pub(crate) fn new(
+        config: &Config,
+        len: usize,
+        payload: bool,
+        stages: Stages,
+        operations: Operations<'a>,
+    ) -> Self {
+        let rank = |rank| Rank {
+            core: Core::new(Config {
+                rank,
+                ..config.clone()
+            })
+            .expect("an experiment's configuration was checked"),
+            stage: Stage::Scatter,
+            quiet_until: Ps::ZERO,
+            held: None,
+            values: Vec::new(),
+        };
+        let ranks: Vec<Rank> = (0..config.ranks).map(rank).collect();
+        let layout = Layout::new(len, config.ranks, config.slot_len());
+        Self {
+            stages,
+            operations,
+            len,
+            message: layout.shard(config.ranks - 1).len() as u64 * 4,
+            train: Ps::to_send(TRAIN, stages.rate),
+            payload,
+            number: 0,
+            out: vec![0; ranks[0].core.max_datagram()],
+            back: Vec::new(),
+            results: Results::default(),
+            ranks,
+        }
+    }
+
+    pub(crate) fn into_operations(self) -> Operations<'a> {
+        self.operations
+    }
+
+    /// What `rank` contributes at `entry`: small integers, whose sums are exact.
+    fn value(&self, rank: usize, entry: usize) -> f32 {
+        ((rank * 31 + entry * 17 + self.number as usize) % 64) as f32
+    }
+
+    fn start(&mut self, net: &mut Network<Datagram>, host: u32) {
+        let now = net.now();
+        let at = host as usize;
+        let id = OperationId {
+            step: self.number,
+            bucket: 0,
+        };
+        let rank = &mut self.ranks[at];
+        rank.stage = Stage::Scatter;
+        if let Some(late) = rank.held.take() {
+            let budget = late.body.header.budget;
+            net.send(late, budget);
+        }
+        let before = self
+            .stages
+            .before(self.number, Stage::Scatter as u32, host, self.message);
+        rank.quiet_until = now + before;
+        let started = if self.payload {
+            let mut values = std::mem::take(&mut rank.values);
+            values.clear();
+            values.extend((0..self.len).map(|entry| self.value(at, entry)));
+            self.ranks[at].core.start(now.to_core(), id, values)
+        } else {
+            rank.core.start_counted(now.to_core(), id, self.len)
+        };
+        started.expect("an operation starts when the one before has ended everywhere");
+        self.go_on(net, host);
+    }
+
+    /// Takes what the core tells, sends what it has, and comes back when it wants to.
+    fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
+        while let Some(event) = self.ranks[host as usize].core.poll_event() {
+            if let Event::Done { outcome, result } = event {
+                self.count(host, &outcome, result);
+                self.operations.ended(net);
+            }
+        }
+        self.transmit(net, host);
+        let rank = &self.ranks[host as usize];
+        let timer = rank.core.poll_timeout().map_or(Ps::NEVER, Ps::from_core);
+        let ready = match &rank.held {
+            Some(_) => Ps::ZERO,
+            None => {
+                let ready = rank.core.poll_transmit_at();
+                let room = net.sent_by(host);
+                ready.map_or(Ps::NEVER, |at| Ps::from_core(at).max(room))
+            }
+        };
+        net.wake(host, timer.min(ready.max(rank.quiet_until)));
+    }
+
+    fn transmit(&mut self, net: &mut Network<Datagram>, host: u32) {
+        let now = net.now();
+        let rank = &mut self.ranks[host as usize];
+        if now < rank.quiet_until {
+            return;
+        }
+        if let Some(held) = rank.held.take() {
+            let budget = held.body.header.budget;
+            net.send(held, budget);
+        }
+        while net.sent_by(host) < now + self.train {
+            let Some(transmit) = rank.core.poll_transmit(now.to_core(), &mut self.out) else {
+                return;
+            };
+            let target = match transmit.to {
+                Destination::Rank(rank) => Target::Host(rank.into()),
+                Destination::Group => Target::Group,
+            };
+            let datagram = Datagram::read(&self.out[..transmit.len], !self.payload);
+            let (kind, budget) = (datagram.header.kind, datagram.header.budget);
+            let packet = datagram.into_packet(host, target);
+            if kind == Kind::Gather && rank.stage == Stage::Scatter {
+                rank.stage = Stage::Gather;
+                let before =
+                    self.stages
+                        .before(self.number, Stage::Gather as u32, host, self.message);
+                rank.quiet_until = now + before;
+                if before > Ps::ZERO {
+                    rank.held = Some(packet);
+                    return;
+                }
+            }
+            net.send(packet, budget);
+        }
+    }
+
+    fn count(&mut self, host: u32, outcome: &Outcome, result: Vec<f32>) {
+        let ranks = self.ranks.len() as u64;
+        let config = self.ranks[host as usize].core.config();
+        let layout = Layout::new(self.len, config.ranks, config.slot_len());
+        let all: u64 = (0..config.ranks).map(|o| u64::from(layout.slots(o))).sum();
+        let own = u64::from(layout.slots(config.rank));
+        let others = |(count, slots): (u64, &u32)| (count.saturating_sub(1)) * u64::from(*slots);
+        self.results.owed += own * (ranks - 1) + (all - own);
+        self.results.arrived += (0..).zip(&outcome.contributions).map(others).sum::<u64>();
+        self.results.arrived += all - own - u64::from(outcome.missed_aggregates);
+        for (entry, value) in result.iter().enumerate() {
+            let sum: f32 = (0..self.ranks.len())
+                .map(|rank| self.value(rank, entry))
+                .sum();
+            let error = (value - sum / ranks as f32).abs();
+            self.results.worst_error = self.results.worst_error.max(error);
+        }
+        self.ranks[host as usize].values = result;
+    }
+}
+
+impl Hosts for Tar<'_> {
+    type Body = Datagram;
+
+    fn receive(&mut self, net: &mut Network<Datagram>, host: u32, stamps: Stamps, body: Datagram) {
+        let core = &mut self.ranks[host as usize].core;
+        body.deliver(stamps, core, net.now().to_core(), &mut self.back);
+        self.go_on(net, host);
+    }
+
+    fn woken(&mut self, net: &mut Network<Datagram>, host: u32) {
+        let core = &mut self.ranks[host as usize].core;
+        core.handle_timeout(net.now().to_core());
+        self.go_on(net, host);
+    }
+
+    fn alarmed(&mut self, net: &mut Network<Datagram>) {
+        self.number = self.operations.begin(net);
+        for host in 0..net.hosts() {
+            self.start(net, host);
+        }
+    }
+}

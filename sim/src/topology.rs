@@ -1,0 +1,215 @@
+//! Who is connected to whom.
+
+use crate::packet::Target;
+
+/// A fabric of switches with hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One switch.
+    Star,
+    /// Two levels: every leaf is linked to every spine, hosts to leaves. A pair of hosts keeps to
+    /// one spine, drawn by its hash (ECMP); the job's multicast tree goes through the first.
+    LeafSpine {
+        /// Hosts at each leaf; the last leaf may have fewer.
+        hosts_per_leaf: u32,
+        /// Spine switches.
+        spines: u32,
+    },
+}
+
+/// Numbers of links, all in one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fabric {
+    pub(crate) hosts: u32,
+    leaves: u32,
+    hosts_per_leaf: u32,
+    spines: u32,
+}
+
+/// Where a link ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Host(u32),
+    /// A leaf, from a host of its own.
+    LeafFromHost(u32),
+    LeafFromSpine(u32),
+    Spine(u32, u32),
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// From a host.
+    Up,
+    /// To a host.
+    Down,
+    /// Between switches.
+    Trunk,
+}
+
+impl Fabric {
+    pub(crate) fn new(topology: Topology, hosts: u32) -> Self {
+        let (hosts_per_leaf, spines) = match topology {
+            Topology::Star => (hosts, 0),
+            Topology::LeafSpine {
+                hosts_per_leaf,
+                spines,
+            } => (hosts_per_leaf, spines),
+        };
+        Self {
+            hosts,
+            leaves: hosts.div_ceil(hosts_per_leaf),
+            hosts_per_leaf,
+            spines,
+        }
+    }
+
+    /// Links in all.
+    pub(crate) fn links(&self) -> u32 {
+        2 * self.hosts + 2 * self.leaves * self.spines
+    }
+
+    /// The link from a host.
+    pub(crate) fn up(&self, host: u32) -> u32 {
+        host
+    }
+
+    fn down(&self, host: u32) -> u32 {
+        self.hosts + host
+    }
+
+    fn trunk_up(&self, leaf: u32, spine: u32) -> u32 {
+        2 * self.hosts + leaf * self.spines + spine
+    }
+
+    fn trunk_down(&self, spine: u32, leaf: u32) -> u32 {
+        2 * self.hosts + self.leaves * self.spines + spine * self.leaves + leaf
+    }
+
+    fn leaf_of(&self, host: u32) -> u32 {
+        host / self.hosts_per_leaf
+    }
+
+    /// Links that a packet passes at most.
+    pub(crate) fn diameter(&self) -> u32 {
+        if self.leaves > 1 { 4 } else { 2 }
+    }
+
+    pub(crate) fn role(&self, link: u32) -> Role {
+        match link {
+            link if link < self.hosts => Role::Up,
+            link if link < 2 * self.hosts => Role::Down,
+            _ => Role::Trunk,
+        }
+    }
+
+    pub(crate) fn end(&self, link: u32) -> End {
+        let trunks = self.leaves * self.spines;
+        match self.role(link) {
+            Role::Up => End::LeafFromHost(self.leaf_of(link)),
+            Role::Down => End::Host(link - self.hosts),
+            Role::Trunk => match link - 2 * self.hosts {
+                up if up < trunks => End::Spine(up % self.spines, up / self.spines),
+                down => End::LeafFromSpine((down - trunks) % self.leaves),
+            },
+        }
+    }
+
+    /// The links that a switch at `end` sends a packet of `source` on.
+    pub(crate) fn forward(&self, end: End, source: u32, to: Target, mut send: impl FnMut(u32)) {
+        match (end, to) {
+            (End::Host(_), _) => {}
+            (End::LeafFromHost(leaf) | End::LeafFromSpine(leaf), Target::Host(host)) => {
+                if self.leaf_of(host) == leaf {
+                    send(self.down(host));
+                } else {
+                    send(self.trunk_up(leaf, spread(source, host) % self.spines));
+                }
+            }
+            (End::Spine(spine, _), Target::Host(host)) => {
+                send(self.trunk_down(spine, self.leaf_of(host)));
+            }
+            (End::LeafFromHost(leaf) | End::LeafFromSpine(leaf), Target::Group) => {
+                if matches!(end, End::LeafFromHost(_)) && self.leaves > 1 {
+                    send(self.trunk_up(leaf, 0));
+                }
+                let first = leaf * self.hosts_per_leaf;
+                let hosts = first..(first + self.hosts_per_leaf).min(self.hosts);
+                for host in hosts.filter(|&host| host != source) {
+                    send(self.down(host));
+                }
+            }
+            (End::Spine(spine, from), Target::Group) => {
+                for leaf in (0..self.leaves).filter(|&leaf| leaf != from) {
+                    send(self.trunk_down(spine, leaf));
+                }
+            }
+        }
+    }
+}
+
+/// A hash of a pair of hosts (Fibonacci hashing).
+fn spread(source: u32, to: u32) -> u32 {
+    let pair = u64::from(source) << 32 | u64::from(to);
+    (pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts that a packet reaches, and the links on the longest way.
+    fn reached(fabric: &Fabric, source: u32, to: Target) -> (Vec<u32>, u32) {
+        let mut hosts = Vec::new();
+        let mut links = vec![(fabric.up(source), 1)];
+        let mut longest = 0;
+        while let Some((link, passed)) = links.pop() {
+            assert!(link < fabric.links());
+            match fabric.end(link) {
+                End::Host(host) => {
+                    hosts.push(host);
+                    longest = longest.max(passed);
+                }
+                end => fabric.forward(end, source, to, |next| links.push((next, passed + 1))),
+            }
+        }
+        hosts.sort_unstable();
+        (hosts, longest)
+    }
+
+    #[test]
+    fn packets_reach_whom_they_are_for_once() {
+        let leaf_spine = |hosts_per_leaf, spines| Topology::LeafSpine {
+            hosts_per_leaf,
+            spines,
+        };
+        for topology in [
+            Topology::Star,
+            leaf_spine(4, 2),
+            leaf_spine(1, 1),
+            leaf_spine(16, 3),
+        ] {
+            for hosts in [2, 3, 9, 13] {
+                let fabric = Fabric::new(topology, hosts);
+                for source in 0..hosts {
+                    let others = (0..hosts).filter(|&host| host != source);
+                    let (group, links) = reached(&fabric, source, Target::Group);
+                    assert!(others.clone().eq(group));
+                    assert_eq!(links, fabric.diameter());
+                    for host in others {
+                        assert_eq!(reached(&fabric, source, Target::Host(host)).0, [host]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_are_spread_over_the_spines() {
+        let mut pairs = [0; 4];
+        for (source, to) in (0..64).flat_map(|s| (0..64).map(move |t| (s, t))) {
+            pairs[spread(source, to) as usize % 4] += 1;
+        }
+        assert!(pairs.iter().all(|n| (900..1150).contains(n)), "{pairs:?}");
+    }
+}

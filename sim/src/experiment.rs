@@ -12,9 +12,11 @@ use crate::clock::Ps;
 use crate::network::{Accounts, Network, NetworkConfig};
 use crate::operations::Operations;
 use crate::report::{Completion, Report};
+use crate::schedule::{DoubleTree, Exchange, ParameterServer, Ring, Schedule, Transpose};
 use crate::stages::Stages;
 use crate::tail::Tail;
 use crate::tar::Tar;
+use crate::tcp::{Tcp, TcpConfig};
 use crate::topology::{Fabric, Topology};
 
 /// Bytes that a host hands to its link at once: what segmentation offload makes of one system call.
@@ -29,17 +31,56 @@ const Z999: f64 = 3.090_232_306_167_813;
 pub enum Algorithm {
     /// Transpose AllReduce over the bounded transport, as `ultima-host` has it.
     Tar,
+    /// Transpose AllReduce over TCP.
+    TarTcp,
+    /// Ring, over TCP.
+    Ring,
+    /// Two binary trees, pipelined, over TCP.
+    Tree,
+    /// Recursive halving and doubling, over TCP.
+    HalvingDoubling,
+    /// Recursive exchange with base 4, over TCP.
+    Bcube,
+    /// One parameter server beside rank 0, over TCP.
+    ParameterServer,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Algorithm; 1] = [Algorithm::Tar];
+    pub const ALL: [Algorithm; 7] = [
+        Algorithm::Tar,
+        Algorithm::TarTcp,
+        Algorithm::Ring,
+        Algorithm::Tree,
+        Algorithm::HalvingDoubling,
+        Algorithm::Bcube,
+        Algorithm::ParameterServer,
+    ];
 
     /// As users write it.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Tar => "tar",
+            Algorithm::TarTcp => "tar-tcp",
+            Algorithm::Ring => "ring",
+            Algorithm::Tree => "tree",
+            Algorithm::HalvingDoubling => "halving-doubling",
+            Algorithm::Bcube => "bcube",
+            Algorithm::ParameterServer => "parameter-server",
         }
+    }
+
+    /// The messages of those that go over TCP.
+    fn schedule(self, ranks: u32, bytes: u64) -> Option<Box<dyn Schedule>> {
+        Some(match self {
+            Algorithm::Tar => return None,
+            Algorithm::TarTcp => Box::new(Transpose::new(ranks, bytes)),
+            Algorithm::Ring => Box::new(Ring::new(ranks, bytes)),
+            Algorithm::Tree => Box::new(DoubleTree::new(ranks, bytes)),
+            Algorithm::HalvingDoubling => Box::new(Exchange::new(2, ranks, bytes)),
+            Algorithm::Bcube => Box::new(Exchange::new(4, ranks, bytes)),
+            Algorithm::ParameterServer => Box::new(ParameterServer::new(ranks, bytes)),
+        })
     }
 }
 
@@ -69,7 +110,9 @@ pub struct Experiment {
     /// t_S and t_B of [`Algorithm::Tar`]; none for those that leave time for the 99.9th percentile of the
     /// tail in each phase.
     pub bounds: Option<(Duration, Duration)>,
-    /// Buckets have values, and results are checked: memory for them at every rank. Times are the same.
+    /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
+    pub min_rto: Duration,
+    /// [`Algorithm::Tar`]: buckets have values, and results are checked: memory for them at every rank. Times are the same.
     pub payload: bool,
 }
 
@@ -154,6 +197,7 @@ impl Experiment {
                 burst: Ps(50_000_000),
             },
             bounds: None,
+            min_rto: Duration::from_millis(200),
             payload: false,
         }
     }
@@ -209,9 +253,28 @@ impl Experiment {
     pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
         self.validate()?;
         let operations = Operations::new(self.operations, self.compute.into(), progress);
-        Ok(match self.algorithm {
-            Algorithm::Tar => self.run_tar(operations),
+        let schedule = self.algorithm.schedule(self.ranks.into(), self.bytes);
+        Ok(match schedule {
+            None => self.run_tar(operations),
+            Some(schedule) => self.run_tcp(schedule, operations),
         })
+    }
+
+    fn run_tcp(&self, schedule: Box<dyn Schedule>, operations: Operations<'_>) -> Report {
+        let ranks = self.ranks.into();
+        let mut net = Network::new(&self.network, ranks, self.seed);
+        let config = TcpConfig {
+            segment: self.slot as u64,
+            min_rto: self.min_rto.into(),
+        };
+        let mut tcp = Tcp::new(schedule, ranks, config, self.stages(), operations);
+        net.alarm(Ps::ZERO);
+        net.run(&mut tcp);
+        Report {
+            min_rto_ms: Some(self.min_rto.as_secs_f64() * 1e3),
+            ..self.report(&net, tcp.into_operations())
+        }
+        .finished(self)
     }
 
     fn run_tar(&self, operations: Operations<'_>) -> Report {
@@ -250,6 +313,7 @@ impl Experiment {
             bound_ms: self.bound().as_ms(),
             t_s_ms: None,
             t_b_ms: None,
+            min_rto_ms: None,
             worst_error: None,
             longest_queue_us: net.longest_wait().as_ms() * 1e3,
             network: accounts,

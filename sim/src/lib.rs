@@ -15,6 +15,8 @@
 //! | `network.rs` | these together: packets go in and come out, counted by cause |
 //! | `tail.rs`, `stages.rs`, `cross.rs` | delays of messages, others' traffic |
 //! | `tar.rs` | the protocol core on every host |
+//! | `schedule/` | the other algorithms' messages, one file each |
+//! | `tcp/` | the transport that carries them |
 //! | `operations.rs`, `report.rs` | one operation after the other, and how long they took |
 //!
 //! ```
@@ -35,9 +37,11 @@ mod network;
 mod operations;
 mod packet;
 mod report;
+mod schedule;
 mod stages;
 mod tail;
 mod tar;
+mod tcp;
 mod topology;
 
 pub use clock::Ps;

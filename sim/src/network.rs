@@ -287,3 +287,98 @@ fn link(config: &NetworkConfig, role: Role, seed: u64, number: u32) -> Link {
     }
     link
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Packet, Target};
+
+    /// Host 0 sends `packets` to `target` at once; who got how many, and when the last came.
+    struct OneFlow {
+        packets: u32,
+        target: Target,
+        came: Vec<u32>,
+        last: Ps,
+    }
+
+    impl Hosts for OneFlow {
+        type Body = ();
+
+        fn receive(&mut self, net: &mut Network<()>, host: u32, _: Stamps, (): ()) {
+            self.came[host as usize] += 1;
+            self.last = net.now();
+        }
+
+        fn woken(&mut self, net: &mut Network<()>, host: u32) {
+            for _ in 0..self.packets {
+                let packet = Packet {
+                    source: host,
+                    target: self.target,
+                    frame: 1000,
+                    head: None,
+                    body: (),
+                };
+                net.send(packet, Ticks::MAX);
+            }
+        }
+
+        fn alarmed(&mut self, net: &mut Network<()>) {
+            net.wake(0, net.now());
+        }
+    }
+
+    /// Links of 8 Gb/s, a byte in a nanosecond, 5 ns long.
+    fn flow(topology: Topology, packets: u32, target: Target) -> (OneFlow, Network<()>) {
+        let config = NetworkConfig {
+            topology,
+            rate: 8_000_000_000,
+            delay: Ps(5_000),
+            queue: 1 << 20,
+            trim: 1 << 20,
+            mark: 1 << 20,
+            loss: None,
+            cross: 0.0,
+            burst: Ps::ZERO,
+        };
+        let mut net = Network::new(&config, 6, 1);
+        let mut hosts = OneFlow {
+            packets,
+            target,
+            came: vec![0; 6],
+            last: Ps::ZERO,
+        };
+        net.alarm(Ps(7_000));
+        net.run(&mut hosts);
+        (hosts, net)
+    }
+
+    #[test]
+    fn one_flow_takes_its_bytes_and_the_way() {
+        // All packets leave after each other; the last is whole at the switch before it goes on.
+        let (hosts, net) = flow(Topology::Star, 100, Target::Host(4));
+        assert_eq!(hosts.came, [0, 0, 0, 0, 100, 0]);
+        assert_eq!(hosts.last.as_ns(), 7 + 100 * 1000 + 5 + 1000 + 5);
+        assert_eq!(net.longest_wait(), Ps::ZERO);
+        // Two trunks more, twice as fast as a host's link.
+        let two = Topology::LeafSpine {
+            hosts_per_leaf: 2,
+            spines: 1,
+        };
+        let (hosts, _) = flow(two, 100, Target::Host(4));
+        assert_eq!(
+            hosts.last.as_ns(),
+            7 + 100 * 1000 + 5 + 2 * (500 + 5) + 1000 + 5
+        );
+    }
+
+    #[test]
+    fn switches_copy_for_the_group_and_every_copy_is_counted() {
+        let (hosts, net) = flow(Topology::Star, 3, Target::Group);
+        assert_eq!(hosts.came, [0, 3, 3, 3, 3, 3]);
+        let accounts = net.accounts();
+        let counts = [accounts.sent, accounts.copied, accounts.delivered];
+        assert_eq!(counts, [3, 12, 15]);
+        assert_eq!((accounts.in_flight(), net.most_packets()), (0, 3));
+        assert_eq!(hosts.last.as_ns(), 7 + 3 * 1000 + 5 + 1000 + 5);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time};
+use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time, Transmit};
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Header, Kind};
 
@@ -17,45 +17,64 @@ use crate::stages::Stages;
 #[derive(Clone)]
 pub(crate) struct Datagram {
     header: Header,
-    payload: Payload,
+    at_hand: AtHand,
+    /// Bytes of its payload.
+    payload: usize,
 }
 
+/// The bytes of a payload that are at hand: all but values that are only counted.
 #[derive(Clone)]
-enum Payload {
-    /// Values that are not there, and their bytes.
-    Counted(usize),
-    /// A notice's.
-    Notice([u8; 4]),
-    /// As it is sent.
-    Whole(Rc<[u8]>),
+enum AtHand {
+    /// So few that they need no memory of their own: notices, requests, bitmaps.
+    Few([u8; FEW], u8),
+    Many(Rc<[u8]>),
+}
+
+/// As many as a shared slice takes.
+const FEW: usize = 22;
+
+impl AtHand {
+    fn new(bytes: &[u8]) -> Self {
+        match bytes.len() {
+            len @ 0..=FEW => {
+                let mut few = [0; FEW];
+                few[..len].copy_from_slice(bytes);
+                AtHand::Few(few, len as u8)
+            }
+            _ => AtHand::Many(bytes.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            AtHand::Few(few, len) => &few[..usize::from(*len)],
+            AtHand::Many(bytes) => bytes,
+        }
+    }
 }
 
 impl Datagram {
-    /// Reads what a core wrote. Values that it only counted are not in `bytes`.
-    fn read(bytes: &[u8], counted: bool) -> Self {
-        let (header, payload) = Header::parse(bytes).expect("cores send headers");
-        let is_notice = header.kind == Kind::Feedback;
-        let payload = match payload.first_chunk() {
-            Some(notice) if is_notice => Payload::Notice(*notice),
-            _ if counted => Payload::Counted(payload.len()),
-            _ => Payload::Whole(payload.into()),
-        };
-        Self { header, payload }
+    /// Reads what a core wrote.
+    fn read(buf: &[u8], transmit: Transmit) -> Self {
+        let (header, at_hand) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
+        Self {
+            header,
+            at_hand: AtHand::new(at_hand),
+            payload: transmit.len - HEADER_LEN,
+        }
     }
 
     fn into_packet(self, source: u32, target: Target) -> Packet<Datagram> {
-        let payload = match &self.payload {
-            Payload::Counted(len) => *len,
-            Payload::Notice(notice) => notice.len(),
-            Payload::Whole(payload) => payload.len(),
-        };
         let head = FRAME_OVERHEAD + HEADER_LEN;
-        let is_notice = matches!(self.payload, Payload::Notice(_));
+        let is_data = matches!(
+            self.header.kind,
+            Kind::Scatter | Kind::Gather | Kind::Repair
+        );
         Packet {
             source,
             target,
-            frame: (head + payload) as u32,
-            head: (!is_notice).then_some(head as u32),
+            frame: (head + self.payload) as u32,
+            head: is_data.then_some(head as u32),
             body: self,
         }
     }
@@ -67,13 +86,11 @@ impl Datagram {
         self.header.path_queue = stamps.path_queue;
         buf.resize(HEADER_LEN, 0);
         self.header.emit(buf);
-        match self.payload {
-            _ if stamps.cut() => {}
-            Payload::Counted(len) => return core.handle_head(now, buf, HEADER_LEN + len),
-            Payload::Notice(notice) => buf.extend_from_slice(&notice),
-            Payload::Whole(payload) => buf.extend_from_slice(&payload),
+        if stamps.cut() {
+            return core.handle_datagram(now, buf);
         }
-        core.handle_datagram(now, buf);
+        buf.extend_from_slice(self.at_hand.bytes());
+        core.handle_head(now, buf, HEADER_LEN + self.payload);
     }
 }
 
@@ -239,7 +256,7 @@ impl<'a> Tar<'a> {
                 Destination::Rank(rank) => Target::Host(rank.into()),
                 Destination::Group => Target::Group,
             };
-            let datagram = Datagram::read(&self.out[..transmit.len], !self.payload);
+            let datagram = Datagram::read(&self.out, transmit);
             let (kind, budget) = (datagram.header.kind, datagram.header.budget);
             let packet = datagram.into_packet(host, target);
             if kind == Kind::Gather && rank.stage == Stage::Scatter {

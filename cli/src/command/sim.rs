@@ -81,6 +81,9 @@ pub struct Arguments {
     /// tar: when operations end
     #[arg(long, value_parser = duration, requires = "t_s")]
     t_b: Option<Duration>,
+    /// Least retransmission timeout of the algorithms that go over TCP
+    #[arg(long, default_value = "200ms", value_parser = duration)]
+    min_rto: Duration,
     /// tar: carry values and check results; times are the same
     #[arg(long)]
     payload: bool,
@@ -139,6 +142,7 @@ impl Arguments {
                 burst: Ps::from(self.burst),
             },
             bounds: self.t_s.zip(self.t_b),
+            min_rto: self.min_rto,
             payload: self.payload,
             ..Experiment::new(self.algorithm, self.ranks)
         }
@@ -164,33 +168,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn text(report: &Report) -> String {
     let ms = |ms: f64| format!("{ms:.3} ms");
     let percent = |share: f64| format!("{:.3} %", share * 100.0);
+    let row = |name: &str, value: String| [name.to_owned(), value];
     let completion = &report.completion_ms;
     let mut rows = vec![
-        ["mean", &ms(completion.mean)].map(String::from),
-        ["p50", &ms(completion.p50)].map(String::from),
-        ["p99", &ms(completion.p99)].map(String::from),
-        ["max", &ms(completion.max)].map(String::from),
-        ["bound by the links", &ms(report.bound_ms)].map(String::from),
-        ["arrived", &percent(report.arrived_share)].map(String::from),
-        [
+        row("mean", ms(completion.mean)),
+        row("p50", ms(completion.p50)),
+        row("p99", ms(completion.p99)),
+        row("max", ms(completion.max)),
+        row("bound by the links", ms(report.bound_ms)),
+        row("arrived", percent(report.arrived_share)),
+        row(
             "goodput, of the bound",
-            &percent(report.goodput_share_of_bound),
-        ]
-        .map(String::from),
-        [
+            percent(report.goodput_share_of_bound),
+        ),
+        row(
             "longest in a queue",
-            &format!("{:.1} us", report.longest_queue_us),
-        ]
-        .map(String::from),
+            format!("{:.1} us", report.longest_queue_us),
+        ),
     ];
-    for (name, bound) in [("t_S", report.t_s_ms), ("t_B", report.t_b_ms)] {
-        rows.extend(bound.map(|bound| [name.into(), ms(bound)]));
+    for (name, bound) in [
+        ("t_S", report.t_s_ms),
+        ("t_B", report.t_b_ms),
+        ("least RTO", report.min_rto_ms),
+    ] {
+        rows.extend(bound.map(|bound| row(name, ms(bound))));
     }
     if let Some(error) = report.worst_error {
-        rows.push(["farthest from the mean".into(), error.to_string()]);
+        rows.push(row("farthest from the mean", error.to_string()));
     }
     let network = report.network;
-    rows.push(["packets sent".into(), network.sent.to_string()]);
+    rows.push(row("packets sent", network.sent.to_string()));
     for (cause, copies) in [
         ("copies delivered", network.delivered),
         ("copies lost by links", network.link_lost),
@@ -198,7 +205,7 @@ fn text(report: &Report) -> String {
         ("copies trimmed", network.trimmed),
         ("copies late", network.late),
     ] {
-        rows.push([cause.into(), copies.to_string()]);
+        rows.push(row(cause, copies.to_string()));
     }
     let title = format!("SIMULATED {}", report.algorithm.name());
     let what = format!(

@@ -1,0 +1,133 @@
+//! Collectives as messages: who sends how much to whom, after having received what.
+//!
+//! Each algorithm is one file. They know nothing of the transport: [`crate::tcp`] carries their
+//! messages.
+
+mod exchange;
+mod parameter_server;
+mod ring;
+mod tar;
+mod tree;
+
+pub(crate) use exchange::Exchange;
+pub(crate) use parameter_server::ParameterServer;
+pub(crate) use ring::Ring;
+pub(crate) use tar::Transpose;
+pub(crate) use tree::DoubleTree;
+
+/// What algorithms that work in pieces cut a bucket into, in bytes: enough for the pipeline to fill,
+/// large enough for a message's own cost to be small.
+const CHUNK: u64 = 256 << 10;
+
+/// What one rank sends another in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Message {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// Where the sender is in the algorithm: messages of one stage are delayed alike.
+    pub(crate) stage: u32,
+    /// Tells an algorithm's messages apart, where the stage does not.
+    pub(crate) piece: u32,
+    pub(crate) bytes: u64,
+}
+
+/// One operation of an algorithm, at all ranks.
+pub(crate) trait Schedule {
+    /// An operation begins: nothing was received. `send` is given what can be sent at once.
+    fn begin(&mut self, send: &mut Vec<Message>);
+
+    /// `message` came, whole: `send` is given what its receiver sends now.
+    fn received(&mut self, message: &Message, send: &mut Vec<Message>);
+
+    /// Whether `rank` has its result.
+    fn is_done(&self, rank: u32) -> bool;
+}
+
+/// Bytes of part `part` of `parts`, which differ by at most one; an empty part is sent as a byte.
+fn part(bytes: u64, part: u32, parts: u32) -> u64 {
+    let boundary = |part: u32| (u128::from(bytes) * u128::from(part) / u128::from(parts)) as u64;
+    (boundary(part + 1) - boundary(part)).max(1)
+}
+
+/// The pieces that `bytes` are cut into.
+fn chunks(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(CHUNK)).expect("under 2^50 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Delivers all messages, the latest first or last; returns them.
+    fn run(schedule: &mut dyn Schedule, ranks: u32, latest_first: bool) -> Vec<Message> {
+        let mut waiting = Vec::new();
+        let mut all = Vec::new();
+        schedule.begin(&mut waiting);
+        while !waiting.is_empty() {
+            // Messages from one rank to another keep their order, as a connection does.
+            let at = if latest_first { waiting.len() - 1 } else { 0 };
+            let Message { from, to, .. } = waiting[at];
+            let same = |m: &Message| (m.from, m.to) == (from, to);
+            let at = waiting.iter().position(same).expect("it is there");
+            let message = waiting.remove(at);
+            assert!(!schedule.is_done(message.to), "{message:?}");
+            let mut send = Vec::new();
+            schedule.received(&message, &mut send);
+            assert!(send.iter().all(|sent| sent.from == message.to));
+            waiting.extend(send);
+            all.push(message);
+        }
+        assert!((0..ranks).all(|rank| schedule.is_done(rank)));
+        all.sort_unstable();
+        all
+    }
+
+    const BYTES: u64 = 1_000_000;
+
+    fn schedules(ranks: u32) -> Vec<(&'static str, Box<dyn Schedule>)> {
+        vec![
+            ("ring", Box::new(Ring::new(ranks, BYTES))),
+            ("tree", Box::new(DoubleTree::new(ranks, BYTES))),
+            ("halving-doubling", Box::new(Exchange::new(2, ranks, BYTES))),
+            ("bcube", Box::new(Exchange::new(4, ranks, BYTES))),
+            (
+                "parameter server",
+                Box::new(ParameterServer::new(ranks, BYTES)),
+            ),
+            ("tar", Box::new(Transpose::new(ranks, BYTES))),
+        ]
+    }
+
+    #[test]
+    fn every_rank_gets_its_result_in_any_order_and_again() {
+        for ranks in [2, 3, 4, 5, 7, 8, 13, 16, 33] {
+            for (name, mut schedule) in schedules(ranks) {
+                let first = run(schedule.as_mut(), ranks, false);
+                assert_eq!(
+                    first,
+                    run(schedule.as_mut(), ranks, true),
+                    "{name}, {ranks}"
+                );
+                let messages = first.iter().all(|m| m.from != m.to && m.bytes > 0);
+                assert!(messages, "{name}, {ranks}");
+            }
+        }
+    }
+
+    #[test]
+    fn algorithms_that_are_optimal_move_what_they_must() {
+        let ranks = 16;
+        let least = 2 * BYTES * u64::from(ranks - 1);
+        for (name, mut schedule) in schedules(ranks) {
+            let moved: u64 = run(schedule.as_mut(), ranks, false)
+                .iter()
+                .map(|m| m.bytes)
+                .sum();
+            // Parts are rounded up to whole bytes.
+            assert!(
+                (least..least + 10_000).contains(&moved),
+                "{name}: {moved} of {least}"
+            );
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A schedule's messages over a modelled TCP.
+
+mod connection;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rustc_hash::FxHashMap;
+use ultima_wire::Ticks;
+
+use crate::clock::Ps;
+use crate::experiment::TRAIN;
+use crate::network::{Hosts, Network};
+use crate::operations::Operations;
+use crate::packet::{Packet, Stamps, Target};
+use crate::schedule::{Message, Schedule};
+use crate::stages::Stages;
+use connection::Connection;
+
+/// Ethernet, IPv4 and TCP headers, with timestamps.
+pub(crate) const HEADERS: u32 = 14 + 20 + 32;
+/// The receive window: Linux's default for `net.ipv4.tcp_rmem`'s maximum, 6 MiB.
+const RECEIVE_WINDOW: u64 = 6 << 20;
+
+/// A packet's content.
+#[derive(Clone, Copy)]
+pub(crate) enum Segment {
+    Data {
+        connection: u32,
+        number: u32,
+        sent_at: Ps,
+    },
+    /// The receiver's first missing segment, in answer to one that was sent at `echoed`.
+    Acknowledgement {
+        connection: u32,
+        missing: u32,
+        echoed: Ps,
+    },
+}
+
+/// How the modelled TCP is configured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpConfig {
+    /// Bytes of a message in a segment.
+    pub(crate) segment: u64,
+    pub(crate) min_rto: Ps,
+}
+
+/// One host's part.
+#[derive(Default)]
+struct Host {
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Messages whose time has not come, by time and order.
+    starts: BinaryHeap<Reverse<(Ps, u64, Message)>>,
+    /// When a connection's timer may go off: not earlier than this, and not later unless it is here again.
+    timers: BinaryHeap<Reverse<(Ps, u32)>>,
+}
+
+/// All ranks that follow a schedule.
+pub(crate) struct Tcp<'a> {
+    schedule: Box<dyn Schedule>,
+    config: TcpConfig,
+    stages: Stages,
+    operations: Operations<'a>,
+    operation: u32,
+    hosts: Vec<Host>,
+    connections: Vec<State>,
+    by_pair: FxHashMap<(u32, u32), u32>,
+    /// By rank: it has its result.
+    done: Vec<bool>,
+    /// Messages so far, which keeps those of one time in order.
+    messages: u64,
+    outbox: Vec<Message>,
+}
+
+struct State {
+    connection: Connection,
+    /// It stands in its host's `ready`.
+    is_ready: bool,
+    /// The earliest of its times in `timers`.
+    timer: Ps,
+}
+
+impl<'a> Tcp<'a> {
+    pub(crate) fn new(
+        schedule: Box<dyn Schedule>,
+        ranks: u32,
+        config: TcpConfig,
+        stages: Stages,
+        operations: Operations<'a>,
+    ) -> Self {
+        Self {
+            schedule,
+            config,
+            stages,
+            operations,
+            operation: 0,
+            hosts: (0..ranks).map(|_| Host::default()).collect(),
+            connections: Vec::new(),
+            by_pair: FxHashMap::default(),
+            done: vec![false; ranks as usize],
+            messages: 0,
+            outbox: Vec::new(),
+        }
+    }
+
+    pub(crate) fn into_operations(self) -> Operations<'a> {
+        self.operations
+    }
+
+    fn connection(&mut self, from: u32, to: u32) -> u32 {
+        let next = self.connections.len() as u32;
+        let number = *self.by_pair.entry((from, to)).or_insert(next);
+        if number == next {
+            let room = RECEIVE_WINDOW.div_ceil(self.config.segment) as f32;
+            self.connections.push(State {
+                connection: Connection::new(from, to, room),
+                is_ready: false,
+                timer: Ps::NEVER,
+            });
+        }
+        number
+    }
+
+    /// What the schedule put into `outbox` begins when its senders are ready.
+    fn launch(&mut self, now: Ps) {
+        for message in self.outbox.drain(..) {
+            let Message {
+                from, stage, bytes, ..
+            } = message;
+            let before = self.stages.before(self.operation, stage, from, bytes);
+            self.messages += 1;
+            let start = (now + before, self.messages, message);
+            self.hosts[from as usize].starts.push(Reverse(start));
+        }
+    }
+
+    /// Sends what `host` may, and comes back when it wants to.
+    fn go_on(&mut self, net: &mut Network<Segment>, host: u32) {
+        let now = net.now();
+        while let Some(Reverse((at, _, message))) = self.hosts[host as usize].starts.peek().copied()
+        {
+            if at > now {
+                break;
+            }
+            self.hosts[host as usize].starts.pop();
+            let number = self.connection(message.from, message.to);
+            let state = &mut self.connections[number as usize];
+            state.connection.queue(message, self.config.segment);
+            self.make_ready(host, number);
+        }
+        let train = Ps::to_send(TRAIN, self.stages.rate);
+        while net.sent_by(host) < now + train {
+            let Some(number) = self.hosts[host as usize].ready.pop_front() else {
+                break;
+            };
+            let state = &mut self.connections[number as usize];
+            state.is_ready = false;
+            if state.connection.can_send() {
+                let segment = state.connection.take_next(now);
+                self.send_data(net, number, segment);
+                self.make_ready(host, number);
+            }
+        }
+        let Host {
+            ready,
+            starts,
+            timers,
+        } = &self.hosts[host as usize];
+        let start = starts.peek().map_or(Ps::NEVER, |Reverse(start)| start.0);
+        let timer = timers.peek().map_or(Ps::NEVER, |Reverse(timer)| timer.0);
+        let room = match ready.is_empty() {
+            true => Ps::NEVER,
+            false => net.sent_by(host),
+        };
+        net.wake(host, start.min(timer).min(room));
+    }
+
+    fn make_ready(&mut self, host: u32, number: u32) {
+        let state = &mut self.connections[number as usize];
+        if state.connection.can_send() && !std::mem::replace(&mut state.is_ready, true) {
+            self.hosts[host as usize].ready.push_back(number);
+        }
+    }
+
+    fn send_data(&mut self, net: &mut Network<Segment>, number: u32, segment: u32) {
+        let connection = &self.connections[number as usize].connection;
+        let bytes = connection.bytes(segment, self.config.segment);
+        let body = Segment::Data {
+            connection: number,
+            number: segment,
+            sent_at: net.now(),
+        };
+        let frame = HEADERS + bytes as u32;
+        net.send(
+            packet(connection.from, connection.to, frame, body),
+            Ticks::MAX,
+        );
+        self.set_timer(number);
+    }
+
+    /// A time in `timers` that is not later than the connection's own.
+    fn set_timer(&mut self, number: u32) {
+        let state = &mut self.connections[number as usize];
+        let deadline = state.connection.deadline;
+        if deadline < state.timer {
+            state.timer = deadline;
+            let timers = &mut self.hosts[state.connection.from as usize].timers;
+            timers.push(Reverse((deadline, number)));
+        }
+    }
+
+    /// The timers whose time has come.
+    fn time_out(&mut self, now: Ps, host: u32) {
+        while let Some(&Reverse((at, number))) = self.hosts[host as usize].timers.peek() {
+            if at > now {
+                return;
+            }
+            self.hosts[host as usize].timers.pop();
+            let state = &mut self.connections[number as usize];
+            if state.timer == at {
+                state.timer = Ps::NEVER;
+            }
+            if state.connection.deadline <= now {
+                state.connection.time_out();
+                self.make_ready(host, number);
+            }
+            self.set_timer(number);
+        }
+    }
+
+    /// Gives the schedule what came whole over a connection.
+    fn deliver(&mut self, net: &mut Network<Segment>, number: u32) {
+        let to = self.connections[number as usize].connection.to;
+        while let Some(message) = self.connections[number as usize]
+            .connection
+            .received_message()
+        {
+            self.schedule.received(&message, &mut self.outbox);
+        }
+        self.launch(net.now());
+        let done = self.schedule.is_done(to);
+        if done && !std::mem::replace(&mut self.done[to as usize], true) {
+            self.operations.ended(net);
+        }
+    }
+}
+
+fn packet(source: u32, to: u32, frame: u32, body: Segment) -> Packet<Segment> {
+    Packet {
+        source,
+        target: Target::Host(to),
+        frame,
+        head: None,
+        body,
+    }
+}
+
+impl Hosts for Tcp<'_> {
+    type Body = Segment;
+
+    fn receive(&mut self, net: &mut Network<Segment>, host: u32, _: Stamps, body: Segment) {
+        match body {
+            Segment::Data {
+                connection: number,
+                number: segment,
+                sent_at,
+            } => {
+                let connection = &mut self.connections[number as usize].connection;
+                let body = Segment::Acknowledgement {
+                    connection: number,
+                    missing: connection.receive(segment),
+                    echoed: sent_at,
+                };
+                net.send(packet(host, connection.from, HEADERS, body), Ticks::MAX);
+                self.deliver(net, number);
+            }
+            Segment::Acknowledgement {
+                connection: number,
+                missing,
+                echoed,
+            } => {
+                let connection = &mut self.connections[number as usize].connection;
+                let least = self.config.min_rto;
+                let again = connection.acknowledge(net.now(), missing, echoed, least);
+                if let Some(segment) = again {
+                    self.send_data(net, number, segment);
+                }
+                self.set_timer(number);
+                self.make_ready(host, number);
+            }
+        }
+        self.go_on(net, host);
+    }
+
+    fn woken(&mut self, net: &mut Network<Segment>, host: u32) {
+        self.time_out(net.now(), host);
+        self.go_on(net, host);
+    }
+
+    fn alarmed(&mut self, net: &mut Network<Segment>) {
+        self.operation = self.operations.begin(net);
+        self.done.fill(false);
+        self.schedule.begin(&mut self.outbox);
+        self.launch(net.now());
+        for host in 0..net.hosts() {
+            self.go_on(net, host);
+        }
+    }
+}

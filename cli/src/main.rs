@@ -15,6 +15,7 @@ mod agent;
 mod command;
 mod demo;
 mod output;
+mod policies;
 mod process;
 mod units;
 

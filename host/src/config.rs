@@ -6,6 +6,7 @@ use ultima_wire::{HEADER_LEN, bitmap};
 
 use crate::codec::Coding;
 use crate::recycling::Recycling;
+use crate::timeout::Timeouts;
 
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
@@ -36,6 +37,8 @@ pub struct Config {
     /// t_B: how long after its start an operation ends, whatever is missing. The time from t_S on
     /// is what the gather has to cross the network.
     pub t_b: Duration,
+    /// How t_S and t_B follow what is seen of the network; learned times stay under the two above.
+    pub timeouts: Timeouts,
     /// The rate limit; none sends as fast as the driver takes it.
     pub pacing: Option<Pacing>,
     /// By how many packets of the same source the network may overtake one: only then is a packet
@@ -148,6 +151,7 @@ impl Config {
             gather: Gather::Multicast,
             t_s: t_b * 3 / 5,
             t_b,
+            timeouts: Timeouts::default(),
             pacing: None,
             reorder: 0,
             early: EarlyBounds::default(),

@@ -58,6 +58,7 @@ mod rotation;
 mod seed;
 mod stats;
 mod time;
+mod timeout;
 mod values;
 
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
@@ -76,3 +77,4 @@ pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};
 pub use rotation::Rotation;
 pub use stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals};
 pub use time::Time;
+pub use timeout::Timeouts;

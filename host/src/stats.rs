@@ -19,6 +19,8 @@ pub enum ClosedBy {
     Complete,
     /// Everything came or was known to be gone.
     KnownLoss,
+    /// t_C: everyone's last packets had begun to come, and what was missing took too long.
+    Early,
     /// t_S: an owner sent what it had.
     Flush,
     /// t_B: the operation's end.
@@ -97,6 +99,10 @@ pub struct Outcome {
     pub duration: Duration,
     /// From the start until the last slot of this rank's shard had closed.
     pub shard_duration: Duration,
+    /// How long this rank would have waited for contributions.
+    pub t_s: Duration,
+    /// How long it would have waited in all.
+    pub t_b: Duration,
     /// Slots of this rank's shard by how many contributions they average: element *m* counts those
     /// with *m*, from 0, a shard that lapsed ([`crate::recycling`]), to the number of ranks.
     pub contributions: Vec<u32>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::{Coding, Config, ConfigError, Gather, Pacing};
+use ultima_host::{Coding, Config, ConfigError, Gather, Pacing, Timeouts};
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -110,6 +110,8 @@ pub struct Experiment {
     /// t_S and t_B of [`Algorithm::Tar`]; none for those that leave time for the 99.9th percentile of the
     /// tail in each phase.
     pub bounds: Option<(Duration, Duration)>,
+    /// What [`Algorithm::Tar`] makes of them.
+    pub timeouts: Timeouts,
     /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
     pub min_rto: Duration,
     /// [`Algorithm::Tar`]: buckets have values, and results are checked: memory for them at every rank. Times are the same.
@@ -197,6 +199,7 @@ impl Experiment {
                 burst: Ps(50_000_000),
             },
             bounds: None,
+            timeouts: Timeouts::Fixed,
             min_rto: Duration::from_millis(200),
             payload: false,
         }
@@ -284,11 +287,10 @@ impl Experiment {
         net.alarm(Ps::ZERO);
         net.run(&mut tar);
         let results = tar.results;
-        let bounds = self.bounds();
         Report {
             arrived_share: results.arrived as f64 / results.owed as f64,
-            t_s_ms: Some(bounds.0.as_secs_f64() * 1e3),
-            t_b_ms: Some(bounds.1.as_secs_f64() * 1e3),
+            t_s_ms: Some(results.t_s.as_secs_f64() * 1e3),
+            t_b_ms: Some(results.t_b.as_secs_f64() * 1e3),
             worst_error: self.payload.then_some(results.worst_error),
             ..self.report(&net, tar.into_operations())
         }
@@ -339,7 +341,7 @@ impl Experiment {
         }
     }
 
-    /// t_S and t_B.
+    /// t_S and t_B, as [`Algorithm::Tar`] is configured.
     pub fn bounds(&self) -> (Duration, Duration) {
         self.bounds.unwrap_or_else(|| {
             let stages = self.stages();
@@ -350,7 +352,12 @@ impl Experiment {
             let phase = stages.usual((message + headers) * (ranks - 1));
             let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
             let t_s = Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1));
-            (t_s, 2 * t_s)
+            // What is learned stays under them.
+            let room = match self.timeouts {
+                Timeouts::Fixed => 1,
+                _ => 4,
+            };
+            (room * t_s, 2 * room * t_s)
         })
     }
 
@@ -365,6 +372,7 @@ impl Experiment {
             coding: Coding::Identity,
             gather: Gather::Multicast,
             t_s,
+            timeouts: self.timeouts,
             pacing: Some(pacing),
             ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
         }

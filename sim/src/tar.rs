@@ -1,6 +1,7 @@
 //! Transpose AllReduce with the protocol core of `ultima-host`, the one that sockets drive.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time, Transmit};
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -137,6 +138,9 @@ pub(crate) struct Results {
     pub(crate) arrived: u64,
     /// Those that would have without loss.
     pub(crate) owed: u64,
+    /// How long rank 0 would have waited in its last operation.
+    pub(crate) t_s: Duration,
+    pub(crate) t_b: Duration,
     /// With payloads: the largest distance of a result's entry from the mean over all ranks.
     pub(crate) worst_error: f32,
 }
@@ -290,6 +294,9 @@ impl<'a> Tar<'a> {
                 .sum();
             let error = (value - sum / ranks as f32).abs();
             self.results.worst_error = self.results.worst_error.max(error);
+        }
+        if host == 0 {
+            (self.results.t_s, self.results.t_b) = (outcome.t_s, outcome.t_b);
         }
         self.ranks[host as usize].values = result;
     }

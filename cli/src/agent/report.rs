@@ -186,6 +186,7 @@ fn row(operation: &Operation) -> Row {
         closed_by: match outcome.closed_by {
             ClosedBy::Complete => "complete",
             ClosedBy::KnownLoss => "known loss",
+            ClosedBy::Early => "early",
             ClosedBy::Flush => "flush",
             ClosedBy::Deadline => "deadline",
         },

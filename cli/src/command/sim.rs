@@ -6,10 +6,12 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
+use ultima_host::Timeouts;
 use ultima_link::Loss;
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Topology};
 
 use crate::output::{self, table};
+use crate::policies;
 use crate::units::{bit_rate, bytes, duration};
 
 /// Simulates AllReduce operations and says how long they take
@@ -81,6 +83,9 @@ pub struct Arguments {
     /// tar: when operations end
     #[arg(long, value_parser = duration, requires = "t_s")]
     t_b: Option<Duration>,
+    /// tar: whether t_S and t_B are as given, learned as published, or learned from what moves them
+    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    timeouts: Timeouts,
     /// Least retransmission timeout of the algorithms that go over TCP
     #[arg(long, default_value = "200ms", value_parser = duration)]
     min_rto: Duration,
@@ -142,6 +147,7 @@ impl Arguments {
                 burst: Ps::from(self.burst),
             },
             bounds: self.t_s.zip(self.t_b),
+            timeouts: self.timeouts,
             min_rto: self.min_rto,
             payload: self.payload,
             ..Experiment::new(self.algorithm, self.ranks)

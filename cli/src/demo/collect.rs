@@ -136,6 +136,7 @@ impl Collected {
         *match step.closed_by {
             ClosedBy::Complete => &mut self.closed_by.complete,
             ClosedBy::KnownLoss => &mut self.closed_by.known_loss,
+            ClosedBy::Early => &mut self.closed_by.t_c,
             ClosedBy::Flush => &mut self.closed_by.t_s,
             ClosedBy::Deadline => &mut self.closed_by.t_b,
         } += 1;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_host::Timeouts;
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -14,7 +15,7 @@ use ultima_wire::frame::FRAME_OVERHEAD;
 use super::report::Multicast;
 use super::shards::Dealing;
 use super::training;
-use crate::units;
+use crate::{policies, units};
 
 /// Trains a real model, data-parallel, with every gradient crossing a P4 switch.
 ///
@@ -68,6 +69,9 @@ pub struct Options {
     /// When an AllReduce ends, whatever has arrived [default: grows with the workers]
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
+    /// Whether waits are always as long as the deadline says, learned as published, or learned from what moves them
+    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    pub timeouts: Timeouts,
     /// Send gradient entries as they are, without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,

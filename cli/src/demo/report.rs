@@ -7,6 +7,7 @@ use super::shards::Dealing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
+use ultima_host::Timeouts;
 
 /// Who copies a gather packet for its receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -36,6 +37,8 @@ pub struct ClosedBy {
     pub complete: u64,
     /// Every slot was in or known to be lost.
     pub known_loss: u64,
+    /// Everyone's last packets had begun to come, and what was missing took too long: t_C.
+    pub t_c: u64,
     /// The flush at t_S closed what was incomplete.
     pub t_s: u64,
     /// The deadline t_B.
@@ -121,6 +124,8 @@ pub struct Report {
     pub hadamard: bool,
     /// Whether losses were made good in later steps.
     pub recycling: bool,
+    /// What t_S and t_B were.
+    pub timeouts: Timeouts,
     /// Who copied gather packets.
     pub multicast: Multicast,
     /// What was done to the run on purpose.
@@ -190,6 +195,7 @@ pub(super) mod tests {
             shards: Dealing::ByClass,
             hadamard: true,
             recycling: true,
+            timeouts: Timeouts::CauseAware,
             multicast: Multicast::Switch,
             impairments: Impairments {
                 loss: 0.01,
@@ -223,6 +229,7 @@ pub(super) mod tests {
             closed_by: ClosedBy {
                 complete: 150,
                 known_loss: 1000,
+                t_c: 2,
                 t_s: 45,
                 t_b: 5,
             },

@@ -176,6 +176,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             bounds,
             hadamard: !options.no_hadamard,
             recycling: options.recycling == Recycle::On,
+            timeouts: options.timeouts,
             link_rate: options.link_rate,
         };
         let (child, stream) = start_worker(&config, port)?;
@@ -308,6 +309,7 @@ fn report(
         shards: options.shards,
         hadamard: !options.no_hadamard,
         recycling: options.recycling == Recycle::On,
+        timeouts: options.timeouts,
         multicast: options.multicast,
         impairments: options.impairments(),
         lost_workers: collected.lost(),

@@ -99,9 +99,10 @@ fn timing(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     row(f, "AllReduce", &allreduce)?;
     let closed = report.closed_by;
     let closed = format!(
-        "{} complete, {} known loss, {} flush t_S, {} deadline t_B",
+        "{} complete, {} known loss, {} early t_C, {} flush t_S, {} deadline t_B",
         grouped(closed.complete),
         grouped(closed.known_loss),
+        grouped(closed.t_c),
         grouped(closed.t_s),
         grouped(closed.t_b)
     );
@@ -265,7 +266,7 @@ Result
 
 Timing
   AllReduce         p50 4.25 ms, p99 11.50 ms, longest 20.02 ms; deadline 20.00 ms
-  ended by          150 complete, 1,000 known loss, 45 flush t_S, 5 deadline t_B
+  ended by          150 complete, 1,000 known loss, 2 early t_C, 45 flush t_S, 5 deadline t_B
   run               6.5 s
 
 Network, packets                   scatter        gather

@@ -12,7 +12,9 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use ultima_agent::Membership;
 use ultima_controller::client::Client;
-use ultima_host::{Coding, Collective, Config, EarlyBounds, OperationId, Pacing, Recycling};
+use ultima_host::{
+    Coding, Collective, Config, EarlyBounds, OperationId, Pacing, Recycling, Timeouts,
+};
 
 use super::deadline::{Bounds, SLOT_BYTES};
 use super::link::{self, Message, Step};
@@ -65,6 +67,8 @@ pub struct WorkerConfig {
     pub hadamard: bool,
     /// Whether losses are made good in later steps.
     pub recycling: bool,
+    /// What t_S and t_B become.
+    pub timeouts: Timeouts,
     /// The wires' rate in bits per second, to pace to.
     pub link_rate: Option<u64>,
 }
@@ -166,6 +170,7 @@ fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> 
         },
         t_s: config.bounds.t_s,
         recycling: config.recycling.then(Recycling::default),
+        timeouts: config.timeouts,
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
             ..EarlyBounds::default()

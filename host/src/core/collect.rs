@@ -23,8 +23,12 @@ pub(super) struct Collect {
     uncounted: Bits,
     cuts: Cuts,
     owners: Vec<Owner>,
+    /// Aggregates of the others.
+    owed: u64,
     /// Aggregates neither here nor known to be gone.
     awaited: u32,
+    /// Other owners whose last packets have not begun to come.
+    coming: u16,
     /// Aggregates here that lack contributions.
     incomplete: u32,
 }
@@ -42,6 +46,8 @@ struct Owner {
     sent_after: u32,
     /// It was given up because it was silent, not because of what it sent.
     silent: bool,
+    /// Its last packets have begun to come, or nothing of it is awaited.
+    ending: bool,
 }
 
 /// Aggregates of the others for which zero is taken.
@@ -60,6 +66,7 @@ impl Collect {
         let mut first = 0;
         self.awaited = 0;
         self.incomplete = 0;
+        self.coming = 0;
         for owner in 0..ranks {
             let slots = layout.slots(owner);
             let missing = if owner == rank { 0 } else { slots };
@@ -70,10 +77,13 @@ impl Collect {
                 given_up: false,
                 sent_after: 0,
                 silent: false,
+                ending: missing == 0,
             });
+            self.coming += u16::from(missing > 0);
             self.awaited += missing;
             first += slots;
         }
+        self.owed = self.awaited.into();
         self.received.reset(first as usize);
         self.uncounted.reset(first as usize);
         self.cuts.reset(first as usize);
@@ -84,9 +94,26 @@ impl Collect {
         self.incomplete
     }
 
+    /// Aggregates that the others owe this rank.
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+
     /// Aggregates neither here nor known to be gone.
     pub(super) fn awaited(&self) -> u32 {
         self.awaited
+    }
+
+    /// Whether everyone's last packets have begun to come, or nothing of them is awaited.
+    pub(super) fn is_ending(&self) -> bool {
+        self.coming == 0
+    }
+
+    /// A packet of `owner` came that is one of its last.
+    pub(super) fn ending(&mut self, owner: u16) {
+        if !std::mem::replace(&mut self.owners[usize::from(owner)].ending, true) {
+            self.coming -= 1;
+        }
     }
 
     /// What is known of `owner`'s `slot`.
@@ -159,6 +186,7 @@ impl Collect {
     /// All that `owner` sends is out: nothing of it is awaited any more; what comes nevertheless counts until the operation
     /// ends.
     pub(super) fn give_up(&mut self, owner: u16) {
+        self.ending(owner);
         let state = &mut self.owners[usize::from(owner)];
         if !state.given_up {
             state.given_up = true;

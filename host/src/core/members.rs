@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use crate::time::Time;
+
 /// Operations in a row without a packet after which a rank is suspected.
 const SUSPECT_AFTER: u32 = 3;
-/// A rank stops when for as many operations in a row nothing came from anyone, each of which lasts until t_B, and for
-/// as long. More than [`SUSPECT_AFTER`]: a link may be down for a moment, and the only other rank may sleep.
+/// A rank stops when for as many operations in a row nothing came from anyone, each of which lasts until t_B, and they
+/// took as long. More than [`SUSPECT_AFTER`]: a link may be down for a moment, and the only other rank may sleep.
 const ALONE_AFTER: u32 = 10;
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
@@ -13,39 +15,41 @@ const ALONE_FOR: Duration = Duration::from_secs(10);
 pub(super) struct Members {
     /// By rank.
     members: Vec<Member>,
-    alone_after: u32,
+    /// How long operations have lasted in which nobody was heard, since someone was.
+    alone_for: Duration,
+    /// Up to when that is counted: operations run side by side.
+    counted_until: Time,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Member {
-    /// Since the end of the last operation.
-    heard: bool,
+    /// The last time, if at all.
+    heard: Option<Time>,
     silent_operations: u32,
     newest_step: Option<u32>,
 }
 
 impl Members {
-    pub(super) fn new(ranks: u16, t_b: Duration) -> Self {
-        let operations = ALONE_FOR.as_nanos().div_ceil(t_b.as_nanos().max(1));
+    pub(super) fn new(ranks: u16) -> Self {
         Self {
             members: vec![Member::default(); usize::from(ranks)],
-            alone_after: u32::try_from(operations)
-                .unwrap_or(u32::MAX)
-                .max(ALONE_AFTER),
+            alone_for: Duration::ZERO,
+            counted_until: Time::ZERO,
         }
     }
 
     /// A packet of `rank` came: it is trusted (again).
-    pub(super) fn heard(&mut self, rank: u16, step: u32) {
-        self.lives(rank);
+    pub(super) fn heard(&mut self, rank: u16, step: u32, now: Time) {
+        self.lives(rank, now);
         let member = &mut self.members[usize::from(rank)];
         member.newest_step = member.newest_step.max(Some(step));
     }
 
     /// The same for a packet that says nothing of what its sender sent before.
-    pub(super) fn lives(&mut self, rank: u16) {
+    pub(super) fn lives(&mut self, rank: u16, now: Time) {
+        self.alone_for = Duration::ZERO;
         let member = &mut self.members[usize::from(rank)];
-        member.heard = true;
+        member.heard = Some(now);
         member.silent_operations = 0;
     }
 
@@ -71,7 +75,7 @@ impl Members {
     /// stop.
     pub(super) fn is_alone(&self, rank: u16) -> Option<u32> {
         self.silence(rank)
-            .filter(|&silent| silent >= self.alone_after)
+            .filter(|&silent| silent >= ALONE_AFTER && self.alone_for >= ALONE_FOR)
     }
 
     /// Whether everybody but `rank`, which is this one, is suspected: then it is as likely this one that is cut off.
@@ -87,13 +91,20 @@ impl Members {
         others.map(|(_, member)| member.silent_operations).min()
     }
 
-    /// An operation ended: who was silent during it?
-    pub(super) fn operation_ended(&mut self) {
-        for member in &mut self.members {
-            if !std::mem::take(&mut member.heard) {
+    /// An operation of `rank`, which is this one, ended: who was silent during it?
+    pub(super) fn operation_ended(&mut self, rank: u16, started: Time, now: Time) {
+        let mut alone = true;
+        for (other, member) in (0u16..).zip(&mut self.members) {
+            if member.heard.is_none_or(|heard| heard < started) {
                 member.silent_operations = member.silent_operations.saturating_add(1);
+            } else {
+                alone &= other == rank;
             }
         }
+        if alone {
+            self.alone_for += now.since(started.max(self.counted_until));
+        }
+        self.counted_until = self.counted_until.max(now);
     }
 }
 
@@ -101,30 +112,58 @@ impl Members {
 mod tests {
     use super::*;
 
+    /// One operation after the other, each lasting `ms`.
+    fn operation(members: &mut Members, now: &mut Time, ms: u64) {
+        let started = *now;
+        *now = *now + Duration::from_millis(ms);
+        members.operation_ended(0, started, *now);
+    }
+
     #[test]
     fn alone_is_who_hears_nobody_for_long() {
-        let mut members = Members::new(3, Duration::from_secs(1));
-        for operations in 0..ALONE_AFTER {
-            assert_eq!(members.suspects_all(0), operations >= SUSPECT_AFTER);
-            assert_eq!(members.is_alone(0), None);
-            members.operation_ended();
+        for (ms, operations) in [(1000, 10), (5000, 10), (100, 100)] {
+            let (mut members, mut now) = (Members::new(3), Time::ZERO);
+            for ended in 0..operations {
+                assert_eq!(members.suspects_all(0), ended >= SUSPECT_AFTER);
+                assert_eq!(members.is_alone(0), None, "{ms} ms");
+                operation(&mut members, &mut now, ms);
+            }
+            assert_eq!(members.is_alone(0), Some(operations));
+            members.lives(2, now);
+            assert!(members.is_alone(0).is_none() && !members.suspects_all(0));
         }
-        assert_eq!(members.is_alone(0), Some(ALONE_AFTER));
-        members.lives(2);
-        assert!(members.is_alone(0).is_none() && !members.suspects_all(0));
     }
 
     #[test]
     fn silence_makes_suspect_and_one_packet_trusted() {
-        let mut members = Members::new(2, Duration::from_secs(1));
+        let (mut members, mut now) = (Members::new(3), Time::ZERO);
         for _ in 0..SUSPECT_AFTER {
             assert!(!members.is_suspected(1));
-            members.heard(0, 5);
-            members.operation_ended();
+            members.heard(2, 5, now);
+            operation(&mut members, &mut now, 1);
         }
-        assert!(members.is_suspected(1) && !members.is_suspected(0));
-        members.heard(1, 5);
+        assert!(members.is_suspected(1) && !members.is_suspected(2));
+        members.heard(1, 5, now);
         assert!(!members.is_suspected(1));
         assert!(members.is_past(1, 4) && !members.is_past(1, 5));
+    }
+
+    #[test]
+    fn operations_side_by_side_hear_the_same_packets() {
+        let mut members = Members::new(2);
+        let at = Time::from_nanos;
+        members.lives(1, at(5));
+        members.operation_ended(0, at(0), at(10));
+        members.operation_ended(0, at(1), at(10));
+        assert!(!members.is_suspected(1));
+        for _ in 0..ALONE_AFTER {
+            members.operation_ended(0, at(6), at(ALONE_FOR.as_nanos() as u64));
+        }
+        assert!(members.is_suspected(1));
+        assert_eq!(
+            members.is_alone(0),
+            None,
+            "ten operations in the same ten seconds"
+        );
     }
 }

@@ -56,14 +56,15 @@ use std::collections::VecDeque;
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Check, Header, Kind, RepairRequest};
 
-use crate::cause::SlotGone;
+use crate::cause::{Cause, Phase, SlotGone};
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::{ArrivedMean, Estimator};
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
 use crate::recycling::Correction;
-use crate::stats::{Outcome, Rejection, Totals};
+use crate::stats::{ClosedBy, Outcome, Rejection, Totals};
 use crate::time::Time;
+use crate::timeout::Policy;
 use crate::values::Values;
 
 pub use check::{CheckPacket, Heard, HeardInRound};
@@ -74,6 +75,10 @@ use members::Members;
 use operation::{Buffers, Operation};
 use packet::{Datagram, Payload, Written};
 use recycler::Recycler;
+
+/// Of how many operations it is known when they started, so that a packet that comes after its operation's end tells how
+/// late it is.
+const STARTED: usize = 32;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,6 +165,9 @@ pub struct Core {
     /// Buckets of the newest step that were started.
     started_buckets: Vec<u16>,
     early: Early,
+    timeouts: Box<dyn Policy>,
+    /// The last operations that started, and when.
+    started: VecDeque<(OperationId, Time)>,
     members: Members,
     checks: Checks,
     recycler: Option<Recycler>,
@@ -195,11 +203,13 @@ impl Core {
             newest_step: None,
             started_buckets: Vec::new(),
             early: Early::new(config.early),
-            members: Members::new(config.ranks, config.t_b),
+            timeouts: config.timeouts.policy(&config),
+            started: VecDeque::with_capacity(STARTED),
+            members: Members::new(config.ranks),
             checks: Checks::default(),
             recycler: config
                 .recycling
-                .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks), config.t_b)),
+                .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks))),
             pacer: config.pacing.map(Pacer::new),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -264,7 +274,20 @@ impl Core {
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let result = self.spare_values.pop().unwrap_or_default();
-        let mut operation = Operation::new(&self.config, id, contributions, result, buffers, now);
+        let bounds = self.timeouts.start(id.bucket, contributions.len());
+        if self.started.len() == STARTED {
+            self.started.pop_front();
+        }
+        self.started.push_back((id, now));
+        let mut operation = Operation::new(
+            &self.config,
+            id,
+            contributions,
+            result,
+            buffers,
+            bounds,
+            now,
+        );
         let newest = self.members.newest_step();
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);
@@ -279,6 +302,7 @@ impl Core {
         if let Some(kept) = self.early.take(id) {
             for (arrival, datagram) in early::datagrams(&kept) {
                 if let Ok((header, payload)) = datagram.parse() {
+                    self.members.lives(header.source, now);
                     self.deliver(arrival, &header, payload);
                 }
             }
@@ -349,17 +373,17 @@ impl Core {
         match header.kind {
             Kind::Control => return self.receive_control(&header, payload.bytes()),
             Kind::Report => return self.receive_report(&header, payload.bytes()),
-            Kind::Repair => return self.receive_repair(&header, payload),
+            Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
         let id = operation_of(&header);
         if self.keeps_order(&header) {
-            self.members.heard(header.source, id.step);
+            self.members.heard(header.source, id.step, now);
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
                 operation.source_is_past(header.source);
             }
         } else {
-            self.members.lives(header.source);
+            self.members.lives(header.source, now);
         }
         let may_start = match self.newest_step {
             None => true,
@@ -396,8 +420,8 @@ impl Core {
     }
 
     /// Says nothing of what its source sent before: its operation has ended.
-    fn receive_repair(&mut self, header: &Header, payload: Payload<'_>) {
-        self.members.lives(header.source);
+    fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
+        self.members.lives(header.source, now);
         if let Some(recycler) = &mut self.recycler {
             recycler.store.count_received();
         }
@@ -432,6 +456,7 @@ impl Core {
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
         }
+        self.time(arrival, header);
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
             early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
                 phase.late += n
@@ -448,6 +473,31 @@ impl Core {
         }
         if late {
             self.receive_late_aggregate(header, payload);
+        }
+    }
+
+    /// Tells the timeouts when a packet came of an operation that was started.
+    fn time(&mut self, arrival: Time, header: &Header) {
+        let id = operation_of(header);
+        let phase = match header.kind {
+            Kind::Scatter => Some(Phase::Scatter),
+            Kind::Gather => Some(Phase::Gather),
+            _ => None,
+        };
+        let started = self
+            .started
+            .iter()
+            .rev()
+            .find(|(started, _)| *started == id);
+        if let (Some(phase), Some(&(_, started))) = (phase, started)
+            && packet::cause_of(header.switch_flags) != Some(Cause::Trimmed)
+        {
+            let after = arrival.since(started);
+            self.timeouts
+                .passed(id.bucket, phase, Some(header.source), after);
+        }
+        if let Some((stage, t_c)) = packet::told_tc(header) {
+            self.timeouts.told(id.bucket, stage, header.source, t_c);
         }
     }
 
@@ -475,7 +525,7 @@ impl Core {
         }
         for operation in &mut self.operations {
             let id = operation.id;
-            let Some(outgoing) = operation.transmit(now) else {
+            let Some(outgoing) = operation.transmit(now, self.timeouts.as_mut()) else {
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -587,9 +637,9 @@ impl Core {
             let operation = &mut self.operations[at];
             if now >= operation.deadline {
                 operation.outbox_mut().abandon(now);
-                self.end(at, now, true);
-            } else if operation.due() <= now {
-                operation.flush(now, self.estimator.as_mut());
+                self.end(at, now, Some(ClosedBy::Deadline));
+            } else if operation.due() <= now && operation.expire(now, self.estimator.as_mut()) {
+                self.end(at, now, Some(ClosedBy::Early));
             }
         }
         self.settle(now);
@@ -618,7 +668,7 @@ impl Core {
     pub fn shut_down(&mut self, now: Time) {
         for at in 0..self.operations.len() {
             self.operations[at].outbox_mut().abandon(now);
-            self.end(at, now, true);
+            self.end(at, now, Some(ClosedBy::Deadline));
         }
         self.retire(now);
         self.early.drop_if(|_| true, &mut self.totals.phases);
@@ -628,19 +678,22 @@ impl Core {
     fn settle(&mut self, now: Time) {
         for at in 0..self.operations.len() {
             if self.operations[at].settle(now, self.estimator.as_mut()) {
-                self.end(at, now, false);
+                self.end(at, now, None);
             }
         }
     }
 
-    fn end(&mut self, at: usize, now: Time, by_deadline: bool) {
+    fn end(&mut self, at: usize, now: Time, bound: Option<ClosedBy>) {
         let rank = self.config.rank;
+        let operation = &mut self.operations[at];
+        let started = operation.started;
+        let (recycler, timeouts) = (self.recycler.as_mut(), self.timeouts.as_mut());
         let Some((mut outcome, result, buffers)) =
-            self.operations[at].end(rank, now, by_deadline, self.recycler.as_mut())
+            operation.end(rank, now, bound, recycler, timeouts)
         else {
             return;
         };
-        self.members.operation_ended();
+        self.members.operation_ended(rank, started, now);
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));

@@ -9,10 +9,11 @@ use crate::config::Config;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::OperationId;
-use crate::recycling::Ended;
+use crate::recycling;
 use crate::rotation::Rotation;
 use crate::stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
+use crate::timeout::{Bounds, Ended, Policy, Stage};
 use crate::values::Values;
 
 use super::collect::Collect;
@@ -27,9 +28,12 @@ use super::waits::Waits;
 pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
-    started: Time,
+    pub(super) started: Time,
+    bounds: Bounds,
     flush_at: Time,
     flushed: bool,
+    /// By stage: what is awaited then was awaited too long after everyone's last packets had begun to come.
+    early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
     /// Nobody waits for this rank's shard.
     lapsed: bool,
@@ -58,6 +62,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) budget: Duration,
     /// How long this rank will still wait.
     pub(super) remaining: Duration,
+    /// What this rank takes for t_C; zero says nothing.
+    pub(super) t_c: Duration,
 }
 
 /// What an operation needs until it ends.
@@ -70,11 +76,14 @@ struct Waiting {
 
 impl Waiting {
     /// A switch said that a slot will not come; false if it is here or was known to be gone.
-    fn slot_gone(&mut self, gone: &SlotGone) -> bool {
+    fn slot_gone(&mut self, gone: &SlotGone, last: bool) -> bool {
         match gone.phase {
-            Phase::Scatter => self.reduce.cut(gone.source, gone.slot, gone.cause),
+            Phase::Scatter => self.reduce.cut(gone.source, (gone.slot, last), gone.cause),
             Phase::Gather => {
                 self.reduce.sent_after(gone.source);
+                if last {
+                    self.collect.ending(gone.owner);
+                }
                 self.collect.cut(gone.owner, gone.slot, gone.cause)
             }
         }
@@ -95,6 +104,7 @@ impl Operation {
         own: Values,
         mut result: Values,
         mut buffers: Buffers,
+        bounds: Bounds,
         now: Time,
     ) -> Self {
         let layout = Layout::new(own.len(), config.ranks, config.slot_len());
@@ -110,12 +120,14 @@ impl Operation {
             id,
             layout,
             started: now,
-            flush_at: now + config.t_s,
+            bounds,
+            flush_at: now + bounds.t_s,
             flushed: false,
-            deadline: now + config.t_b,
+            early_at: [None; 2],
+            deadline: now + bounds.t_b,
             lapsed: false,
-            outbox: Outbox::new(config, &layout, id, now),
-            waits: Waits::new(config.ranks, now + config.t_b),
+            outbox: Outbox::new(config, &layout, id, bounds.t_b, now),
+            waits: Waits::new(config.ranks, now + bounds.t_b),
             ways: Ways::default(),
             own,
             waiting: Some(Waiting {
@@ -166,29 +178,35 @@ impl Operation {
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                     phase.cut += n
                 });
-                let news = waiting.slot_gone(&gone);
+                let news = waiting.slot_gone(&gone, header.host_flags.last);
                 if news {
                     self.ways.count(&gone);
                 }
                 return Ok(news.then_some(gone));
             }
         }
+        let last = header.host_flags.last;
         let verdict = match header.kind {
-            Kind::Scatter => waiting
-                .reduce
-                .contribute(&self.layout, source, header.slot, payload),
+            Kind::Scatter => {
+                waiting
+                    .reduce
+                    .contribute(&self.layout, source, (header.slot, last), payload)
+            }
             Kind::Gather => {
                 waiting.reduce.sent_after(source);
                 let Waiting {
                     collect, result, ..
                 } = waiting;
+                if last {
+                    collect.ending(source);
+                }
                 let counted = packet::counts_us(config, header, payload);
                 let aggregate = (header.slot, header.contributions, counted);
                 collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
                 waiting.reduce.give_up(source);
-                if header.host_flags.last {
+                if last {
                     waiting.collect.give_up(source);
                 }
                 return Ok(None);
@@ -260,32 +278,62 @@ impl Operation {
             outbox.push(c)
         });
         if reduce.open() > 0 {
+            if reduce.is_ending() {
+                self.arm(Phase::Scatter, now);
+            }
             return false;
         }
         shard_duration.get_or_insert(now.since(self.started));
-        collect.awaited() == 0
+        if collect.awaited() > 0 {
+            if collect.is_ending() {
+                self.arm(Phase::Gather, now);
+            }
+            return false;
+        }
+        true
     }
 
-    /// t_S passed: closes this rank's shard with what it has.
-    pub(super) fn flush(&mut self, now: Time, estimator: &mut dyn Estimator) {
-        self.flushed = true;
+    /// Everyone's last packets have begun to come: what is missing has not long any more.
+    fn arm(&mut self, stage: Phase, now: Time) {
+        if let Some(grace) = self.bounds.grace[stage as usize] {
+            self.early_at[stage as usize].get_or_insert(now + grace);
+        }
+    }
+
+    /// A bound but t_B passed: closes this rank's shard with what it has. True if the operation ends.
+    pub(super) fn expire(&mut self, now: Time, estimator: &mut dyn Estimator) -> bool {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if !self.flushed && self.flush_at <= now {
+            self.flushed = true;
+            self.early_at[Phase::Scatter as usize] = None;
+            self.outbox.stop_scatter(now);
+            self.close_shard(estimator, ClosedBy::Flush);
+        } else if is_due(self.early_at[Phase::Scatter as usize]) {
+            self.early_at[Phase::Scatter as usize] = None;
+            self.close_shard(estimator, ClosedBy::Early);
+        }
+        let closed = (self.waiting.as_ref()).is_some_and(|waiting| waiting.reduce.open() == 0);
+        closed && is_due(self.early_at[Phase::Gather as usize])
+    }
+
+    fn close_shard(&mut self, estimator: &mut dyn Estimator, bound: ClosedBy) {
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
-            let outbox = &mut self.outbox;
-            outbox.stop_scatter(now);
-            reduce.flush(&self.layout, &mut self.own, result, estimator, |c| {
-                outbox.push(c)
+            let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
+            reduce.flush(layout, own, result, estimator, bound, |closed| {
+                outbox.push(closed);
             });
         }
     }
 
-    /// Ends the operation; `by_deadline` tells whether t_B did. None if it had ended. What closed
+    /// Ends the operation, because `bound` passed or nothing is awaited. None if it had ended. What closed
     /// may still be sent, unless the outbox was told to abandon it.
     pub(super) fn end(
         &mut self,
         rank: u16,
         now: Time,
-        by_deadline: bool,
+        bound: Option<ClosedBy>,
         recycler: Option<&mut Recycler>,
+        timeouts: &mut dyn Policy,
     ) -> Option<(Outcome, Values, Buffers)> {
         let Waiting {
             reduce,
@@ -294,11 +342,12 @@ impl Operation {
             shard_duration,
         } = self.waiting.take()?;
         if let Some(recycler) = recycler {
-            let ended = Ended {
+            let ended = recycling::Ended {
                 id: self.id,
                 layout: &self.layout,
                 own: &self.own,
                 result: &result,
+                t_b: self.bounds.t_b,
                 lapsed: self.lapsed,
                 known: &|owner, slot| collect.known(owner, slot),
             };
@@ -312,39 +361,61 @@ impl Operation {
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
         self.outbox.stop_scatter(now);
         let duration = now.since(self.started);
-        let closed_by = match (by_deadline, missing.slots) {
-            (true, _) => ClosedBy::Deadline,
-            (false, 0) => reduce.closed_by(),
-            (false, _) => reduce.closed_by().max(ClosedBy::KnownLoss),
+        let closed_by = match (bound, missing.slots) {
+            (Some(ClosedBy::Deadline), _) => ClosedBy::Deadline,
+            (_, 0) => reduce.closed_by(),
+            (bound, _) => reduce.closed_by().max(bound.unwrap_or(ClosedBy::KnownLoss)),
         };
+        let shard_duration = shard_duration.unwrap_or(duration);
+        let (scatter, gather) = (reduce.lost(), missing.causes);
+        let phases = *self.outbox.counters();
+        timeouts.ended(&Ended {
+            bucket: self.id.bucket,
+            stages: [
+                Stage {
+                    after: shard_duration,
+                    closed_by: reduce.closed_by(),
+                    owed: reduce.owed(),
+                    missing: scatter,
+                },
+                Stage {
+                    after: duration,
+                    closed_by,
+                    owed: collect.owed(),
+                    missing: gather,
+                },
+            ],
+            never_sent: [phases.scatter.never_sent, phases.gather.never_sent],
+            overdue: &|rank| reduce.is_overdue(rank),
+        });
         let outcome = Outcome {
             id: self.id,
             closed_by,
             shard_closed_by: reduce.closed_by(),
             duration,
-            shard_duration: shard_duration.unwrap_or(duration),
+            shard_duration,
+            t_s: self.bounds.t_s,
+            t_b: self.bounds.t_b,
             contributions: reduce.histogram().to_vec(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,
             incomplete_aggregates: collect.incomplete(),
             suspected: Vec::new(),
-            lost: Losses {
-                scatter: reduce.lost(),
-                gather: missing.causes,
-            },
+            lost: Losses { scatter, gather },
             cut: self.ways.take(),
-            phases: *self.outbox.counters(),
+            phases,
         };
         Some((outcome, result, Buffers { reduce, collect }))
     }
 
-    /// When [`Operation::flush`] or the end is due.
+    /// When [`Operation::expire`] or the end is due.
     pub(super) fn due(&self) -> Time {
-        if self.is_waiting() && !self.flushed {
-            self.flush_at
-        } else {
-            self.deadline
+        if !self.is_waiting() {
+            return self.deadline;
         }
+        let flush = (!self.flushed).then_some(self.flush_at);
+        let early = self.early_at.into_iter().flatten();
+        early.chain(flush).fold(self.deadline, Time::min)
     }
 
     pub(super) fn outbox(&self) -> &Outbox {
@@ -356,8 +427,21 @@ impl Operation {
     }
 
     /// The next packet to send.
-    pub(super) fn transmit(&mut self, now: Time) -> Option<Outgoing<'_>> {
+    pub(super) fn transmit(
+        &mut self,
+        now: Time,
+        timeouts: &mut dyn Policy,
+    ) -> Option<Outgoing<'_>> {
         let packet = self.outbox.next(&self.layout, now)?;
+        let bucket = self.id.bucket;
+        let stage = match packet.kind {
+            Kind::Scatter => Phase::Scatter,
+            Kind::Feedback if !packet.last => Phase::Scatter,
+            _ => Phase::Gather,
+        };
+        if packet.kind != Kind::Feedback {
+            timeouts.passed(bucket, stage, None, now.since(self.started));
+        }
         let range = match packet.kind {
             Kind::Feedback => 0..0,
             _ => self.layout.slot(packet.owner, packet.slot),
@@ -369,6 +453,7 @@ impl Operation {
             slots: self.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
             remaining: self.deadline.since(now),
+            t_c: timeouts.t_c(bucket, stage),
             packet,
         })
     }

@@ -94,7 +94,13 @@ impl Turn {
 }
 
 impl Outbox {
-    pub(super) fn new(config: &Config, layout: &Layout, id: OperationId, now: Time) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        layout: &Layout,
+        id: OperationId,
+        t_b: Duration,
+        now: Time,
+    ) -> Self {
         let Config { rank, ranks, .. } = *config;
         let own_slots = layout.slots(rank);
         let scatter = (0..ranks)
@@ -107,7 +113,7 @@ impl Outbox {
             Gather::Multicast => u64::from(own_slots),
             Gather::Unicast => u64::from(own_slots) * u64::from(ranks - 1),
         };
-        let notice_spacing = config.t_b / NOTICE_SPACING;
+        let notice_spacing = t_b / NOTICE_SPACING;
         let mut outbox = Self {
             rank,
             ranks,

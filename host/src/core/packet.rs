@@ -1,5 +1,7 @@
 //! Datagrams: what is read from them and written to them.
 
+use std::time::Duration;
+
 use ultima_wire::{
     Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, SwitchFlags, Ticks,
     bitmap,
@@ -254,6 +256,26 @@ pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) 
     !told || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
 }
 
+/// One unit of a header's t_C is this many nanoseconds.
+const SHARED_TC_UNIT: u64 = 1 << 16;
+
+/// t_C as headers have it: rounded up, so that only none at all says nothing.
+fn shared(t_c: Duration) -> u16 {
+    let ns = u64::try_from(t_c.as_nanos()).unwrap_or(u64::MAX);
+    u16::try_from(ns.div_ceil(SHARED_TC_UNIT)).unwrap_or(u16::MAX)
+}
+
+/// The t_C that a header tells, of the stage that it tells about.
+pub(super) fn told_tc(header: &Header) -> Option<(Phase, Duration)> {
+    let stage = match (header.kind, header.host_flags.last) {
+        (Kind::Scatter, true) | (Kind::Feedback, false) => Phase::Scatter,
+        (Kind::Gather | Kind::Feedback, true) => Phase::Gather,
+        _ => return None,
+    };
+    let t_c = Duration::from_nanos(u64::from(header.shared_tc) * SHARED_TC_UNIT);
+    (!t_c.is_zero()).then_some((stage, t_c))
+}
+
 /// The wait that a FEEDBACK's payload tells.
 pub(super) fn advertised_wait(payload: Payload<'_>) -> Option<Ticks> {
     payload
@@ -285,6 +307,7 @@ pub(super) fn write(
         slot: packet.slot,
         slots: outgoing.slots,
         contributions: packet.contributions,
+        shared_tc: shared(outgoing.t_c),
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(
             packet.kind,

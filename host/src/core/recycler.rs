@@ -1,7 +1,5 @@
 //! Recycling's packets: between the ledger, the store and the operations.
 
-use std::time::Duration;
-
 use ultima_wire::{Dtype, Header, RepairRequest, bitmap};
 
 use crate::config::Config;
@@ -22,9 +20,9 @@ pub(super) struct Recycler {
 }
 
 impl Recycler {
-    pub(super) fn new(recycling: Recycling, who: (u16, u16), t_b: Duration) -> Self {
+    pub(super) fn new(recycling: Recycling, who: (u16, u16)) -> Self {
         Self {
-            ledger: Ledger::new(recycling, who, t_b),
+            ledger: Ledger::new(recycling, who),
             store: Store::new(recycling, who),
             lapses_after: recycling.owner_lapses_after(),
             counted: vec![0; bitmap::len(who.1.into())],

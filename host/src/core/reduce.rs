@@ -44,6 +44,8 @@ pub(super) struct Reduce {
     closed: Bits,
     open: u32,
     sources: Vec<Source>,
+    /// Other sources whose last packets have not begun to come.
+    coming: u16,
     /// Slots that nothing more is awaited for.
     ready: Vec<u32>,
     closed_by: ClosedBy,
@@ -62,6 +64,10 @@ struct Source {
     sent_after: u32,
     /// It is not waited for because it was silent, not because of what it sent.
     silent: bool,
+    /// Its last packets have begun to come, or nothing of it is awaited.
+    ending: bool,
+    /// A bound passed while something of it was awaited.
+    overdue: bool,
 }
 
 /// A slot that closed.
@@ -101,7 +107,10 @@ impl Reduce {
             settled: 0,
             sent_after: 0,
             silent: false,
+            ending: false,
+            overdue: false,
         }));
+        self.coming = ranks - 1;
         self.ready.clear();
         self.closed_by = ClosedBy::Complete;
         self.histogram.clear();
@@ -122,6 +131,11 @@ impl Reduce {
     /// Slots by number of contributions.
     pub(super) fn histogram(&self) -> &[u32] {
         &self.histogram
+    }
+
+    /// Contributions that the others owe this shard.
+    pub(super) fn owed(&self) -> u64 {
+        u64::from(self.slots) * u64::from(self.ranks - 1)
     }
 
     /// Contributions that closed slots lack, by cause.
@@ -151,9 +165,12 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         source: u16,
-        slot: u32,
+        (slot, last): (u32, bool),
         payload: Payload<'_>,
     ) -> Verdict {
+        if last {
+            self.ending(source);
+        }
         let bit = self.bit(slot, source);
         if self.arrived.contains(bit) {
             return Verdict::Duplicate;
@@ -180,7 +197,10 @@ impl Reduce {
 
     /// A switch cut `source`'s contribution to `slot`: it is not awaited. False if that was known,
     /// or the contribution is here.
-    pub(super) fn cut(&mut self, source: u16, slot: u32, cause: Cause) -> bool {
+    pub(super) fn cut(&mut self, source: u16, (slot, last): (u32, bool), cause: Cause) -> bool {
+        if last {
+            self.ending(source);
+        }
         let bit = self.bit(slot, source);
         if self.arrived.contains(bit) || !self.cuts.insert(bit, cause) {
             return false;
@@ -232,18 +252,35 @@ impl Reduce {
         }
     }
 
-    /// Closes every open slot with what it has, because t_S passed.
+    /// Whether everyone's last packets have begun to come, or nothing of them is awaited.
+    pub(super) fn is_ending(&self) -> bool {
+        self.coming == 0
+    }
+
+    /// Whether a bound passed while contributions of `source` were awaited.
+    pub(super) fn is_overdue(&self, source: u16) -> bool {
+        self.sources[usize::from(source)].overdue
+    }
+
+    /// Closes every open slot with what it has, because `bound` passed.
     pub(super) fn flush(
         &mut self,
         layout: &Layout,
         own: &mut Values,
         result: &mut Values,
         estimator: &mut dyn Estimator,
+        bound: ClosedBy,
         mut closed: impl FnMut(Closed),
     ) {
+        if self.open > 0 {
+            let (rank, slots) = (self.rank, self.slots);
+            for (source, state) in (0u16..).zip(&mut self.sources) {
+                state.overdue = source != rank && state.settled < slots;
+            }
+        }
         for slot in 0..self.slots {
             if !self.closed.contains(slot as usize) {
-                closed(self.close(layout, slot, own, result, estimator, ClosedBy::Flush));
+                closed(self.close(layout, slot, own, result, estimator, bound));
             }
         }
     }
@@ -327,6 +364,15 @@ impl Reduce {
             }
         }
         self.sources[usize::from(source)].settled = settled.max(end);
+        if end >= self.slots {
+            self.ending(source);
+        }
+    }
+
+    fn ending(&mut self, source: u16) {
+        if !std::mem::replace(&mut self.sources[usize::from(source)].ending, true) {
+            self.coming -= 1;
+        }
     }
 
     fn settle_one(&mut self, slot: u32) {

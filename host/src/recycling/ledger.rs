@@ -35,6 +35,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) own: &'a Values,
     /// The aggregates that are here.
     pub(crate) result: &'a Values,
+    /// How long the operation would have waited.
+    pub(crate) t_b: Duration,
     /// This rank let its own shard lapse.
     pub(crate) lapsed: bool,
     /// Of the others' shards.
@@ -89,12 +91,12 @@ struct Doubt {
 }
 
 impl Ledger {
-    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16), t_b: Duration) -> Self {
+    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16)) -> Self {
         Self {
             rank,
             ranks,
             recycling,
-            spacing: t_b / FIRST_SPACING,
+            spacing: Duration::ZERO,
             entries: Vec::new(),
             corrections: Vec::new(),
             counters: RecyclingCounters::default(),
@@ -133,6 +135,7 @@ impl Ledger {
     /// An operation ended: applies rule 1 where that is possible, and notes the rest.
     pub(crate) fn operation_ended(&mut self, ended: &Ended<'_>, now: Time) {
         let Ended { layout, .. } = *ended;
+        self.spacing = ended.t_b / FIRST_SPACING;
         let mut residual = Sparse::default();
         let mut entry = Entry {
             id: ended.id,
@@ -325,7 +328,7 @@ mod tests {
 
     /// Rank 0 of 3, shards of 40 slots of one value, contribution 5, in doubt of all of rank 2's odd slots.
     fn ledger() -> Ledger {
-        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3), T_B);
+        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3));
         let layout = Layout::new(120, 3, 1);
         let known = |owner, slot| match (owner, slot % 2) {
             (2, 1) => Known::Nothing,
@@ -337,6 +340,7 @@ mod tests {
             layout: &layout,
             own: &Values::Stored(vec![5.0; 120]),
             result: &Values::Stored(vec![1.0; 120]),
+            t_b: T_B,
             lapsed: false,
             known: &known,
         };

@@ -1,0 +1,144 @@
+//! What OptiReduce learns (NSDI 2025, §3.2.1).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::cause::Phase;
+
+use super::early_close::EarlyClose;
+use super::{Bounds, Ended, Policy, WARM_UP, apart, percentile};
+
+/// The percentile of the warm-up's times (ibid.).
+const PERCENT: usize = 95;
+
+pub(super) struct Published {
+    limits: Bounds,
+    ranks: u16,
+    buckets: BTreeMap<u16, Bucket>,
+}
+
+struct Bucket {
+    values: usize,
+    /// By stage, what the warm-up's operations took so far.
+    took: [Vec<Duration>; 2],
+    /// t_S and t_B after the warm-up.
+    learned: Option<(Duration, Duration)>,
+    early: EarlyClose,
+}
+
+impl Published {
+    pub(super) fn new(limits: Bounds, ranks: u16) -> Self {
+        Self {
+            limits,
+            ranks,
+            buckets: BTreeMap::new(),
+        }
+    }
+}
+
+impl Bucket {
+    fn new(values: usize, ranks: u16) -> Self {
+        Self {
+            values,
+            took: [const { Vec::new() }; 2],
+            learned: None,
+            early: EarlyClose::new(ranks),
+        }
+    }
+}
+
+impl Policy for Published {
+    fn start(&mut self, bucket: u16, values: usize) -> Bounds {
+        let new = || Bucket::new(values, self.ranks);
+        let bucket = self.buckets.entry(bucket).or_insert_with(new);
+        if bucket.values != values {
+            *bucket = Bucket::new(values, self.ranks);
+        }
+        match bucket.learned {
+            None => self.limits,
+            Some((t_s, t_b)) => {
+                let t_s = t_s.min(self.limits.t_s);
+                Bounds {
+                    t_s,
+                    t_b: apart(t_s, t_b).min(self.limits.t_b),
+                    grace: bucket.early.grace(),
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: Duration) {
+        if let Some(bucket) = self.buckets.get_mut(&bucket) {
+            bucket.early.told(phase, rank, t_c);
+        }
+    }
+
+    fn t_c(&self, bucket: u16, phase: Phase) -> Duration {
+        let bucket = self.buckets.get(&bucket);
+        bucket.map_or(Duration::ZERO, |bucket| bucket.early.t_c(phase))
+    }
+
+    fn ended(&mut self, ended: &Ended<'_>) {
+        let Some(bucket) = self.buckets.get_mut(&ended.bucket) else {
+            return;
+        };
+        let owed: u64 = ended.stages.iter().map(|stage| stage.owed).sum();
+        let missing: u64 = ended.stages.iter().map(|s| s.missing.total()).sum();
+        let lost = missing as f64 / owed.max(1) as f64;
+        bucket.early.ended(&ended.stages, lost);
+        if bucket.learned.is_none() {
+            for (took, stage) in bucket.took.iter_mut().zip(&ended.stages) {
+                took.push(stage.after);
+            }
+            if bucket.took[0].len() == WARM_UP {
+                let [scatter, gather] = std::mem::take(&mut bucket.took);
+                let learn = |mut took: Vec<Duration>| percentile(&mut took, PERCENT);
+                bucket.learned = Some((learn(scatter), learn(gather)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stage;
+    use super::*;
+    use crate::stats::ClosedBy;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn bounds_are_the_95th_percentile_of_the_warm_up() {
+        let limits = Bounds {
+            t_s: 60 * MS,
+            t_b: 100 * MS,
+            grace: [None; 2],
+        };
+        let mut policy = Published::new(limits, 2);
+        let operation = |policy: &mut Published, scatter: u32, gather: u32| {
+            let bounds = policy.start(3, 10);
+            let stage = |ms| Stage {
+                after: ms * MS,
+                closed_by: ClosedBy::Complete,
+                owed: 10,
+                ..Stage::default()
+            };
+            policy.ended(&Ended {
+                bucket: 3,
+                stages: [stage(scatter), stage(gather)],
+                never_sent: [0; 2],
+                overdue: &|_| false,
+            });
+            bounds
+        };
+        for ms in 1..=20 {
+            assert_eq!(operation(&mut policy, ms, 2 * ms), limits);
+        }
+        let bounds = operation(&mut policy, 1, 1);
+        assert_eq!((bounds.t_s, bounds.t_b), (19 * MS, 38 * MS));
+        assert!(bounds.grace[0].is_some());
+        // Another bucket, or one of another length, learns anew.
+        assert_eq!(policy.start(4, 10), limits);
+        assert_eq!(policy.start(3, 11), limits);
+    }
+}

@@ -15,6 +15,8 @@ const ALONE_FOR: Duration = Duration::from_secs(10);
 pub(super) struct Members {
     /// By rank.
     members: Vec<Member>,
+    /// Operations started.
+    started: u32,
     /// How long operations have lasted in which nobody was heard, since someone was.
     alone_for: Duration,
     /// Up to when that is counted: operations run side by side.
@@ -23,8 +25,8 @@ pub(super) struct Members {
 
 #[derive(Clone, Copy, Default)]
 struct Member {
-    /// The last time, if at all.
-    heard: Option<Time>,
+    /// How many operations had been started when it was heard last.
+    heard: u32,
     silent_operations: u32,
     newest_step: Option<u32>,
 }
@@ -33,23 +35,30 @@ impl Members {
     pub(super) fn new(ranks: u16) -> Self {
         Self {
             members: vec![Member::default(); usize::from(ranks)],
+            started: 0,
             alone_for: Duration::ZERO,
             counted_until: Time::ZERO,
         }
     }
 
+    /// An operation starts; returns its number, for [`Members::operation_ended`].
+    pub(super) fn operation_starts(&mut self) -> u32 {
+        self.started = self.started.wrapping_add(1);
+        self.started
+    }
+
     /// A packet of `rank` came: it is trusted (again).
-    pub(super) fn heard(&mut self, rank: u16, step: u32, now: Time) {
-        self.lives(rank, now);
+    pub(super) fn heard(&mut self, rank: u16, step: u32) {
+        self.lives(rank);
         let member = &mut self.members[usize::from(rank)];
         member.newest_step = member.newest_step.max(Some(step));
     }
 
     /// The same for a packet that says nothing of what its sender sent before.
-    pub(super) fn lives(&mut self, rank: u16, now: Time) {
+    pub(super) fn lives(&mut self, rank: u16) {
         self.alone_for = Duration::ZERO;
         let member = &mut self.members[usize::from(rank)];
-        member.heard = Some(now);
+        member.heard = self.started;
         member.silent_operations = 0;
     }
 
@@ -91,11 +100,12 @@ impl Members {
         others.map(|(_, member)| member.silent_operations).min()
     }
 
-    /// An operation of `rank`, which is this one, ended: who was silent during it?
-    pub(super) fn operation_ended(&mut self, rank: u16, started: Time, now: Time) {
+    /// An operation of `rank`, which is this one, ended, the one with `number`: who was silent during it?
+    pub(super) fn operation_ended(&mut self, rank: u16, number: u32, started: Time, now: Time) {
         let mut alone = true;
         for (other, member) in (0u16..).zip(&mut self.members) {
-            if member.heard.is_none_or(|heard| heard < started) {
+            // Numbers wrap; those heard since it started are few ahead of it.
+            if member.heard == 0 || number.wrapping_sub(member.heard).cast_signed() > 0 {
                 member.silent_operations = member.silent_operations.saturating_add(1);
             } else {
                 alone &= other == rank;
@@ -112,11 +122,13 @@ impl Members {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     /// One operation after the other, each lasting `ms`.
     fn operation(members: &mut Members, now: &mut Time, ms: u64) {
-        let started = *now;
+        let (number, started) = (members.operation_starts(), *now);
         *now = *now + Duration::from_millis(ms);
-        members.operation_ended(0, started, *now);
+        members.operation_ended(0, number, started, *now);
     }
 
     #[test]
@@ -129,7 +141,7 @@ mod tests {
                 operation(&mut members, &mut now, ms);
             }
             assert_eq!(members.is_alone(0), Some(operations));
-            members.lives(2, now);
+            members.lives(2);
             assert!(members.is_alone(0).is_none() && !members.suspects_all(0));
         }
     }
@@ -139,11 +151,13 @@ mod tests {
         let (mut members, mut now) = (Members::new(3), Time::ZERO);
         for _ in 0..SUSPECT_AFTER {
             assert!(!members.is_suspected(1));
-            members.heard(2, 5, now);
-            operation(&mut members, &mut now, 1);
+            let number = members.operation_starts();
+            members.heard(2, 5);
+            members.operation_ended(0, number, now, now + MS);
+            now = now + MS;
         }
         assert!(members.is_suspected(1) && !members.is_suspected(2));
-        members.heard(1, 5, now);
+        members.heard(1, 5);
         assert!(!members.is_suspected(1));
         assert!(members.is_past(1, 4) && !members.is_past(1, 5));
     }
@@ -151,19 +165,17 @@ mod tests {
     #[test]
     fn operations_side_by_side_hear_the_same_packets() {
         let mut members = Members::new(2);
-        let at = Time::from_nanos;
-        members.lives(1, at(5));
-        members.operation_ended(0, at(0), at(10));
-        members.operation_ended(0, at(1), at(10));
+        let end = Time::ZERO + ALONE_FOR * 2 / 3;
+        let [first, second] = [(); 2].map(|()| members.operation_starts());
+        members.lives(1);
+        members.operation_ended(0, first, Time::ZERO, end);
+        members.operation_ended(0, second, Time::ZERO, end);
         assert!(!members.is_suspected(1));
-        for _ in 0..ALONE_AFTER {
-            members.operation_ended(0, at(6), at(ALONE_FOR.as_nanos() as u64));
+        let numbers = [(); ALONE_AFTER as usize].map(|()| members.operation_starts());
+        for number in numbers {
+            members.operation_ended(0, number, end, end + ALONE_FOR * 2 / 3);
         }
         assert!(members.is_suspected(1));
-        assert_eq!(
-            members.is_alone(0),
-            None,
-            "ten operations in the same ten seconds"
-        );
+        assert_eq!(members.is_alone(0), None, "ten operations in the same time");
     }
 }

@@ -56,9 +56,11 @@ use std::collections::VecDeque;
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Check, Header, Kind, RepairRequest};
 
+use crate::bits::Bits;
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::{ArrivedMean, Estimator};
+use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
 use crate::recycling::Correction;
@@ -155,6 +157,16 @@ pub enum StartError {
     },
 }
 
+/// An operation that started, and may have ended.
+struct Started {
+    id: OperationId,
+    at: Time,
+    /// Contributions that each of the others owes to this rank's shard.
+    slots: u64,
+    /// Whose notice of its last contribution came.
+    told: Bits,
+}
+
 /// One rank's side of a job's AllReduces.
 pub struct Core {
     config: Config,
@@ -166,8 +178,8 @@ pub struct Core {
     started_buckets: Vec<u16>,
     early: Early,
     timeouts: Box<dyn Policy>,
-    /// The last operations that started, and when.
-    started: VecDeque<(OperationId, Time)>,
+    /// The last operations that started.
+    started: VecDeque<Started>,
     members: Members,
     checks: Checks,
     recycler: Option<Recycler>,
@@ -274,18 +286,15 @@ impl Core {
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let result = self.spare_values.pop().unwrap_or_default();
-        let bounds = self.timeouts.start(id.bucket, contributions.len());
-        if self.started.len() == STARTED {
-            self.started.pop_front();
-        }
-        self.started.push_back((id, now));
+        let bounds = self.timeouts.start(now, id.bucket, contributions.len());
+        self.note_start(id, contributions.len(), now);
         let mut operation = Operation::new(
             &self.config,
             id,
             contributions,
             result,
             buffers,
-            bounds,
+            (self.members.operation_starts(), bounds),
             now,
         );
         let newest = self.members.newest_step();
@@ -302,7 +311,7 @@ impl Core {
         if let Some(kept) = self.early.take(id) {
             for (arrival, datagram) in early::datagrams(&kept) {
                 if let Ok((header, payload)) = datagram.parse() {
-                    self.members.lives(header.source, now);
+                    self.members.lives(header.source);
                     self.deliver(arrival, &header, payload);
                 }
             }
@@ -318,6 +327,25 @@ impl Core {
         }
         self.settle(now);
         Ok(())
+    }
+
+    /// Remembers when an operation started.
+    fn note_start(&mut self, id: OperationId, values: usize, now: Time) {
+        let oldest = match self.started.len() {
+            STARTED => self.started.pop_front(),
+            _ => None,
+        };
+        let Config { rank, ranks, .. } = self.config;
+        let mut told = oldest.map_or_else(Bits::default, |oldest| oldest.told);
+        told.reset(ranks.into());
+        self.started.push_back(Started {
+            id,
+            at: now,
+            slots: Layout::new(values, ranks, self.config.slot_len())
+                .slots(rank)
+                .into(),
+            told,
+        });
     }
 
     /// Checks that `id` may start, and leaves the steps before it behind.
@@ -373,17 +401,17 @@ impl Core {
         match header.kind {
             Kind::Control => return self.receive_control(&header, payload.bytes()),
             Kind::Report => return self.receive_report(&header, payload.bytes()),
-            Kind::Repair => return self.receive_repair(now, &header, payload),
+            Kind::Repair => return self.receive_repair(&header, payload),
             _ => {}
         }
         let id = operation_of(&header);
         if self.keeps_order(&header) {
-            self.members.heard(header.source, id.step, now);
+            self.members.heard(header.source, id.step);
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
                 operation.source_is_past(header.source);
             }
         } else {
-            self.members.lives(header.source, now);
+            self.members.lives(header.source);
         }
         let may_start = match self.newest_step {
             None => true,
@@ -420,8 +448,8 @@ impl Core {
     }
 
     /// Says nothing of what its source sent before: its operation has ended.
-    fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
-        self.members.lives(header.source, now);
+    fn receive_repair(&mut self, header: &Header, payload: Payload<'_>) {
+        self.members.lives(header.source);
         if let Some(recycler) = &mut self.recycler {
             recycler.store.count_received();
         }
@@ -478,26 +506,27 @@ impl Core {
 
     /// Tells the timeouts when a packet came of an operation that was started.
     fn time(&mut self, arrival: Time, header: &Header) {
-        let id = operation_of(header);
-        let phase = match header.kind {
-            Kind::Scatter => Some(Phase::Scatter),
-            Kind::Gather => Some(Phase::Gather),
-            _ => None,
-        };
-        let started = self
-            .started
-            .iter()
-            .rev()
-            .find(|(started, _)| *started == id);
-        if let (Some(phase), Some(&(_, started))) = (phase, started)
-            && packet::cause_of(header.switch_flags) != Some(Cause::Trimmed)
-        {
-            let after = arrival.since(started);
-            self.timeouts
-                .passed(id.bucket, phase, Some(header.source), after);
-        }
         if let Some((stage, t_c)) = packet::told_tc(header) {
-            self.timeouts.told(id.bucket, stage, header.source, t_c);
+            self.timeouts.told(header.bucket, stage, header.source, t_c);
+        }
+        let id = operation_of(header);
+        let Some(started) = self.started.iter_mut().rev().find(|s| s.id == id) else {
+            return;
+        };
+        let (phase, packets) = match (header.kind, header.host_flags.last) {
+            (Kind::Scatter, _) => (Phase::Scatter, 1),
+            (Kind::Gather, _) => (Phase::Gather, 1),
+            // Its sender is there, and has sent what it will send of its contributions, if not all.
+            (Kind::Feedback, false) if started.told.insert(header.source.into()) => {
+                (Phase::Scatter, started.slots)
+            }
+            _ => return,
+        };
+        if packet::cause_of(header.switch_flags) != Some(Cause::Trimmed) {
+            let after = arrival.since(started.at);
+            let source = Some(header.source);
+            self.timeouts
+                .passed(id.bucket, phase, source, after, packets);
         }
     }
 
@@ -686,14 +715,14 @@ impl Core {
     fn end(&mut self, at: usize, now: Time, bound: Option<ClosedBy>) {
         let rank = self.config.rank;
         let operation = &mut self.operations[at];
-        let started = operation.started;
+        let (number, started) = (operation.number, operation.started);
         let (recycler, timeouts) = (self.recycler.as_mut(), self.timeouts.as_mut());
         let Some((mut outcome, result, buffers)) =
             operation.end(rank, now, bound, recycler, timeouts)
         else {
             return;
         };
-        self.members.operation_ended(rank, started, now);
+        self.members.operation_ended(rank, number, started, now);
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));

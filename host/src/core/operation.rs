@@ -29,6 +29,8 @@ pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
     pub(super) started: Time,
+    /// See [`Members::operation_starts`](super::members::Members::operation_starts).
+    pub(super) number: u32,
     bounds: Bounds,
     flush_at: Time,
     flushed: bool,
@@ -104,7 +106,7 @@ impl Operation {
         own: Values,
         mut result: Values,
         mut buffers: Buffers,
-        bounds: Bounds,
+        (number, bounds): (u32, Bounds),
         now: Time,
     ) -> Self {
         let layout = Layout::new(own.len(), config.ranks, config.slot_len());
@@ -120,6 +122,7 @@ impl Operation {
             id,
             layout,
             started: now,
+            number,
             bounds,
             flush_at: now + bounds.t_s,
             flushed: false,
@@ -440,7 +443,7 @@ impl Operation {
             _ => Phase::Gather,
         };
         if packet.kind != Kind::Feedback {
-            timeouts.passed(bucket, stage, None, now.since(self.started));
+            timeouts.passed(bucket, stage, None, now.since(self.started), 1);
         }
         let range = match packet.kind {
             Kind::Feedback => 0..0,

@@ -65,6 +65,8 @@ pub(super) struct Outbox {
 struct Notice {
     /// The last GATHER is out, not only the last SCATTER.
     gather: bool,
+    /// It says that contributions will not come, which someone may wait for: it goes before what is still to be sent.
+    urgent: bool,
     copies: u8,
     due: Time,
     turn: Turn,
@@ -173,6 +175,10 @@ impl Outbox {
         if self.scatter > 0 {
             return self.next_scatter(layout, now);
         }
+        let urgent = self.notice.as_ref().is_some_and(|notice| notice.urgent);
+        if urgent && let Some(notice) = self.next_notice(now) {
+            return Some(notice);
+        }
         if !self.gather.is_empty() {
             return self.next_gather(now);
         }
@@ -234,6 +240,7 @@ impl Outbox {
         let (to, sent_to_all) = notice.turn.next(self.gather_to, self.rank, self.ranks);
         if sent_to_all {
             notice.copies -= 1;
+            notice.urgent = false;
             notice.due = now + self.notice_spacing;
             if notice.copies == 0 {
                 self.notice = None;
@@ -252,6 +259,7 @@ impl Outbox {
     fn notify(&mut self, gather: bool, now: Time) {
         self.notice = Some(Notice {
             gather,
+            urgent: false,
             copies: self.notice_copies,
             due: now + self.notice_delay,
             turn: Turn::default(),
@@ -263,6 +271,9 @@ impl Outbox {
         if self.scatter > 0 {
             self.counters.scatter.never_sent += std::mem::take(&mut self.scatter);
             self.notify(false, now);
+            if let Some(notice) = &mut self.notice {
+                notice.urgent = true;
+            }
         }
     }
 

@@ -1,7 +1,5 @@
 //! Datagrams: what is read from them and written to them.
 
-use std::time::Duration;
-
 use ultima_wire::{
     Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, SwitchFlags, Ticks,
     bitmap,
@@ -15,6 +13,7 @@ use crate::operation::OperationId;
 use crate::recycling::{Repair, Request};
 use crate::stats::Rejection;
 use crate::time::Time;
+use crate::timeout::SharedTc;
 
 use super::Destination;
 use super::check::CheckPacket;
@@ -256,24 +255,14 @@ pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) 
     !told || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
 }
 
-/// One unit of a header's t_C is this many nanoseconds.
-const SHARED_TC_UNIT: u64 = 1 << 16;
-
-/// t_C as headers have it: rounded up, so that only none at all says nothing.
-fn shared(t_c: Duration) -> u16 {
-    let ns = u64::try_from(t_c.as_nanos()).unwrap_or(u64::MAX);
-    u16::try_from(ns.div_ceil(SHARED_TC_UNIT)).unwrap_or(u16::MAX)
-}
-
 /// The t_C that a header tells, of the stage that it tells about.
-pub(super) fn told_tc(header: &Header) -> Option<(Phase, Duration)> {
+pub(super) fn told_tc(header: &Header) -> Option<(Phase, SharedTc)> {
     let stage = match (header.kind, header.host_flags.last) {
         (Kind::Scatter, true) | (Kind::Feedback, false) => Phase::Scatter,
         (Kind::Gather | Kind::Feedback, true) => Phase::Gather,
         _ => return None,
     };
-    let t_c = Duration::from_nanos(u64::from(header.shared_tc) * SHARED_TC_UNIT);
-    (!t_c.is_zero()).then_some((stage, t_c))
+    (header.shared_tc != 0).then_some((stage, SharedTc(header.shared_tc)))
 }
 
 /// The wait that a FEEDBACK's payload tells.
@@ -307,7 +296,7 @@ pub(super) fn write(
         slot: packet.slot,
         slots: outgoing.slots,
         contributions: packet.contributions,
-        shared_tc: shared(outgoing.t_c),
+        shared_tc: SharedTc::from(outgoing.t_c).0,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(
             packet.kind,

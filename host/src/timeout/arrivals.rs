@@ -1,4 +1,4 @@
-//! When packets came, as a histogram that forgets.
+//! When packets came: a histogram over the last operations.
 
 use std::time::Duration;
 
@@ -8,51 +8,71 @@ const PER_DOUBLING: u32 = 16;
 const SHORTEST: u32 = 10;
 const LONGEST: u32 = 42;
 const BINS: usize = ((LONGEST - SHORTEST) * PER_DOUBLING) as usize;
-/// What an operation weighs after as many: a half of its mass is in the last 177 operations.
-const WINDOW: f64 = 256.0;
+/// Operations after which a new generation begins. Two are kept, so that what was is forgotten after twice as many.
+const GENERATION: u32 = 128;
 
-/// Times since an operation's start, by count; older operations weigh less.
+/// Times since an operation's start, of the last 128 to 256 operations.
 pub(super) struct Arrivals {
-    bins: Vec<f64>,
-    total: f64,
-    /// What one packet weighs now: grows instead of all that is there shrinking.
-    weight: f64,
+    /// The current one first.
+    generations: [Generation; 2],
+    operations: u32,
+}
+
+struct Generation {
+    bins: Vec<u64>,
+    total: u64,
+}
+
+impl Generation {
+    fn new() -> Self {
+        Self {
+            bins: vec![0; BINS],
+            total: 0,
+        }
+    }
 }
 
 impl Arrivals {
     pub(super) fn new() -> Self {
         Self {
-            bins: vec![0.0; BINS],
-            total: 0.0,
-            weight: 1.0,
+            generations: [Generation::new(), Generation::new()],
+            operations: 0,
         }
     }
 
     pub(super) fn add(&mut self, after: Duration, packets: u64) {
-        let weight = self.weight * packets as f64;
-        self.bins[bin(after)] += weight;
-        self.total += weight;
+        let generation = &mut self.generations[0];
+        generation.bins[bin(after)] += packets;
+        generation.total += packets;
     }
 
-    /// An operation is over: it and those before it weigh less than the next one.
-    pub(super) fn forget(&mut self) {
-        self.weight *= 1.0 + 1.0 / WINDOW;
-        if self.weight > 1e100 {
-            let weight = self.weight;
-            self.bins.iter_mut().for_each(|bin| *bin /= weight);
-            self.total /= weight;
-            self.weight = 1.0;
+    /// An operation is over.
+    pub(super) fn operation_ended(&mut self) {
+        self.operations += 1;
+        if self.operations == GENERATION {
+            self.operations = 0;
+            self.generations.swap(0, 1);
+            let [current, _] = &mut self.generations;
+            current.bins.fill(0);
+            current.total = 0;
         }
     }
 
-    /// A time that all but the share `late` of the packets came before; zero where none came.
+    /// A time that all but the share `late` of the packets came before; zero where none came. Where so few came that
+    /// this is the last of them, a quarter more: what comes next may well be later.
     pub(super) fn all_but(&self, late: f64) -> Duration {
-        let allowed = self.total * late;
-        let mut above = 0.0;
-        for (number, bin) in self.bins.iter().enumerate().rev() {
-            above += bin;
-            if above > allowed {
-                return upper_edge(number);
+        let [current, last] = &self.generations;
+        let allowed = (current.total + last.total) as f64 * late;
+        let mut above = 0;
+        for number in (0..BINS).rev() {
+            let here = current.bins[number] + last.bins[number];
+            above += here;
+            if above as f64 > allowed {
+                let edge = upper_edge(number);
+                return match above == here {
+                    true => edge + edge / 4,
+                    false => edge,
+                };
             }
         }
         Duration::ZERO
@@ -99,17 +119,14 @@ mod tests {
         assert_eq!(arrivals.all_but(0.001), Duration::ZERO);
         arrivals.add(ms(1), 999);
         arrivals.add(ms(50), 1);
-        assert!(arrivals.all_but(0.0) > ms(50));
+        assert!(arrivals.all_but(0.0) > ms(62), "the last, and a quarter");
         assert!(arrivals.all_but(0.0015) < ms(2));
-        // What does not come again is forgotten, at last.
-        for _ in 0..(20.0 * WINDOW) as u32 {
-            arrivals.forget();
+        for operation in 1..2 * GENERATION {
+            arrivals.operation_ended();
             arrivals.add(ms(1), 10);
+            assert!(arrivals.all_but(0.0) > ms(50), "{operation}");
         }
-        assert!(arrivals.all_but(1e-6) < ms(2));
-        for _ in 0..100_000 {
-            arrivals.forget();
-        }
-        assert!(arrivals.all_but(0.5) < ms(2) && arrivals.total.is_finite());
+        arrivals.operation_ended();
+        assert!(arrivals.all_but(0.0) < ms(2));
     }
 }

@@ -4,27 +4,33 @@
 //! of operations that a bound had cut short: the share of packets that come late is what the rank chooses, whatever
 //! the number of ranks. (A percentile of operations, as published, is one of a maximum over ranks: with eight ranks
 //! it loses seven times the share that it loses with fifty.) What a switch cut for a full queue, or never came, has
-//! no time and moves nothing. What this rank sends counts as well, since its receivers' times cannot show what it never
+//! no time and moves nothing. A rank waits at least as long as it sends, since its receivers cannot know what it never
 //! sent.
 //!
-//! Two bounds keep stragglers from being waited for too long: neither time goes over [`STRETCH`] times the median
-//! packet's, and a source that was overdue in most of the last operations does not count.
+//! Stragglers are not waited for without end: a wait is at most [`STRETCH`] times what is usual, or
+//! [`PERIOD_SHARE`] of the time from one operation to the next; and a source that was overdue in most of the last
+//! operations does not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cause::{Cause, Phase};
+use crate::time::Time;
 
 use super::arrivals::Arrivals;
 use super::early_close::EarlyClose;
-use super::{Bounds, Ended, Policy, WARM_UP, apart};
+use super::{Bounds, Ended, Policy, SharedTc, WARM_UP};
 
 /// The share of packets that may come late in each stage: half of the 0.1 % that OptiReduce takes for much (§3.2.1).
-/// Half of the packets counted are this rank's own, which are not late.
-const LATE_SHARE: f64 = 5e-4 / 2.0;
-/// Stages last no longer than the median packet's time times this. A log-normal tail of p99/p50 = 3 has its 99.95th
+const LATE_SHARE: f64 = 5e-4;
+/// A stage lasts no longer than the median packet's time times this. A log-normal tail of p99/p50 = 3 has its 99.95th
 /// percentile at 4.7 times its median, and the median packet of a stage comes when half of it is over.
 const STRETCH: u32 = 10;
+/// What stragglers may cost of the time per step, where that is more: their backward passes differ by as much without
+/// anything being wrong.
+const PERIOD_SHARE: u32 = 10;
+/// How many operations the time from one to the next is averaged over, about.
+const PERIOD_WINDOW: u32 = 16;
 /// Of how many operations, about, a source's share of overdue ones is.
 const OVERDUE_WINDOW: f32 = 16.0;
 /// A source that is overdue in more of them than this does not count.
@@ -41,9 +47,19 @@ pub(super) struct CauseAware {
 struct Bucket {
     values: usize,
     operations: usize,
+    started: Option<Time>,
+    /// From one operation's start to the next one's.
+    period: Duration,
     bounds: Bounds,
-    stages: [Arrivals; 2],
+    stages: [Times; 2],
     early: EarlyClose,
+}
+
+/// One stage's packets.
+struct Times {
+    came: Arrivals,
+    /// This rank's own.
+    sent: Arrivals,
 }
 
 impl CauseAware {
@@ -59,49 +75,81 @@ impl CauseAware {
 
 impl Bucket {
     fn new(values: usize, ranks: u16, limits: Bounds) -> Self {
+        let times = || Times {
+            came: Arrivals::new(),
+            sent: Arrivals::new(),
+        };
         Self {
             values,
             operations: 0,
+            started: None,
+            period: Duration::ZERO,
             bounds: limits,
-            stages: [Arrivals::new(), Arrivals::new()],
+            stages: [times(), times()],
             early: EarlyClose::new(ranks),
         }
     }
 
+    fn starts(&mut self, now: Time) {
+        if let Some(started) = self.started.replace(now) {
+            let last = now.since(started);
+            self.period = match self.period {
+                Duration::ZERO => last,
+                period => (period * (PERIOD_WINDOW - 1) + last) / PERIOD_WINDOW,
+            };
+        }
+    }
+
+    /// Forgets when packets came; the bounds stay until enough is known again.
+    fn start_over(&mut self) {
+        self.operations = 0;
+        for times in &mut self.stages {
+            times.came = Arrivals::new();
+        }
+    }
+
     fn learn(&mut self, limits: Bounds) {
-        let [t_s, t_b] = self.stages.each_ref().map(|stage| {
-            let most = stage.all_but(0.5) * STRETCH;
-            stage.all_but(LATE_SHARE).min(most)
+        let [t_s, t_b] = self.stages.each_ref().map(|times| {
+            let usual = times.came.all_but(0.5).max(times.sent.all_but(0.5));
+            let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
+            let came = times.came.all_but(LATE_SHARE).min(most);
+            came.max(times.sent.all_but(LATE_SHARE))
         });
-        let t_s = t_s.clamp(Duration::from_nanos(1), limits.t_s);
-        self.bounds = Bounds {
-            t_s,
-            t_b: apart(t_s, t_b).min(limits.t_b),
-            grace: self.early.grace(),
-        };
+        self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
     }
 }
 
 impl Policy for CauseAware {
-    fn start(&mut self, bucket: u16, values: usize) -> Bounds {
+    fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds {
         let new = || Bucket::new(values, self.ranks, self.limits);
         let bucket = self.buckets.entry(bucket).or_insert_with(new);
         if bucket.values != values {
             *bucket = Bucket::new(values, self.ranks, self.limits);
         }
+        bucket.starts(now);
         bucket.bounds
     }
 
-    fn passed(&mut self, bucket: u16, phase: Phase, source: Option<u16>, after: Duration) {
-        let ignored = source.is_some_and(|rank| self.overdue[usize::from(rank)] > OVERDUE_OFTEN);
-        if let Some(bucket) = self.buckets.get_mut(&bucket)
-            && !ignored
-        {
-            bucket.stages[phase as usize].add(after, 1);
+    fn passed(
+        &mut self,
+        bucket: u16,
+        phase: Phase,
+        source: Option<u16>,
+        after: Duration,
+        packets: u64,
+    ) {
+        let Some(bucket) = self.buckets.get_mut(&bucket) else {
+            return;
+        };
+        let times = &mut bucket.stages[phase as usize];
+        match source {
+            None => times.sent.add(after, packets),
+            Some(rank) if self.overdue[usize::from(rank)] > OVERDUE_OFTEN => {}
+            Some(_) => times.came.add(after, packets),
         }
     }
 
-    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: Duration) {
+    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
         if let Some(bucket) = self.buckets.get_mut(&bucket) {
             bucket.early.told(phase, rank, t_c);
         }
@@ -117,26 +165,30 @@ impl Policy for CauseAware {
             return;
         };
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];
-        for ((stage, never_sent), bound) in
-            (bucket.stages.iter_mut().zip(ended.never_sent)).zip(waited)
-        {
+        let stages = bucket.stages.iter_mut().zip(ended.never_sent);
+        for ((times, never_sent), bound) in stages.zip(waited) {
             // It would have taken longer, nobody knows how much.
-            stage.add(bound + bound / 4, never_sent);
-            stage.forget();
+            times.sent.add(bound + bound / 4, never_sent);
+            times.sent.operation_ended();
+            times.came.operation_ended();
         }
         let owed: u64 = ended.stages.iter().map(|stage| stage.owed).sum();
         let late = |cause| ended.stages.iter().map(move |s| s.missing.of(cause));
         let late: u64 = late(Cause::Late).chain(late(Cause::Overdue)).sum();
-        bucket
-            .early
-            .ended(&ended.stages, late as f64 / owed.max(1) as f64);
-        for (rank, share) in (0u16..).zip(&mut self.overdue) {
-            let now = f32::from(u8::from((ended.overdue)(rank)));
-            *share += (now - *share) / OVERDUE_WINDOW;
-        }
+        let late = late as f64 / owed.max(1) as f64;
+        bucket.early.ended(&ended.stages, late);
         bucket.operations += 1;
         if bucket.operations >= WARM_UP {
             bucket.learn(self.limits);
+        }
+        for (rank, share) in (0u16..).zip(&mut self.overdue) {
+            let was_often = *share > OVERDUE_OFTEN;
+            let now = f32::from(u8::from((ended.overdue)(rank)));
+            *share += (now - *share) / OVERDUE_WINDOW;
+            if *share > OVERDUE_OFTEN && !was_often {
+                // What is known of the others is mixed with what it did.
+                self.buckets.values_mut().for_each(Bucket::start_over);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cause::Phase;
 use crate::stats::ClosedBy;
 
-use super::Stage;
+use super::{SharedTc, Stage};
 
 /// The weight of the past in the moving average (OptiReduce, §3.2.1).
 const ALPHA: f64 = 0.95;
@@ -26,19 +26,17 @@ pub(super) struct EarlyClose {
     percent: u32,
 }
 
-#[derive(Default)]
 struct TC {
     average: Option<Duration>,
-    /// What the others told last, by rank; zero before their first word.
-    told: Vec<Duration>,
-    scratch: Vec<Duration>,
+    /// What the others told last, by rank, as headers have it; zero before their first word.
+    told: Vec<u16>,
 }
 
 impl EarlyClose {
     pub(super) fn new(ranks: u16) -> Self {
         let stage = || TC {
-            told: vec![Duration::ZERO; ranks.into()],
-            ..TC::default()
+            average: None,
+            told: vec![0; ranks.into()],
         };
         Self {
             stages: [stage(), stage()],
@@ -46,9 +44,9 @@ impl EarlyClose {
         }
     }
 
-    pub(super) fn told(&mut self, phase: Phase, rank: u16, t_c: Duration) {
+    pub(super) fn told(&mut self, phase: Phase, rank: u16, t_c: SharedTc) {
         if let Some(told) = self.stages[phase as usize].told.get_mut(usize::from(rank)) {
-            *told = t_c;
+            *told = t_c.0;
         }
     }
 
@@ -80,11 +78,10 @@ impl EarlyClose {
 impl TC {
     /// This rank's own measure, which is one of those that the median is of.
     fn measured(&mut self, own: Duration) {
-        self.scratch.clear();
-        self.scratch.push(own);
-        let told = self.told.iter().filter(|told| !told.is_zero());
-        self.scratch.extend(told);
-        let median = super::percentile(&mut self.scratch, 50);
+        let told = self.told.iter().filter(|told| **told != 0);
+        let told = told.map(|told| Duration::from(SharedTc(*told)));
+        let mut all: Vec<Duration> = told.chain([own]).collect();
+        let median = super::percentile(&mut all, 50);
         self.average = Some(match self.average {
             Some(average) => average.mul_f64(ALPHA) + median.mul_f64(1.0 - ALPHA),
             None => median,
@@ -128,11 +125,12 @@ mod tests {
         early.ended(&[whole; 2], 0.0005);
         assert_eq!(early.t_c(Phase::Gather), 10 * MS);
         assert_eq!(early.grace(), [Some(MS); 2]);
-        early.told(Phase::Gather, 0, 30 * MS);
-        early.told(Phase::Gather, 2, 50 * MS);
-        early.told(Phase::Gather, 9, MS);
+        early.told(Phase::Gather, 0, (30 * MS).into());
+        early.told(Phase::Gather, 2, (50 * MS).into());
+        early.told(Phase::Gather, 9, MS.into());
         early.ended(&[whole; 2], 0.0005);
         assert_eq!(early.t_c(Phase::Scatter), 10 * MS);
+        // 30 ms are 458 units of 2^16 ns, rounded up.
         assert_eq!(early.t_c(Phase::Gather).as_micros(), 11_000);
     }
 

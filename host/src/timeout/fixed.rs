@@ -1,5 +1,7 @@
 //! Nothing is learned.
 
+use crate::time::Time;
+
 use super::{Bounds, Policy};
 
 pub(super) struct Fixed(Bounds);
@@ -11,7 +13,7 @@ impl Fixed {
 }
 
 impl Policy for Fixed {
-    fn start(&mut self, _bucket: u16, _values: usize) -> Bounds {
+    fn start(&mut self, _now: Time, _bucket: u16, _values: usize) -> Bounds {
         self.0
     }
 }

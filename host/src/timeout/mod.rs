@@ -6,7 +6,7 @@
 //! | `published.rs` | [`Timeouts::Published`]: what OptiReduce learns |
 //! | `cause_aware.rs` | [`Timeouts::CauseAware`]: ours |
 //! | `early_close.rs` | t_C and the *x* % rule of the latter two |
-//! | `arrivals.rs` | when packets came, as a histogram that forgets |
+//! | `arrivals.rs` | when packets came: a histogram over the last operations |
 //!
 //! An operation has two stages, [`Phase::Scatter`] until the rank's own shard has closed and [`Phase::Gather`] until
 //! all aggregates are here. Both are measured from the operation's start *at this rank*, so that what a rank computes
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::{Causes, Phase};
 use crate::config::Config;
 use crate::stats::ClosedBy;
+use crate::time::Time;
 
 /// What t_S and t_B are. Whatever is learned stays under the configuration's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -70,6 +71,28 @@ impl Timeouts {
     }
 }
 
+/// t_C as headers have it, in units of 2^16 ns; 0 says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedTc(pub(crate) u16);
+
+impl SharedTc {
+    const UNIT: u64 = 1 << 16;
+}
+
+impl From<Duration> for SharedTc {
+    /// Rounded up, so that only none at all says nothing.
+    fn from(t_c: Duration) -> Self {
+        let ns = u64::try_from(t_c.as_nanos()).unwrap_or(u64::MAX);
+        SharedTc(u16::try_from(ns.div_ceil(Self::UNIT)).unwrap_or(u16::MAX))
+    }
+}
+
+impl From<SharedTc> for Duration {
+    fn from(t_c: SharedTc) -> Self {
+        Duration::from_nanos(u64::from(t_c.0) * SharedTc::UNIT)
+    }
+}
+
 /// How long one operation waits, from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -107,14 +130,22 @@ pub(crate) struct Ended<'a> {
 /// Decides how long operations wait, and learns.
 pub(crate) trait Policy: Send {
     /// An operation of `bucket` starts, of so many values.
-    fn start(&mut self, bucket: u16, values: usize) -> Bounds;
+    fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds;
 
-    /// A packet of `bucket`'s operation came from `source`, or left for others (none), so long after the operation's
-    /// start: also when it was late, unless a full queue had cut it.
-    fn passed(&mut self, _bucket: u16, _phase: Phase, _source: Option<u16>, _after: Duration) {}
+    /// Packets of `bucket`'s operation came from `source`, or left for others (none), so long after the operation's
+    /// start: also when they were late, unless a full queue had cut them.
+    fn passed(
+        &mut self,
+        _bucket: u16,
+        _phase: Phase,
+        _source: Option<u16>,
+        _after: Duration,
+        _packets: u64,
+    ) {
+    }
 
     /// `rank` says what its t_C for that stage is.
-    fn told(&mut self, _bucket: u16, _phase: Phase, _rank: u16, _t_c: Duration) {}
+    fn told(&mut self, _bucket: u16, _phase: Phase, _rank: u16, _t_c: SharedTc) {}
 
     /// What this rank tells the others as its t_C; zero says nothing.
     fn t_c(&self, _bucket: u16, _phase: Phase) -> Duration {
@@ -135,9 +166,19 @@ fn percentile(values: &mut [Duration], percent: usize) -> Duration {
     *values.select_nth_unstable(at).1
 }
 
-/// t_B is over t_S by a sixteenth, whatever was learned: a flush that nobody can hear would be of no use.
-fn apart(t_s: Duration, t_b: Duration) -> Duration {
-    t_b.max(t_s + t_s / 16).max(t_s + Duration::from_nanos(1))
+impl Bounds {
+    /// These, or `limits` where they are shorter. t_B is over t_S by a sixteenth at least: a flush that nobody can hear
+    /// would be of no use. What takes as long as a bound is in time.
+    fn within(t_s: Duration, t_b: Duration, grace: [Option<Duration>; 2], limits: Bounds) -> Self {
+        let tick = Duration::from_nanos(1);
+        let t_s = (t_s + tick).min(limits.t_s);
+        let t_b = (t_b + tick).max(t_s + t_s / 16 + tick);
+        Bounds {
+            t_s,
+            t_b: t_b.min(limits.t_b),
+            grace,
+        }
+    }
 }
 
 #[cfg(test)]

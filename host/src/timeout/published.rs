@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cause::Phase;
+use crate::time::Time;
 
 use super::early_close::EarlyClose;
-use super::{Bounds, Ended, Policy, WARM_UP, apart, percentile};
+use super::{Bounds, Ended, Policy, SharedTc, WARM_UP, percentile};
 
 /// The percentile of the warm-up's times (ibid.).
 const PERCENT: usize = 95;
@@ -48,7 +49,7 @@ impl Bucket {
 }
 
 impl Policy for Published {
-    fn start(&mut self, bucket: u16, values: usize) -> Bounds {
+    fn start(&mut self, _now: Time, bucket: u16, values: usize) -> Bounds {
         let new = || Bucket::new(values, self.ranks);
         let bucket = self.buckets.entry(bucket).or_insert_with(new);
         if bucket.values != values {
@@ -56,18 +57,11 @@ impl Policy for Published {
         }
         match bucket.learned {
             None => self.limits,
-            Some((t_s, t_b)) => {
-                let t_s = t_s.min(self.limits.t_s);
-                Bounds {
-                    t_s,
-                    t_b: apart(t_s, t_b).min(self.limits.t_b),
-                    grace: bucket.early.grace(),
-                }
-            }
+            Some((t_s, t_b)) => Bounds::within(t_s, t_b, bucket.early.grace(), self.limits),
         }
     }
 
-    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: Duration) {
+    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
         if let Some(bucket) = self.buckets.get_mut(&bucket) {
             bucket.early.told(phase, rank, t_c);
         }
@@ -116,7 +110,7 @@ mod tests {
         };
         let mut policy = Published::new(limits, 2);
         let operation = |policy: &mut Published, scatter: u32, gather: u32| {
-            let bounds = policy.start(3, 10);
+            let bounds = policy.start(Time::ZERO, 3, 10);
             let stage = |ms| Stage {
                 after: ms * MS,
                 closed_by: ClosedBy::Complete,
@@ -135,10 +129,11 @@ mod tests {
             assert_eq!(operation(&mut policy, ms, 2 * ms), limits);
         }
         let bounds = operation(&mut policy, 1, 1);
-        assert_eq!((bounds.t_s, bounds.t_b), (19 * MS, 38 * MS));
+        let tick = Duration::from_nanos(1);
+        assert_eq!((bounds.t_s, bounds.t_b), (19 * MS + tick, 38 * MS + tick));
         assert!(bounds.grace[0].is_some());
         // Another bucket, or one of another length, learns anew.
-        assert_eq!(policy.start(4, 10), limits);
-        assert_eq!(policy.start(3, 11), limits);
+        assert_eq!(policy.start(Time::ZERO, 4, 10), limits);
+        assert_eq!(policy.start(Time::ZERO, 3, 11), limits);
     }
 }

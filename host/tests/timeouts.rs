@@ -1,0 +1,214 @@
+//! What ranks learn of how long operations take: in virtual time, by policy and by what delays packets.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Network, Random, at_once, config, lossy, perfect};
+use ultima_host::{Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
+use ultima_wire::Kind;
+
+const RANKS: u16 = 4;
+const LEN: usize = 4 * 352 * 20;
+const MS: Duration = Duration::from_millis(1);
+const US: Duration = Duration::from_micros(1);
+
+/// With bounds of 600 ms and 1 s, which is a thousand times what an operation takes here.
+fn network(timeouts: Timeouts) -> Network {
+    Network::new(&Config {
+        t_s: 600 * MS,
+        t_b: 1000 * MS,
+        timeouts,
+        ..config(RANKS)
+    })
+}
+
+/// One operation in every step of `steps`; rank *i* starts `start(step, i)` after the others have ended the last.
+fn run(
+    network: &mut Network,
+    steps: std::ops::Range<u32>,
+    mut start: impl FnMut(u32, u16) -> Duration,
+) -> Vec<Vec<Outcome>> {
+    steps
+        .map(|step| {
+            let id = OperationId { step, bucket: 0 };
+            let starts: Vec<_> = (0..RANKS).map(|rank| Some(start(step, rank))).collect();
+            let done = network.run(id, vec![vec![1.0; LEN]; RANKS.into()], &starts);
+            network.settle();
+            let outcome = |done: Option<common::Done>| done.expect("started").outcome;
+            done.into_iter().map(outcome).collect()
+        })
+        .collect()
+}
+
+/// The share of contributions and aggregates that did not come in time.
+fn missing(outcomes: &[Vec<Outcome>]) -> f64 {
+    let outcomes = outcomes.iter().flatten();
+    let (lost, owed) = outcomes.fold((0, 0), |(lost, owed), outcome| {
+        let slots: u64 = outcome.contributions.iter().map(|n| u64::from(*n)).sum();
+        let here = outcome.lost.scatter.total() + outcome.lost.gather.total();
+        (lost + here, owed + 2 * slots * u64::from(RANKS - 1))
+    });
+    lost as f64 / owed as f64
+}
+
+#[test]
+fn bounds_shrink_to_what_operations_take() {
+    for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
+        let mut network = network(timeouts);
+        let outcomes = run(&mut network, 0..30, |_, _| Duration::ZERO);
+        for outcome in &outcomes[0] {
+            assert_eq!((outcome.t_s, outcome.t_b), (600 * MS, 1000 * MS));
+        }
+        for outcome in outcomes[20..].iter().flatten() {
+            assert_eq!(outcome.closed_by, ClosedBy::Complete, "{outcome:?}");
+            assert!(outcome.t_s < MS && outcome.t_b < MS && outcome.t_s < outcome.t_b);
+            assert!(outcome.t_s >= outcome.shard_duration && outcome.t_b >= outcome.duration);
+        }
+    }
+}
+
+#[test]
+fn a_dead_rank_costs_what_was_learned_not_what_was_configured() {
+    for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
+        let mut network = network(timeouts);
+        run(&mut network, 0..25, |_, _| Duration::ZERO);
+        let buckets = || vec![vec![1.0; LEN]; RANKS.into()];
+        let starts = [
+            Some(Duration::ZERO),
+            Some(Duration::ZERO),
+            Some(Duration::ZERO),
+            None,
+        ];
+        let done = network.run(
+            OperationId {
+                step: 25,
+                bucket: 0,
+            },
+            buckets(),
+            &starts,
+        );
+        for outcome in done.into_iter().flatten().map(|done| done.outcome) {
+            assert_eq!(outcome.closed_by, ClosedBy::Deadline);
+            assert!(outcome.duration < 2 * MS, "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn drops_stretch_nothing() {
+    let mut network = network(Timeouts::CauseAware);
+    let quiet = run(&mut network, 0..60, |_, _| Duration::ZERO);
+    network.faults = lossy(0.05, 3);
+    let lossy = run(&mut network, 60..200, |_, _| Duration::ZERO);
+    let t_b = |outcomes: &[Vec<Outcome>]| outcomes.last().expect("some")[0].t_b;
+    assert!(
+        t_b(&lossy) <= t_b(&quiet),
+        "{:?} {:?}",
+        t_b(&lossy),
+        t_b(&quiet)
+    );
+    assert!(missing(&lossy) > 0.03);
+}
+
+/// Delays each source's stage by a log-normal tail's excess, now and then.
+fn stragglers(random: &mut Random) -> Duration {
+    if random.chance(0.02) {
+        (100 + random.below(300) as u32) * US
+    } else {
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn stragglers_are_waited_for_as_the_chosen_share_asks() {
+    let share = |timeouts| {
+        let mut random = Random::new(5);
+        let mut network = network(timeouts);
+        let outcomes = run(&mut network, 0..800, |_, _| stragglers(&mut random));
+        (missing(&outcomes[100..]), outcomes[799][0].t_b)
+    };
+    let (published, cause_aware) = (share(Timeouts::Published), share(Timeouts::CauseAware));
+    assert!(cause_aware.0 < 1e-3, "{cause_aware:?}");
+    assert!(
+        published.0 > 2.0 * cause_aware.0,
+        "{published:?} {cause_aware:?}"
+    );
+    assert!(cause_aware.1 < 5 * MS, "{cause_aware:?}");
+}
+
+#[test]
+fn a_rank_that_is_always_late_holds_nobody() {
+    let mut network = network(Timeouts::CauseAware);
+    run(&mut network, 0..25, |_, _| Duration::ZERO);
+    let late = |_, rank| match rank {
+        3 => 50 * MS,
+        _ => Duration::ZERO,
+    };
+    let outcomes = run(&mut network, 25..325, late);
+    for outcome in &outcomes.last().expect("some")[..3] {
+        assert!(outcome.duration < 4 * MS, "{outcome:?}");
+        let lacking = u64::from(outcome.contributions[usize::from(RANKS - 1)]);
+        assert_eq!(lacking, LEN as u64 / 352 / u64::from(RANKS), "{outcome:?}");
+    }
+    // Once it is in time again it counts, and is waited for.
+    let outcomes = run(&mut network, 325..360, |_, _| Duration::ZERO);
+    assert_eq!(
+        outcomes.last().expect("some")[0].closed_by,
+        ClosedBy::Complete
+    );
+}
+
+/// Loses the tail of rank 3's contributions to rank 0, and every packet behind it that would tell.
+fn lose_a_tail(network: &mut Network) {
+    network.faults = Box::new(|header, to| {
+        let tail = header.kind == Kind::Scatter && header.slot % 20 == 7;
+        let tells = matches!(header.kind, Kind::Feedback | Kind::Gather);
+        match (header.source, to) {
+            (3, 0) if tail || tells => vec![],
+            _ => perfect()(header, to),
+        }
+    });
+}
+
+#[test]
+fn a_lost_tail_is_waited_for_a_tenth_of_t_c() {
+    // Packets may overtake each other, so that a later one does not show at once that an earlier one is lost.
+    let mut network = Network::new(&Config {
+        t_s: 600 * MS,
+        t_b: 1000 * MS,
+        timeouts: Timeouts::Published,
+        reorder: 30,
+        gather: Gather::Unicast,
+        ..config(RANKS)
+    });
+    network.link_rate = Some(1_000_000_000);
+    let late = |step, rank| match (step % 10, rank) {
+        (3, 1) => 2 * MS,
+        _ => Duration::ZERO,
+    };
+    run(&mut network, 0..30, late);
+    lose_a_tail(&mut network);
+    let outcomes = run(&mut network, 30..31, |_, _| Duration::ZERO);
+    let outcome = &outcomes[0][0];
+    assert_eq!(outcome.shard_closed_by, ClosedBy::Early, "{outcome:?}");
+    assert_eq!(outcome.lost.scatter.of(Cause::Overdue), 1);
+    assert!(outcome.shard_duration < outcome.t_s, "{outcome:?}");
+}
+
+#[test]
+fn what_others_tell_cannot_stretch_a_bound() {
+    // Rank 3 tells the longest t_C that a header can.
+    for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
+        let mut network = network(timeouts);
+        network.switch = Some(Box::new(|header, _| {
+            if header.source == 3 {
+                header.shared_tc = u16::MAX;
+            }
+        }));
+        let outcomes = run(&mut network, 0..60, |_, _| Duration::ZERO);
+        let last = outcomes.last().expect("some");
+        assert!(last.iter().all(|outcome| outcome.t_b < MS), "{last:?}");
+        assert!(at_once(RANKS).len() == last.len());
+    }
+}

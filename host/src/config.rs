@@ -5,6 +5,7 @@ use std::time::Duration;
 use ultima_wire::{HEADER_LEN, bitmap};
 
 use crate::codec::Coding;
+use crate::estimator::Estimation;
 use crate::recycling::Recycling;
 use crate::timeout::Timeouts;
 
@@ -31,6 +32,8 @@ pub struct Config {
     pub coding: Coding,
     /// How aggregates travel.
     pub gather: Gather,
+    /// What an owner makes of the contributions that arrived.
+    pub estimation: Estimation,
     /// t_S: how long after an operation's start an owner waits for contributions before it sends
     /// what it has.
     pub t_s: Duration,
@@ -128,6 +131,12 @@ pub enum ConfigError {
     /// Nothing would ever be kept.
     #[error("recycling keeps operations for {0} steps; 2 or more are needed, or none of it")]
     Keep(u32),
+    /// Corrections that would not be right.
+    #[error(
+        "recycling corrects the mean over what arrived; with the estimator {} leave it out",
+        .0.name()
+    )]
+    Estimation(Estimation),
     /// Blocks too large for the codec's tile.
     #[error("Hadamard blocks of 2^{0}: at most 2^{max} are possible", max = Coding::MAX_LOG2_BLOCK)]
     Block(u8),
@@ -149,6 +158,7 @@ impl Config {
             slot_bytes: 1408,
             coding: Coding::default(),
             gather: Gather::Multicast,
+            estimation: Estimation::default(),
             t_s: t_b * 3 / 5,
             t_b,
             timeouts: Timeouts::default(),
@@ -194,6 +204,9 @@ impl Config {
         if let Some(Recycling { keep }) = self.recycling.filter(|recycling| recycling.keep < 2) {
             return Err(ConfigError::Keep(keep));
         }
+        if self.recycling.is_some() && self.estimation != Estimation::ArrivedMean {
+            return Err(ConfigError::Estimation(self.estimation));
+        }
         match self.coding {
             Coding::Hadamard { log2_block } if log2_block > Coding::MAX_LOG2_BLOCK => {
                 Err(ConfigError::Block(log2_block))
@@ -233,6 +246,11 @@ mod tests {
         assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.recycling = Some(Recycling { keep: 1 })).contains("2 or more"));
+        let scaled = refused(|c| {
+            c.recycling = Some(Recycling::default());
+            c.estimation = Estimation::Scaled;
+        });
+        assert!(scaled.contains("estimator scaled"), "{scaled}");
         let nothing = Pacing {
             bits_per_second: 0,
             burst: 0,

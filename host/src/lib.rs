@@ -70,7 +70,7 @@ pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::{Prober, Report, Stopped};
 pub use driver::udp::UdpConfig;
 pub use driver::{LinkCounters, LinkError};
-pub use estimator::{ArrivedMean, Contributions, Estimator};
+pub use estimator::Estimation;
 pub use layout::Layout;
 pub use operation::OperationId;
 pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};

@@ -8,10 +8,11 @@
 mod common;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use common::*;
-use ultima_host::{Coding, Config, OperationId, Phases, Rotation};
+use ultima_host::{Coding, Config, Estimation, OperationId, Phases, Rotation};
 use ultima_wire::{Header, Kind};
 
 const RANKS: u16 = 4;
@@ -85,6 +86,15 @@ fn one_rank(p: f64, seed: u64) -> Faults {
 /// Entry *i* of a slot is 1 in rank *i*'s contribution and 0 in all others, so that the aggregate
 /// reads as the weights.
 fn weights(faults: Faults, steps: u32) -> Vec<Vec<[f64; RANKS as usize]>> {
+    weights_by(Estimation::ArrivedMean, faults, 0..steps)
+}
+
+/// The same with another estimator, over `steps` after those before.
+fn weights_by(
+    estimation: Estimation,
+    faults: Faults,
+    steps: Range<u32>,
+) -> Vec<Vec<[f64; RANKS as usize]>> {
     let buckets: Vec<Vec<f32>> = (0..usize::from(RANKS))
         .map(|rank| {
             (0..LEN)
@@ -92,11 +102,17 @@ fn weights(faults: Faults, steps: u32) -> Vec<Vec<[f64; RANKS as usize]>> {
                 .collect()
         })
         .collect();
-    let mut network = Network::new(&plain());
+    let mut network = Network::new(&Config {
+        estimation,
+        ..plain()
+    });
     network.faults = faults;
     let mut weights = vec![Vec::new(); usize::from(RANKS)];
-    for step in 0..steps {
+    for step in 0..steps.end {
         let results = network.allreduce(OperationId { step, bucket: 0 }, &buckets);
+        if step < steps.start {
+            continue;
+        }
         let aggregates = results[0].1.chunks(SLOT);
         for (at, aggregate) in aggregates.enumerate() {
             let slot = std::array::from_fn(|rank| f64::from(aggregate[rank]));
@@ -195,6 +211,39 @@ fn weights_when_one_rank_loses() {
     }
     // The documented bias: rank 1 weighs p·(N−1)/N less than its part.
     assert!((lossy * N - (1.0 - p * (N - 1.0) / N)).abs() < 1e-12);
+}
+
+#[test]
+fn two_estimators_weigh_a_lossy_rank_like_the_others() {
+    for (estimation, warm_up) in [(Estimation::Scaled, 0), (Estimation::ControlVariate, 60)] {
+        let weights = weights_by(estimation, one_rank(0.3, 2), warm_up..warm_up + 40);
+        let what = format!("rank 1 loses 30 %, {}", estimation.name());
+        for (rank, (measured, error)) in bucket_weights(&what, &weights).iter().enumerate() {
+            println!("{what}: weight of rank {rank} {measured:.5} ± {error:.5}");
+            // The control variate's p is an average over some ten operations: a little off, either way.
+            assert!((measured * N - 1.0).abs() < 0.02, "{rank}: {measured}");
+        }
+    }
+}
+
+#[test]
+fn the_scaled_sum_waits_for_its_shard() {
+    // What a slot lacks of a source is known, and then how much of the shard.
+    let mut network = Network::new(&Config {
+        estimation: Estimation::Scaled,
+        ..plain()
+    });
+    network.faults =
+        scatter_loss(|header| header.source == 1 && header.owner == 0 && header.slot < 100);
+    let results = network.allreduce(OperationId::default(), &vec![vec![1.0; LEN]; RANKS.into()]);
+    let shard = &results[2].1[..LEN / usize::from(RANKS)];
+    // Of the three others all came; two thirds of rank 1's slots stand for all of them.
+    let (lacking, whole) = shard.split_at(100 * SLOT);
+    assert!(lacking.iter().all(|value| *value == 0.75), "{lacking:?}");
+    assert!(
+        whole.iter().all(|value| (*value - 1.125).abs() < 1e-6),
+        "{whole:?}"
+    );
 }
 
 /// Bursts and equal tails make neighbouring slots lose together but weigh nobody less: each rank is

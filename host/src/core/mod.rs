@@ -59,7 +59,7 @@ use ultima_wire::{Check, Header, Kind, RepairRequest};
 use crate::bits::Bits;
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::config::{Config, ConfigError, Gather};
-use crate::estimator::{ArrivedMean, Estimator};
+use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
@@ -192,25 +192,14 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core that averages over what arrived ([`ArrivedMean`]).
+    /// A core that has not started anything.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration cannot work.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        Self::with_estimator(config, Box::new(ArrivedMean))
-    }
-
-    /// A core with another estimator.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if the configuration cannot work.
-    pub fn with_estimator(
-        config: Config,
-        estimator: Box<dyn Estimator>,
-    ) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            estimator,
+            estimator: config.estimation.estimator(config.ranks),
             operations: VecDeque::new(),
             newest_step: None,
             started_buckets: Vec::new(),
@@ -723,6 +712,7 @@ impl Core {
             return;
         };
         self.members.operation_ended(rank, number, started, now);
+        self.estimator.operation_ended();
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));

@@ -62,6 +62,8 @@ struct Source {
     settled: u32,
     /// Packets heard that were sent after the last of this shard's.
     sent_after: u32,
+    /// Its contributions that are here.
+    came: u32,
     /// It is not waited for because it was silent, not because of what it sent.
     silent: bool,
     /// Its last packets have begun to come, or nothing of it is awaited.
@@ -106,6 +108,7 @@ impl Reduce {
             rotation: rotation(rank),
             settled: 0,
             sent_after: 0,
+            came: 0,
             silent: false,
             ending: false,
             overdue: false,
@@ -183,6 +186,7 @@ impl Reduce {
             Verdict::Late
         } else {
             self.arrived.insert(bit);
+            self.sources[usize::from(source)].came += 1;
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
             payload.read(self.values.get_mut(start..start + range.len()));
@@ -247,6 +251,9 @@ impl Reduce {
         estimator: &mut dyn Estimator,
         mut closed: impl FnMut(Closed),
     ) {
+        if estimator.closes_whole_shards() && self.ready.len() < self.open as usize {
+            return;
+        }
         while let Some(slot) = self.ready.pop() {
             closed(self.close(layout, slot, own, result, estimator, ClosedBy::KnownLoss));
         }
@@ -312,6 +319,7 @@ impl Reduce {
                     shard_len: self.shard.len(),
                     start: range.start - self.shard.start,
                     arrived: &arrived,
+                    came: &|source| (self.sources[usize::from(source)].came, self.slots),
                 },
             };
             estimator.estimate(&contributions, mean);

@@ -2,7 +2,7 @@
 //!
 //! Let g_i be rank *i*'s gradient in one operation, e_i what it carries from earlier ones (its *residual*),
 //! y_i = g_i + e_i what it contributes, and for a slot *A* the ranks that its owner counted, *m* their number and
-//! a = (1/*m*)·Σ_{i∈A} y_i what the owner sent ([`crate::ArrivedMean`]).
+//! a = (1/*m*)·Σ_{i∈A} y_i what the owner sent ([`crate::Estimation::ArrivedMean`]).
 //!
 //! **Rule 1, for a source.** What was not counted stays with its source, less what the others applied for it:
 //!

@@ -1,0 +1,209 @@
+//! From the contributions that arrived to the mean over all ranks.
+//!
+//! | file | |
+//! | --- | --- |
+//! | `arrived_mean.rs` | [`Estimation::ArrivedMean`]: over what arrived |
+//! | `scaled.rs` | [`Estimation::Scaled`]: as published, missing is zero and sources are scaled up |
+//! | `control_variate.rs` | [`Estimation::ControlVariate`]: leave-one-out |
+//!
+//! `ultima study estimators` compares them.
+
+mod arrived_mean;
+mod control_variate;
+mod scaled;
+
+use serde::{Deserialize, Serialize};
+
+use arrived_mean::ArrivedMean;
+use control_variate::ControlVariate;
+use scaled::Scaled;
+
+/// How an owner makes the mean over all ranks of the contributions that arrived. The same on every rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Estimation {
+    /// A slot's sum, divided by the contributions in it.
+    #[default]
+    ArrivedMean,
+    /// A missing contribution is zero, and what came of a source is scaled by what it sent over what came of it (OptiReduce,
+    /// NSDI 2025). It needs these totals: shards close as a whole.
+    Scaled,
+    /// A missing contribution is the mean of the others, and what came is weighed by how likely it was to come, as far
+    /// as earlier operations tell.
+    ControlVariate,
+}
+
+impl Estimation {
+    /// All of them.
+    pub const ALL: [Estimation; 3] = [
+        Estimation::ArrivedMean,
+        Estimation::Scaled,
+        Estimation::ControlVariate,
+    ];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Estimation::ArrivedMean => "arrived-mean",
+            Estimation::Scaled => "scaled",
+            Estimation::ControlVariate => "control-variate",
+        }
+    }
+
+    pub(crate) fn estimator(self, ranks: u16) -> Box<dyn Estimator> {
+        match self {
+            Estimation::ArrivedMean => Box::new(ArrivedMean),
+            Estimation::Scaled => Box::new(Scaled),
+            Estimation::ControlVariate => Box::new(ControlVariate::new(ranks)),
+        }
+    }
+}
+
+/// What an owner has of one slot when it closes.
+#[derive(Clone, Copy)]
+pub(crate) struct Contributions<'a> {
+    pub(crate) own: &'a [f32],
+    pub(crate) rank: u16,
+    pub(crate) ranks: u16,
+    pub(crate) others: Others<'a>,
+}
+
+/// Where the contributions of the other ranks lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Others<'a> {
+    /// The shard's values, one source after the other, the owner left out.
+    pub(crate) values: &'a [f32],
+    pub(crate) shard_len: usize,
+    /// Where the slot begins in the shard.
+    pub(crate) start: usize,
+    /// Whether the slot's contribution of a source is in.
+    pub(crate) arrived: &'a dyn Fn(u16) -> bool,
+    /// How many of the shard's slots came from a source, out of how many.
+    pub(crate) came: &'a dyn Fn(u16) -> (u32, u32),
+}
+
+impl<'a> Contributions<'a> {
+    /// Ranks of the job, arrived or not.
+    pub(crate) fn ranks(&self) -> u16 {
+        self.ranks
+    }
+
+    /// What `rank` contributed, if it arrived; the owner's own always has.
+    pub(crate) fn of(&self, rank: u16) -> Option<&'a [f32]> {
+        if rank == self.rank {
+            return Some(self.own);
+        }
+        let others = &self.others;
+        (others.arrived)(rank).then(|| {
+            let index = usize::from(rank - u16::from(rank > self.rank));
+            &others.values[index * others.shard_len + others.start..][..self.own.len()]
+        })
+    }
+
+    /// Whether `rank`'s contribution arrived.
+    pub(crate) fn has(&self, rank: u16) -> bool {
+        rank == self.rank || (self.others.arrived)(rank)
+    }
+
+    /// The share of the shard's slots that came from `rank`; of the owner's own all have.
+    pub(crate) fn share(&self, rank: u16) -> f64 {
+        if rank == self.rank {
+            return 1.0;
+        }
+        let (came, of) = (self.others.came)(rank);
+        f64::from(came) / f64::from(of)
+    }
+
+    /// What arrived, in the order of the ranks.
+    pub(crate) fn arrived(&self) -> impl Iterator<Item = &'a [f32]> + '_ {
+        (0..self.ranks).filter_map(|rank| self.of(rank))
+    }
+}
+
+/// A way to estimate the mean of what all ranks contributed to a slot.
+///
+/// The result must depend on nothing but the contributions and on what the estimator saw of earlier
+/// operations: runs with the same arrivals are bit-identical.
+pub(crate) trait Estimator: Send {
+    /// Whether slots must wait for the rest of their shard, as [`Contributions::share`] is asked for.
+    fn closes_whole_shards(&self) -> bool {
+        false
+    }
+
+    /// Writes the estimate to `mean`, which is as long as the contributions.
+    fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]);
+
+    /// An operation ended.
+    fn operation_ended(&mut self) {}
+}
+
+/// Adds up what arrived, in the order of ranks, each times its weight.
+fn weighted(contributions: &Contributions<'_>, weight: impl Fn(u16) -> f32, mean: &mut [f32]) {
+    mean.fill(0.0);
+    for rank in 0..contributions.ranks() {
+        if let Some(values) = contributions.of(rank) {
+            let weight = weight(rank);
+            for (sum, value) in mean.iter_mut().zip(values) {
+                *sum += weight * value;
+            }
+        }
+    }
+}
+
+/// Contributions of tests: a slot of one value.
+#[cfg(test)]
+pub(crate) fn estimate(
+    estimator: &mut dyn Estimator,
+    rank: u16,
+    values: &[Option<f32>],
+    came: impl Fn(u16) -> (u32, u32),
+) -> f32 {
+    let owner = usize::from(rank);
+    let mut others: Vec<f32> = values
+        .iter()
+        .map(|value| value.unwrap_or(f32::NAN))
+        .collect();
+    others.remove(owner);
+    let contributions = Contributions {
+        own: &[values[owner].expect("the owner's own is there")],
+        rank,
+        ranks: values.len() as u16,
+        others: Others {
+            values: &others,
+            shard_len: 1,
+            start: 0,
+            arrived: &|rank| values[usize::from(rank)].is_some(),
+            came: &came,
+        },
+    };
+    let mut mean = [f32::NAN];
+    estimator.estimate(&contributions, &mut mean);
+    mean[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrived_by_rank() {
+        // Rank 1 of 4 owns a shard of 3 values; the slot is the last two, rank 2's did not arrive.
+        let others = Others {
+            values: &[0.0, 1.0, 2.0, 9.0, 9.0, 9.0, 0.0, 6.0, 8.0],
+            shard_len: 3,
+            start: 1,
+            arrived: &|rank| rank != 2,
+            came: &|_| (2, 2),
+        };
+        let contributions = Contributions {
+            own: &[2.0, 5.0],
+            rank: 1,
+            ranks: 4,
+            others,
+        };
+        assert_eq!(contributions.of(2), None);
+        assert_eq!(contributions.of(3), Some(&[6.0, 8.0][..]));
+        let arrived: Vec<_> = contributions.arrived().collect();
+        assert_eq!(arrived, [&[1.0, 2.0][..], &[2.0, 5.0], &[6.0, 8.0]]);
+    }
+}

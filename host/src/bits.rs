@@ -22,6 +22,13 @@ impl Bits {
         new
     }
 
+    /// Takes `index` out; false if it was not there.
+    pub(crate) fn remove(&mut self, index: usize) -> bool {
+        let there = self.contains(index);
+        self.words[index / 64] &= !(1 << (index % 64));
+        there
+    }
+
     pub(crate) fn contains(&self, index: usize) -> bool {
         self.words[index / 64] >> (index % 64) & 1 != 0
     }
@@ -38,6 +45,8 @@ mod tests {
         assert!(bits.insert(129));
         assert!(!bits.insert(129));
         assert!(bits.contains(129) && !bits.contains(128));
+        assert!(bits.remove(129) && !bits.remove(129));
+        assert!(bits.insert(129));
         bits.reset(130);
         assert!(!bits.contains(129));
     }

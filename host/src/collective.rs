@@ -9,6 +9,7 @@ use crate::driver::port::{PortConfig, PortLink};
 use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
+use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
 use crate::recycling::Carry;
 use crate::stats::Outcome;
@@ -44,6 +45,9 @@ pub enum Error {
     /// The operation cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// An exact operation did not get everything in time.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// The network is gone.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -154,7 +158,92 @@ impl Collective {
                     return Ok(*outcome);
                 }
                 Reply::Refused(error) => return Err(error.into()),
-                Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
+                Reply::Done { .. } | Reply::Exact { .. } | Reply::Report(_) | Reply::Ready => {}
+            }
+        }
+    }
+
+    /// Replaces `values` by their mean over all ranks, every contribution in and the same bits on every rank: for small
+    /// tensors, as it waits for everyone, `limit` long. What is lost is asked for again.
+    ///
+    /// Ids are [`Collective::allreduce`]'s: every rank calls the same function with the same id, limit and number of
+    /// values. Nothing is carried, and nothing coded: the mean is the sum in the order of ranks, divided.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`] says who is missing after `limit`, [`Error::Start`] why the id cannot be used, both with
+    /// `values` unchanged; [`Error::Link`] if the network is gone.
+    pub fn allreduce_exact(
+        &mut self,
+        id: OperationId,
+        values: &mut [f32],
+        limit: Duration,
+    ) -> Result<ExactOutcome, Error> {
+        let (outcome, mean) = self.exact(id, Exact::Mean, values.to_vec(), limit)?;
+        values.copy_from_slice(&mean);
+        Ok(outcome)
+    }
+
+    /// Replaces `values`, on every rank, by those of `root`, bit by bit.
+    ///
+    /// # Errors
+    /// As [`Collective::allreduce_exact`].
+    pub fn broadcast(
+        &mut self,
+        id: OperationId,
+        root: u16,
+        values: &mut [f32],
+        limit: Duration,
+    ) -> Result<ExactOutcome, Error> {
+        let broadcast = Exact::Broadcast { root };
+        let (outcome, result) = self.exact(id, broadcast, values.to_vec(), limit)?;
+        values.copy_from_slice(&result);
+        Ok(outcome)
+    }
+
+    /// Every rank's `part`, one behind the other by rank; parts are equally long.
+    ///
+    /// # Errors
+    /// As [`Collective::allreduce_exact`].
+    pub fn all_gather(
+        &mut self,
+        id: OperationId,
+        part: &[f32],
+        limit: Duration,
+    ) -> Result<(ExactOutcome, Vec<f32>), Error> {
+        self.exact(id, Exact::AllGather, part.to_vec(), limit)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// As [`Collective::allreduce_exact`].
+    pub fn barrier(&mut self, id: OperationId, limit: Duration) -> Result<ExactOutcome, Error> {
+        // One value has one owner, who hears all and tells all.
+        let (outcome, _) = self.exact(id, Exact::Sum, vec![0.0], limit)?;
+        Ok(outcome)
+    }
+
+    fn exact(
+        &mut self,
+        id: OperationId,
+        exact: Exact,
+        values: Vec<f32>,
+        limit: Duration,
+    ) -> Result<(ExactOutcome, Vec<f32>), Error> {
+        self.data.command(Command::Exact {
+            id,
+            exact,
+            values,
+            limit,
+        });
+        loop {
+            match self.data.reply()? {
+                Reply::Exact {
+                    id: ended_id,
+                    ended,
+                } if ended_id == id => return Ok((*ended)?),
+                Reply::Refused(error) => return Err(error.into()),
+                Reply::Exact { .. } | Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
             }
         }
     }

@@ -5,6 +5,8 @@
 //! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the
 //!   time go in, datagrams, timers and finished operations come out. Sockets, virtual switch ports
 //!   and simulators drive the same code.
+//! - [`Exact`] operations run on the same transport and repair what is lost until it is there: broadcasts, barriers and
+//!   small tensors need no second stack.
 //! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual
 //!   switch port on a thread of its own.
 //!
@@ -49,6 +51,7 @@ mod config;
 mod core;
 mod driver;
 mod estimator;
+mod exact;
 mod hadamard;
 mod layout;
 mod operation;
@@ -71,6 +74,7 @@ pub use driver::thread::{Prober, Report, Stopped};
 pub use driver::udp::UdpConfig;
 pub use driver::{LinkCounters, LinkError};
 pub use estimator::Estimation;
+pub use exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
 pub use layout::Layout;
 pub use operation::OperationId;
 pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::{CutOnTheWay, Losses};
+use crate::exact::ExactCounters;
 use crate::operation::OperationId;
 use crate::recycling::RecyclingCounters;
 
@@ -148,11 +149,13 @@ pub enum Rejection {
     Coding,
     /// A payload of the wrong length, or with a bitmap of other ranks than the header says.
     Length,
+    /// Of an exact operation where this rank runs a bounded one, or the reverse, or of another kind of exact one.
+    Exact,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Rejection; 11] = [
+    pub const ALL: [Rejection; 12] = [
         Rejection::Malformed,
         Rejection::Kind,
         Rejection::Job,
@@ -164,6 +167,7 @@ impl Rejection {
         Rejection::Dtype,
         Rejection::Coding,
         Rejection::Length,
+        Rejection::Exact,
     ];
 }
 
@@ -206,6 +210,8 @@ pub struct Totals {
     pub control_received: u64,
     /// What was recycled; its packets count here only.
     pub recycling: RecyclingCounters,
+    /// Exact operations; their SCATTER and GATHER are among the phases' packets.
+    pub exact: ExactCounters,
     /// Datagrams ignored.
     pub rejected: Rejections,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use proptest::prelude::*;
-use ultima_host::{Coding, Config, Core, EarlyBounds, Gather, OperationId, Time};
+use ultima_host::{Coding, Config, Core, EarlyBounds, Event, Exact, Gather, OperationId, Time};
 use ultima_wire::{Header, Kind};
 
 const T_B: Duration = Duration::from_millis(20);
@@ -199,21 +199,25 @@ proptest! {
             core.handle_datagram(Time::ZERO, datagram);
         }
         core.start(Time::ZERO, ID, vec![1.0; 4 * 3 * SLOT]).expect("starts");
+        let id = OperationId { bucket: 1, ..ID };
+        core.start_exact(Time::ZERO, id, Exact::Sum, vec![1.0; 4 * 3 * SLOT], T_B).expect("starts");
         while core.poll_transmit(Time::ZERO, &mut buf).is_some() {}
         for datagram in after {
             core.handle_datagram(Time::ZERO, datagram);
         }
-        // Nobody else is there: the operation ends by its bound at the latest, and everything is
-        // accounted for.
+        // Nobody else is there: the operations end by their bounds at the latest, an exact one is forgotten as long
+        // after, and everything is accounted for.
         while let Some(due) = core.poll_timeout() {
             core.handle_timeout(due);
-            prop_assert!(due <= Time::ZERO + T_B);
+            prop_assert!(due <= Time::ZERO + 2 * T_B);
         }
-        let ended = core.poll_event().is_some();
-        prop_assert!(ended);
+        let ended = std::iter::from_fn(|| core.poll_event());
+        let ended = ended.filter(|event| !matches!(event, Event::SlotGone(_)));
+        prop_assert_eq!(ended.count(), 2);
         core.shut_down(Time::ZERO + T_B);
         let totals = core.totals();
         let mut accounted = totals.rejected.total() + totals.feedback_received;
+        accounted += totals.exact.repairs_received;
         for phase in [totals.phases.scatter, totals.phases.gather] {
             accounted += phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused;
         }
@@ -246,6 +250,7 @@ fn forgery() -> impl Strategy<Value = Vec<u8>> {
             (header.slot, header.slots) = slot;
             header.host_flags.last = rest.2;
             header.host_flags.hadamard = rest.0 & 3 != 0;
+            header.host_flags.exact = rest.0 & 16 != 0;
             header.dtype = if rest.0 & 12 == 0 {
                 ultima_wire::Dtype::F16
             } else {

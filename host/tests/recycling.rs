@@ -13,7 +13,7 @@ use ultima_host::{
     Carry, Codec, Coding, Config, Core, EarlyBounds, Gather, Layout, OperationId, Recycling,
     RecyclingCounters,
 };
-use ultima_wire::{Header, Kind, RepairRequest};
+use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 const T_B: Duration = Duration::from_millis(20);
 const SLOT: usize = 8;
@@ -462,6 +462,7 @@ fn requests_for_anything_do_no_harm() {
             .collect();
         let first = [0, 3, u32::MAX][random.below(3) as usize];
         let request = RepairRequest {
+            of: Requested::Aggregates,
             first,
             wanted: &wanted,
         };

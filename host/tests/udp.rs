@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::*;
 use ultima_host::{
-    CheckPacket, ClosedBy, Collective, Config, Destination, Gather, Heard, OperationId, Outcome,
-    Report, Stopped, UdpConfig,
+    CheckPacket, ClosedBy, Collective, Config, Destination, EarlyBounds, Gather, Heard,
+    OperationId, Outcome, Report, Stopped, UdpConfig,
 };
 use ultima_wire::{UDP_PORT, group_address};
 
@@ -239,4 +239,63 @@ fn check_packets_show_which_ways_work() {
     assert_eq!(heard.ranks, [expected]);
     drop(other);
     assert_eq!(prober.heard(77), Err(Stopped));
+}
+
+/// Exact operations, of which nothing is kept that comes before a rank has started them: it is asked for again. A rank
+/// leaves when nobody needs it any more.
+#[test]
+fn exact_operations_repair_what_came_too_early() {
+    let limit = Duration::from_secs(20);
+    let config = Config {
+        gather: Gather::Unicast,
+        early: EarlyBounds {
+            operations: 1,
+            bytes: 0,
+        },
+        t_b: Duration::from_secs(1),
+        t_s: Duration::from_millis(500),
+        ..config(3)
+    };
+    let (sockets, peers) = sockets(3);
+    let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
+        let config = Config {
+            rank,
+            ..config.clone()
+        };
+        let mut collective = collective(config, socket, &peers);
+        thread::spawn(move || {
+            let id = |bucket| OperationId { step: 1, bucket };
+            let mut values: Vec<f32> = (0..2000).map(|at| f32::from(rank) + at as f32).collect();
+            thread::sleep(Duration::from_millis(u64::from(rank) * 60));
+            let first = collective.allreduce_exact(id(0), &mut values, limit);
+            let mut sent = [f32::from(rank), 0.5];
+            collective
+                .broadcast(id(1), 2, &mut sent, limit)
+                .expect("has the root's");
+            let (_, gathered) = collective
+                .all_gather(id(2), &sent[..1], limit)
+                .expect("all");
+            collective.barrier(id(3), limit).expect("all come");
+            let totals = collective.report().expect("reports").totals;
+            (
+                first.expect("complete").requests,
+                values,
+                sent,
+                gathered,
+                totals,
+            )
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    let mut requests = 0;
+    for rank in ranks {
+        let (asked, mean, sent, gathered, totals) = rank.join().expect("no panic");
+        requests += asked;
+        assert!((0..2000).all(|at| mean[at] == 1.0 + at as f32));
+        assert_eq!(sent, [2.0, 0.5]);
+        assert_eq!(gathered, [2.0; 3]);
+        assert_eq!((totals.exact.complete, totals.exact.incomplete), (4, 0));
+        assert_eq!(totals.rejected.total(), 0);
+    }
+    assert!(requests > 0);
 }

@@ -12,6 +12,7 @@ local KINDS = {
     [1] = "SCATTER", [2] = "GATHER", [3] = "FEEDBACK", [4] = "PROBE",
     [5] = "REPORT", [6] = "REPAIR", [7] = "CONTROL",
 }
+local REPAIR_REQUESTS = { [2] = "aggregates", [3] = "contributions" }
 local DTYPES = { [0] = "none", [1] = "f32", [2] = "bf16", [3] = "f16" }
 
 local f = {
@@ -33,6 +34,7 @@ local f = {
     bucket = ProtoField.uint16("ultima.bucket", "Bucket"),
     last = ProtoField.bool("ultima.last", "Last of its phase", 8, nil, 0x80),
     hadamard = ProtoField.bool("ultima.hadamard", "Hadamard-coded", 8, nil, 0x40),
+    exact = ProtoField.bool("ultima.exact", "Of an exact operation", 8, nil, 0x10),
     has_auth = ProtoField.bool("ultima.auth", "Authenticated", 8, nil, 0x20),
     dtype = ProtoField.uint8("ultima.dtype", "Element type", base.DEC, DTYPES, 0xf0),
     incast = ProtoField.uint8("ultima.incast", "Incast", base.DEC, nil, 0x0f),
@@ -51,6 +53,7 @@ local f = {
     report_trimmed = ProtoField.uint32("ultima.report.trimmed", "Trimmed"),
     report_late = ProtoField.uint32("ultima.report.late", "Late"),
     report_upstream_lost = ProtoField.uint32("ultima.report.upstream_lost", "Lost before the switch"),
+    repair_of = ProtoField.uint8("ultima.repair.of", "Asks for", base.DEC, REPAIR_REQUESTS),
     repair_first = ProtoField.uint32("ultima.repair.first", "First slot of the bitmap"),
     repair_wanted = ProtoField.bytes("ultima.repair.wanted", "Slots wanted, from the lowest bit of the first byte on"),
 }
@@ -66,7 +69,7 @@ local LAYOUT = {
     { 4, 4, f.budget }, { 8, 4, f.path_queue }, { 12, 2, f.job }, { 14, 2, f.epoch },
     { 16, 2, f.source_rank }, { 18, 2, f.owner_rank }, { 20, 4, f.packet_number },
     { 24, 4, f.step }, { 28, 2, f.bucket },
-    { 30, 1, f.last }, { 30, 1, f.hadamard }, { 30, 1, f.has_auth },
+    { 30, 1, f.last }, { 30, 1, f.hadamard }, { 30, 1, f.has_auth }, { 30, 1, f.exact },
     { 31, 1, f.dtype }, { 31, 1, f.incast },
     { 32, 4, f.slot }, { 36, 4, f.slots }, { 40, 2, f.contributions }, { 42, 2, f.shared_tc },
     { 44, 4, f.sent_at }, { 48, 4, f.echoed },
@@ -79,9 +82,9 @@ local REPORT = {
     { 12, 4, f.report_late }, { 16, 4, f.report_upstream_lost },
 }
 
--- CONTROL, message 2: a request for repair. The bitmap of counted ranks behind an aggregate's elements is not told
+-- CONTROL, messages 2 and 3: a request for aggregates or contributions. The bitmap of counted ranks behind an aggregate's elements is not told
 -- apart from them: where it begins follows from the job's ranks, which the packet doesn't tell.
-local REPAIR_REQUEST, REPAIR_PREFIX = 2, 8
+local REPAIR_PREFIX = 8
 
 local function is_ultima(buffer)
     return buffer:len() >= HEADER_LENGTH
@@ -121,7 +124,8 @@ function ultima.dissector(buffer, pinfo, tree)
             subtree:add(entry[3], buffer(length + entry[1], entry[2]))
         end
     end
-    if kind == "CONTROL" and buffer:len() >= length + REPAIR_PREFIX and buffer(length, 1):uint() == REPAIR_REQUEST then
+    if kind == "CONTROL" and buffer:len() >= length + REPAIR_PREFIX and REPAIR_REQUESTS[buffer(length, 1):uint()] then
+        subtree:add(f.repair_of, buffer(length, 1))
         subtree:add(f.repair_first, buffer(length + 4, 4))
         if buffer:len() > length + REPAIR_PREFIX then
             subtree:add(f.repair_wanted, buffer(length + REPAIR_PREFIX))

@@ -38,10 +38,31 @@ impl Check {
     }
 }
 
-/// A request for aggregates that did not come: the header names the operation and how many slots the asked owner's
-/// shard has; the owner sends each as a REPAIR, if it still has it.
+/// What a rank asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Requested {
+    /// Aggregates of the asked rank's shard: each comes as a REPAIR.
+    Aggregates = 2,
+    /// The asked rank's contributions to the asking one's shard, in an exact operation: each comes as a SCATTER.
+    Contributions = 3,
+}
+
+impl Requested {
+    /// By the first byte of a request's payload.
+    fn of(message: u8) -> Option<Self> {
+        [Requested::Aggregates, Requested::Contributions]
+            .into_iter()
+            .find(|requested| *requested as u8 == message)
+    }
+}
+
+/// A request for what did not come: the header names the operation and how many slots the owner's shard has; the asked
+/// rank sends each slot, if it still has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RepairRequest<'a> {
+    /// Of which phase.
+    pub of: Requested,
     /// The slot that the bitmap begins at.
     pub first: u32,
     /// The slots asked for, counted from `first`: see [`crate::bitmap`].
@@ -52,13 +73,11 @@ impl<'a> RepairRequest<'a> {
     /// Bytes in front of the bitmap.
     pub const PREFIX: usize = 8;
 
-    /// The first byte of its payload.
-    const MESSAGE: u8 = 2;
-
     /// Reads a payload; none if it is not a request.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let (&[message, _, _, _, a, b, c, d], wanted) = payload.split_first_chunk()?;
-        (message == Self::MESSAGE).then_some(Self {
+        Some(Self {
+            of: Requested::of(message)?,
             first: u32::from_be_bytes([a, b, c, d]),
             wanted,
         })
@@ -72,7 +91,7 @@ impl<'a> RepairRequest<'a> {
         let [a, b, c, d] = self.first.to_be_bytes();
         let end = Self::PREFIX + self.wanted.len();
         let (prefix, bitmap) = buf[..end].split_at_mut(Self::PREFIX);
-        prefix.copy_from_slice(&[Self::MESSAGE, 0, 0, 0, a, b, c, d]);
+        prefix.copy_from_slice(&[self.of as u8, 0, 0, 0, a, b, c, d]);
         bitmap.copy_from_slice(self.wanted);
         end
     }
@@ -85,6 +104,7 @@ mod tests {
     #[test]
     fn requests_come_back_and_other_messages_are_refused() {
         let request = RepairRequest {
+            of: Requested::Aggregates,
             first: 0x0102_0304,
             wanted: &[5, 6],
         };
@@ -92,7 +112,15 @@ mod tests {
         assert_eq!(request.emit(&mut buf), 10);
         assert_eq!(buf, [2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0xff, 0xff]);
         assert_eq!(RepairRequest::parse(&buf[..10]), Some(request));
+        let of_contributions = RepairRequest {
+            of: Requested::Contributions,
+            ..request
+        };
+        assert_eq!(of_contributions.emit(&mut buf), 10);
+        assert_eq!(buf[..8], [3, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(RepairRequest::parse(&buf[..10]), Some(of_contributions));
         assert_eq!(RepairRequest::parse(&buf[..7]), None);
+        assert_eq!(RepairRequest::parse(&[4; 10]), None);
         assert_eq!(RepairRequest::parse(&[1; 10]), None);
     }
 

@@ -17,7 +17,7 @@ mod ticks;
 mod types;
 
 pub use auth::{Auth, Key, VerifyError};
-pub use control::{Check, RepairRequest};
+pub use control::{Check, RepairRequest, Requested};
 pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, PACKET_NUMBER_AT,
     ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,

@@ -117,11 +117,14 @@ pub struct HostFlags {
     pub last: bool,
     /// The payload is coefficients of the randomized Hadamard transform, not gradient entries.
     pub hadamard: bool,
+    /// Of an exact operation, which ends with everything in or not at all.
+    pub exact: bool,
 }
 
 impl HostFlags {
     const LAST: u8 = 0x80;
     const HADAMARD: u8 = 0x40;
+    const EXACT: u8 = 0x10;
     /// An [`crate::Auth`] follows the header. Not part of this type: it is the `Option` in the header.
     pub(crate) const AUTH: u8 = 0x20;
 
@@ -129,10 +132,13 @@ impl HostFlags {
         Self {
             last: bits & Self::LAST != 0,
             hadamard: bits & Self::HADAMARD != 0,
+            exact: bits & Self::EXACT != 0,
         }
     }
 
     pub(crate) fn to_bits(self) -> u8 {
-        (u8::from(self.last) * Self::LAST) | (u8::from(self.hadamard) * Self::HADAMARD)
+        (u8::from(self.last) * Self::LAST)
+            | (u8::from(self.hadamard) * Self::HADAMARD)
+            | (u8::from(self.exact) * Self::EXACT)
     }
 }

@@ -70,6 +70,7 @@ impl Vector {
             host_flags: HostFlags {
                 last: self.field("last") == 1,
                 hadamard: self.field("hadamard") == 1,
+                exact: self.field("exact") == 1,
             },
             dtype: [Dtype::None, Dtype::F32, Dtype::Bf16, Dtype::F16][self.field("dtype") as usize],
             incast: self.field("incast") as u8,
@@ -249,7 +250,9 @@ fn wireshark_reads_the_vectors() {
     for field in report {
         tshark.arg("-e").arg(format!("ultima.report.{field}"));
     }
-    tshark.args(["-e", "ultima.repair.first", "-e", "ultima.repair.wanted"]);
+    for field in ["of", "first", "wanted"] {
+        tshark.arg("-e").arg(format!("ultima.repair.{field}"));
+    }
     let output = tshark.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -286,14 +289,12 @@ fn wireshark_reads_the_vectors() {
         let request = vector.wanted.as_ref().map(|_| {
             let payload = bytes(&vector.payload);
             let request = RepairRequest::parse(&payload).unwrap();
+            let of = (request.of as u8).to_string();
             let wanted = request.wanted.iter().map(|byte| format!("{byte:02x}"));
-            (request.first.to_string(), wanted.collect::<String>())
+            [of, request.first.to_string(), wanted.collect::<String>()]
         });
-        let [first, wanted] = &values[fields.len() + 2 + report.len()..] else {
-            panic!("two fields of a request: {line}");
-        };
         assert_eq!(
-            (first.to_string(), wanted.to_string()),
+            values[fields.len() + 2 + report.len()..],
             request.unwrap_or_default(),
             "request of {}",
             vector.name

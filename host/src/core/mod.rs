@@ -19,6 +19,7 @@
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | who was heard, who is suspected |
+//! | `exact/` | exact operations, which repair what is lost until it is there |
 //!
 //! # When something is known to be gone
 //!
@@ -43,6 +44,7 @@ mod check;
 mod collect;
 mod cuts;
 mod early;
+mod exact;
 mod members;
 mod operation;
 mod outbox;
@@ -52,14 +54,16 @@ mod reduce;
 mod waits;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Check, Header, Kind, RepairRequest};
+use ultima_wire::{Check, Header, Kind, RepairRequest, Requested};
 
 use crate::bits::Bits;
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::Estimator;
+use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::pacing::Pacer;
@@ -73,6 +77,7 @@ pub use check::{CheckPacket, Heard, HeardInRound};
 
 use check::Checks;
 use early::Early;
+use exact::ExactOperations;
 use members::Members;
 use operation::{Buffers, Operation};
 use packet::{Datagram, Payload, Written};
@@ -116,6 +121,13 @@ pub enum Event {
     },
     /// A switch said that a slot will not come: it is not waited for.
     SlotGone(SlotGone),
+    /// An exact operation ended.
+    Exact {
+        /// Which one.
+        id: OperationId,
+        /// Its result and how it came, or why there is none.
+        ended: Box<Result<(ExactOutcome, Vec<f32>), Incomplete>>,
+    },
 }
 
 /// Why an operation was not started.
@@ -144,6 +156,16 @@ pub enum StartError {
         operations: u32,
         /// The other ranks of the job.
         others: u16,
+    },
+    /// Nobody would send anything.
+    #[error("{id} broadcasts what rank {root} has; the job's ranks are 0 to {last}")]
+    Root {
+        /// The refused id.
+        id: OperationId,
+        /// The rank named.
+        root: u16,
+        /// The job's last rank.
+        last: u16,
     },
     /// The step before is not over.
     #[error(
@@ -183,6 +205,7 @@ pub struct Core {
     members: Members,
     checks: Checks,
     recycler: Option<Recycler>,
+    exact: ExactOperations,
     pacer: Option<Pacer>,
     events: VecDeque<Event>,
     /// Of operations that are over.
@@ -211,6 +234,7 @@ impl Core {
             recycler: config
                 .recycling
                 .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks))),
+            exact: ExactOperations::default(),
             pacer: config.pacing.map(Pacer::new),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -258,6 +282,37 @@ impl Core {
         self.begin(now, id, Values::Counted(len))
     }
 
+    /// Starts an exact operation, which ends with every rank's values in, or as an error after `limit`. `values` are as
+    /// many on every rank; they are sent as they are, without [`crate::Codec`].
+    ///
+    /// Ids are those of all operations: the same rules hold, and an id is of the one kind or of the other. The limit,
+    /// the same on all ranks, is also how far apart ranks may start it.
+    ///
+    /// # Errors
+    /// [`StartError`]: the id was used, the step before is not over, or the root is not a rank.
+    pub fn start_exact(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        exact: Exact,
+        values: Vec<f32>,
+        limit: Duration,
+    ) -> Result<(), StartError> {
+        self.handle_timeout(now);
+        let last = self.config.ranks - 1;
+        if let Exact::Broadcast { root } = exact
+            && root > last
+        {
+            return Err(StartError::Root { id, root, last });
+        }
+        self.enter_step(id, now)?;
+        self.exact
+            .start(&self.config, (id, exact), values, limit, now);
+        self.deliver_early(id);
+        self.settle(now);
+        Ok(())
+    }
+
     fn begin(
         &mut self,
         now: Time,
@@ -297,15 +352,7 @@ impl Core {
             suspected.for_each(|rank| operation.give_up_silent(rank));
         }
         self.operations.push_back(operation);
-        if let Some(kept) = self.early.take(id) {
-            for (arrival, datagram) in early::datagrams(&kept) {
-                if let Ok((header, payload)) = datagram.parse() {
-                    self.members.lives(header.source);
-                    self.deliver(arrival, &header, payload);
-                }
-            }
-            self.early.recycle(kept);
-        }
+        self.deliver_early(id);
         for rank in self
             .others()
             .filter(|&rank| self.members.is_past(rank, id.step))
@@ -337,6 +384,19 @@ impl Core {
         });
     }
 
+    /// What came of an operation before it started here.
+    fn deliver_early(&mut self, id: OperationId) {
+        if let Some(kept) = self.early.take(id) {
+            for (arrival, datagram) in early::datagrams(&kept) {
+                if let Ok((header, payload)) = datagram.parse() {
+                    self.members.lives(header.source);
+                    self.deliver(arrival, &header, payload);
+                }
+            }
+            self.early.recycle(kept);
+        }
+    }
+
     /// Checks that `id` may start, and leaves the steps before it behind.
     fn enter_step(&mut self, id: OperationId, now: Time) -> Result<(), StartError> {
         if let Some(newest) = self.newest_step.filter(|&newest| id.step < newest) {
@@ -347,11 +407,10 @@ impl Core {
                 return Err(StartError::Repeated(id));
             }
         } else {
-            if let Some(operation) = self.operations.iter().find(|o| o.is_waiting()) {
-                return Err(StartError::StepUnderWay {
-                    id,
-                    under_way: operation.id,
-                });
+            let waiting = self.operations.iter().find(|o| o.is_waiting());
+            let under_way = waiting.map(|o| o.id).or_else(|| self.exact.running());
+            if let Some(under_way) = under_way {
+                return Err(StartError::StepUnderWay { id, under_way });
             }
             self.newest_step = Some(id.step);
             self.started_buckets.clear();
@@ -360,6 +419,7 @@ impl Core {
             for operation in &mut self.operations {
                 operation.outbox_mut().stop_repeating();
             }
+            self.exact.stop_repeating();
             if let Some(recycler) = &mut self.recycler {
                 recycler.enter_step(id.step, now);
             }
@@ -388,9 +448,9 @@ impl Core {
             Err(reason) => return self.totals.rejected.count(reason),
         };
         match header.kind {
-            Kind::Control => return self.receive_control(&header, payload.bytes()),
+            Kind::Control => return self.receive_control(now, &header, payload.bytes()),
             Kind::Report => return self.receive_report(&header, payload.bytes()),
-            Kind::Repair => return self.receive_repair(&header, payload),
+            Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
         let id = operation_of(&header);
@@ -423,26 +483,53 @@ impl Core {
         !by_host || self.config.gather == Gather::Unicast
     }
 
-    fn receive_control(&mut self, header: &Header, payload: &[u8]) {
+    fn receive_control(&mut self, now: Time, header: &Header, payload: &[u8]) {
         if let Some(check) = Check::parse(payload) {
             self.checks.received(header, check);
-        } else if let (Some(request), Some(recycler)) =
-            (RepairRequest::parse(payload), &mut self.recycler)
-        {
-            recycler.request(header, operation_of(header), request);
-        } else {
-            return self.totals.rejected.count(Rejection::Kind);
+            self.totals.control_received += 1;
+            return;
+        }
+        let id = operation_of(header);
+        match (RepairRequest::parse(payload), &mut self.recycler) {
+            (Some(request), _) if header.host_flags.exact => {
+                self.exact.request(now, id, header, request);
+            }
+            (Some(request), Some(recycler)) if request.of == Requested::Aggregates => {
+                recycler.request(header, id, request);
+            }
+            _ => return self.totals.rejected.count(Rejection::Kind),
         }
         self.totals.control_received += 1;
+        self.settle(now);
     }
 
-    /// Says nothing of what its source sent before: its operation has ended.
-    fn receive_repair(&mut self, header: &Header, payload: Payload<'_>) {
+    /// Says nothing of what its source sent before: its operation has ended there, or is exact.
+    fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
         self.members.lives(header.source);
+        if header.host_flags.exact {
+            self.deliver_exact(now, header, payload);
+            return self.settle(now);
+        }
         if let Some(recycler) = &mut self.recycler {
             recycler.store.count_received();
         }
         self.receive_late_aggregate(header, payload);
+    }
+
+    /// Gives a packet with the flag EXACT to its operation, which was started or is over.
+    fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+        let id = operation_of(header);
+        if self.operations.iter().any(|o| o.id == id) {
+            return self.totals.rejected.count(Rejection::Exact);
+        }
+        match self.exact.receive(arrival, id, header, payload) {
+            Err(reason) => self.totals.rejected.count(reason),
+            Ok(_) if header.kind == Kind::Feedback => self.totals.feedback_received += 1,
+            Ok(true) => {}
+            Ok(false) => early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
+                phase.late += n
+            }),
+        }
     }
 
     /// An aggregate came after its operation's end.
@@ -470,6 +557,13 @@ impl Core {
     /// Gives a packet to its operation, which was started.
     fn deliver(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
         let id = operation_of(header);
+        if header.host_flags.exact {
+            return self.deliver_exact(arrival, header, payload);
+        }
+        if self.exact.contains(id) {
+            self.exact.differs(id, header.source);
+            return self.totals.rejected.count(Rejection::Exact);
+        }
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
         }
@@ -566,7 +660,23 @@ impl Core {
             return Some(self.sent(now, to, written));
         }
         self.retire(now);
+        // After the earlier steps' data: a packet of a step says that they are out.
+        if let Some(transmit) = self.transmit_exact(now, buf) {
+            return Some(transmit);
+        }
         self.transmit_repair(now, buf)
+    }
+
+    fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let members = &self.members;
+        let past = |rank, step| members.is_past(rank, step);
+        let sent = self.exact.transmit(&self.config, now, past, buf)?;
+        match sent.kind {
+            Kind::Feedback => self.totals.feedback_sent += 1,
+            Kind::Control => self.totals.control_sent += 1,
+            _ => {}
+        }
+        Some(self.sent(now, sent.to, sent.written))
     }
 
     /// Asks an owner for what did not come: before the data, which it is little of.
@@ -601,7 +711,8 @@ impl Core {
 
     /// When [`Core::handle_timeout`] has something to do; none while no operation is under way.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.operations.iter().map(Operation::due).min()
+        let bounded = self.operations.iter().map(Operation::due);
+        bounded.chain(self.exact.due()).min()
     }
 
     /// When [`Core::poll_transmit`], having returned nothing, may have something again without a
@@ -614,6 +725,7 @@ impl Core {
             .filter_map(|o| o.outbox().ready_at(Time::ZERO))
             .chain(self.checks.has_outgoing().then_some(Time::ZERO))
             .chain(self.recycler.as_ref().and_then(Recycler::ready_at))
+            .chain(self.exact.ready_at())
             .min()?;
         Some(ready.max(paced))
     }
@@ -638,6 +750,17 @@ impl Core {
     pub fn has_unsent(&self) -> bool {
         self.operations.iter().any(|o| o.outbox().has_data())
             || (self.recycler.as_ref()).is_some_and(|recycler| recycler.store.is_asked())
+    }
+
+    /// Whether an exact operation is under way, or others may lack what this rank has of one: before the time that
+    /// [`Core::needed_until`] says it should not go.
+    pub fn is_needed(&self) -> bool {
+        (self.exact).may_be_needed(|rank, step| self.members.is_past(rank, step))
+    }
+
+    /// When every other rank has given up what it lacks of exact operations; none while there is none.
+    pub fn needed_until(&self) -> Option<Time> {
+        self.exact.until()
     }
 
     /// With [`Config::recycling`]: what came, since this was last called, of operations of `bucket` that have ended,
@@ -678,6 +801,10 @@ impl Core {
         for operation in &self.operations {
             totals.phases += *operation.counters();
         }
+        totals.exact = self.exact.counters();
+        for phases in self.exact.phases() {
+            totals.phases += *phases;
+        }
         totals
     }
 
@@ -689,6 +816,7 @@ impl Core {
             self.end(at, now, Some(ClosedBy::Deadline));
         }
         self.retire(now);
+        self.totals.phases += self.exact.shut_down();
         self.early.drop_if(|_| true, &mut self.totals.phases);
     }
 
@@ -698,6 +826,10 @@ impl Core {
             if self.operations[at].settle(now, self.estimator.as_mut()) {
                 self.end(at, now, None);
             }
+        }
+        while let Some((id, ended)) = self.exact.settle(now) {
+            let ended = Box::new(ended);
+            self.events.push_back(Event::Exact { id, ended });
         }
     }
 
@@ -728,6 +860,9 @@ impl Core {
 
     /// Forgets operations that are over, but for what they counted and their memory.
     fn retire(&mut self, now: Time) {
+        let members = &self.members;
+        let past = |rank, step| members.is_past(rank, step);
+        self.totals.phases += self.exact.retire(now, past);
         while let Some(at) = self.operations.iter().position(|o| o.is_over(now)) {
             let Some(operation) = self.operations.remove(at) else {
                 return;

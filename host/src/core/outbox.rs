@@ -75,13 +75,13 @@ struct Notice {
 /// Where a packet goes that every other rank gets: the group at once, or one rank after the other,
 /// starting behind the sender.
 #[derive(Clone, Copy, Default)]
-struct Turn {
+pub(super) struct Turn {
     passed: u16,
 }
 
 impl Turn {
     /// The next destination, and whether it is the last one, after which the turn begins anew.
-    fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> (Destination, bool) {
+    pub(super) fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> (Destination, bool) {
         if gather == Gather::Multicast {
             return (Destination::Group, true);
         }

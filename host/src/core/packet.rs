@@ -1,8 +1,8 @@
 //! Datagrams: what is read from them and written to them.
 
 use ultima_wire::{
-    Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, SwitchFlags, Ticks,
-    bitmap,
+    Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, Requested,
+    SwitchFlags, Ticks, bitmap,
 };
 
 use crate::cause::{Cause, Phase, SlotGone};
@@ -109,11 +109,11 @@ pub(super) struct Written {
 }
 
 impl Written {
-    fn whole(len: usize) -> Self {
+    pub(super) fn whole(len: usize) -> Self {
         Self { len, head: len }
     }
 
-    fn behind(self, start: usize) -> Self {
+    pub(super) fn behind(self, start: usize) -> Self {
         Self {
             len: start + self.len,
             head: start + self.head,
@@ -147,7 +147,7 @@ pub(super) fn admit<'a>(
     let (owner, fits) = match header.kind {
         Kind::Scatter => (config.rank, payload.len() <= config.slot_bytes),
         Kind::Gather => (header.source, payload.len() <= longest_aggregate(config)),
-        Kind::Repair if config.recycling.is_some() => {
+        Kind::Repair if config.recycling.is_some() || header.host_flags.exact => {
             (header.source, payload.len() <= longest_aggregate(config))
         }
         Kind::Feedback => {
@@ -291,6 +291,7 @@ pub(super) fn write(
         host_flags: HostFlags {
             last: packet.last,
             hadamard: has_values && config.coding != Coding::Identity,
+            exact: false,
         },
         dtype: if has_values { Dtype::F32 } else { Dtype::None },
         slot: packet.slot,
@@ -311,9 +312,13 @@ pub(super) fn write(
     if has_values {
         return write_values(*values, outgoing.payload, counted, payload).behind(start);
     }
-    let remaining = Ticks::from(outgoing.remaining);
-    payload[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
-    Written::whole(start + FEEDBACK_LEN)
+    Written::whole(start + write_wait(outgoing.remaining.into(), payload))
+}
+
+/// Writes a FEEDBACK's payload to the front of `buf`; returns its length.
+pub(super) fn write_wait(remaining: Ticks, buf: &mut [u8]) -> usize {
+    buf[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
+    FEEDBACK_LEN
 }
 
 /// Writes an aggregate that is sent again to the front of `buf`.
@@ -329,8 +334,8 @@ pub(super) fn write_repair(
         step: repair.id.step,
         bucket: repair.id.bucket,
         host_flags: HostFlags {
-            last: false,
             hadamard: config.coding != Coding::Identity,
+            ..HostFlags::default()
         },
         dtype: Dtype::F32,
         slot: repair.slot,
@@ -373,6 +378,7 @@ pub(super) fn write_request(
     };
     let start = header.emit(buf);
     let request = RepairRequest {
+        of: Requested::Aggregates,
         first: request.first,
         wanted: request.wanted,
     };
@@ -430,7 +436,12 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
 
 /// Writes `len` bytes of values as the wire has them, little-endian, unless they are only counted, and what follows
 /// them.
-fn write_values(values: Option<&[f32]>, len: usize, counted: &[u8], buf: &mut [u8]) -> Written {
+pub(super) fn write_values(
+    values: Option<&[f32]>,
+    len: usize,
+    counted: &[u8],
+    buf: &mut [u8],
+) -> Written {
     let written = match values {
         Some(values) => {
             let (chunks, _) = buf[..len].as_chunks_mut::<4>();

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -15,6 +15,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
+use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
 use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
@@ -27,6 +28,13 @@ pub(crate) enum Command {
     Start {
         id: OperationId,
         contributions: Vec<f32>,
+    },
+    /// Start an exact operation.
+    Exact {
+        id: OperationId,
+        exact: Exact,
+        values: Vec<f32>,
+        limit: Duration,
     },
     Report,
     Check(Vec<CheckPacket>),
@@ -46,6 +54,11 @@ pub(crate) enum Reply {
         outcome: Box<Outcome>,
         result: Vec<f32>,
         corrections: Vec<Correction>,
+    },
+    /// An exact operation ended.
+    Exact {
+        id: OperationId,
+        ended: Box<Result<(ExactOutcome, Vec<f32>), Incomplete>>,
     },
     Refused(StartError),
     Report(Box<Report>),
@@ -208,7 +221,8 @@ impl<L: Link> DataThread<L> {
         let mut stop_at = None;
         loop {
             if self.obey() && stop_at.is_none() {
-                stop_at = Some(self.now() + self.core.config().t_b);
+                let bound = self.now() + self.core.config().t_b;
+                stop_at = Some(self.core.needed_until().map_or(bound, |at| at.max(bound)));
             }
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
@@ -225,9 +239,11 @@ impl<L: Link> DataThread<L> {
                     }
                     // The outcome has them by cause and by hops; nothing here acts on one alone.
                     Event::SlotGone(_) => {}
+                    Event::Exact { id, ended } => self.tell(Reply::Exact { id, ended }),
                 }
             }
-            let idle = !came && !sent && !blocked && !self.core.has_unsent();
+            let needed = self.core.has_unsent() || self.core.is_needed();
+            let idle = !came && !sent && !blocked && !needed;
             if stop_at.is_some_and(|stop_at| idle || self.now() >= stop_at) {
                 self.core.shut_down(self.now());
                 self.tell(Reply::Report(Box::new(self.report())));
@@ -245,6 +261,17 @@ impl<L: Link> DataThread<L> {
             match self.commands.try_recv() {
                 Ok(Command::Start { id, contributions }) => {
                     if let Err(refused) = self.core.start(self.now(), id, contributions) {
+                        self.tell(Reply::Refused(refused));
+                    }
+                }
+                Ok(Command::Exact {
+                    id,
+                    exact,
+                    values,
+                    limit,
+                }) => {
+                    let started = self.core.start_exact(self.now(), id, exact, values, limit);
+                    if let Err(refused) = started {
                         self.tell(Reply::Refused(refused));
                     }
                 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
-    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Gather, OperationId, Outcome,
-    SlotGone, Time,
+    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
+    Incomplete, OperationId, Outcome, SlotGone, Time,
 };
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
@@ -138,9 +138,14 @@ pub struct Network {
     /// When each receiver's link has carried what was sent so far.
     link_free: Vec<Time>,
     gone: Vec<Vec<SlotGone>>,
+    /// By rank: exact operations that ended.
+    pub exact: Vec<Vec<(OperationId, ExactEnd)>>,
     flights: u64,
     buf: Vec<u8>,
 }
+
+/// How an exact operation ended at one rank.
+pub type ExactEnd = Result<(ExactOutcome, Vec<f32>), Incomplete>;
 
 /// One rank's end of an operation.
 #[derive(Clone, Debug)]
@@ -184,6 +189,7 @@ impl Network {
             last_arrival: vec![vec![Time::ZERO; ranks]; ranks],
             link_free: vec![Time::ZERO; ranks],
             gone: vec![vec![]; ranks],
+            exact: vec![vec![]; ranks],
             flights: 0,
         }
     }
@@ -231,6 +237,44 @@ impl Network {
         done
     }
 
+    /// Runs one exact operation; rank *i* starts it with `values[i]`, `starts[i]` from now, or never.
+    pub fn run_exact(
+        &mut self,
+        (id, exact, limit): (OperationId, Exact, Duration),
+        values: &[Vec<f32>],
+        starts: &[Option<Duration>],
+    ) -> Vec<Option<ExactEnd>> {
+        let begin = self.now;
+        let mut waiting: Vec<(Time, u16)> = (0u16..)
+            .zip(starts)
+            .filter_map(|(rank, start)| Some((begin + (*start)?, rank)))
+            .collect();
+        let started: Vec<usize> = waiting.iter().map(|w| usize::from(w.1)).collect();
+        let ended = |network: &Self, rank: usize| network.exact[rank].iter().any(|e| e.0 == id);
+        while !started.iter().all(|&rank| ended(self, rank)) {
+            let starts = waiting.iter().map(|w| w.0);
+            let next = self.next_time().into_iter().chain(starts).min();
+            self.now = self.now.max(next.expect("something happens"));
+            while let Some(at) = waiting.iter().position(|w| w.0 <= self.now) {
+                let rank = waiting.swap_remove(at).1;
+                let values = values[usize::from(rank)].clone();
+                self.cores[usize::from(rank)]
+                    .start_exact(self.now, id, exact, values, limit)
+                    .expect("starts");
+                self.events(rank, &mut []);
+                self.transmit(rank);
+            }
+            self.step(|network, rank| {
+                network.events(rank, &mut []);
+            });
+        }
+        let ended = self.exact.iter_mut().map(|ended| {
+            let at = ended.iter().position(|(ended, _)| *ended == id)?;
+            Some(ended.swap_remove(at).1)
+        });
+        ended.collect()
+    }
+
     /// Runs ranks that don't wait for each other: `next` gets a rank's core and what ended there, at first nothing, and
     /// tells what it starts and how long after.
     pub fn run_ranks(
@@ -275,6 +319,17 @@ impl Network {
         }
     }
 
+    /// Lets everything happen that happens before `end`; of bounded operations that end then nothing is kept.
+    pub fn run_until(&mut self, end: Time) {
+        while let Some(next) = self.next_time().filter(|next| *next < end) {
+            self.now = self.now.max(next);
+            self.step(|network, rank| {
+                network.events(rank, &mut []);
+            });
+        }
+        self.now = end;
+    }
+
     /// Lets what is in flight arrive and every notice be sent.
     pub fn settle(&mut self) {
         while let Some(next) = self.next_time() {
@@ -295,14 +350,21 @@ impl Network {
         while let Some(event) = self.cores[usize::from(rank)].poll_event() {
             match event {
                 Event::SlotGone(gone) => self.gone[usize::from(rank)].push(gone),
+                Event::Exact { id, ended } => {
+                    count += 1;
+                    self.exact[usize::from(rank)].push((id, *ended));
+                }
                 Event::Done { outcome, result } => {
                     count += 1;
-                    done[usize::from(rank)] = Some(Done {
+                    let ended = Some(Done {
                         outcome: *outcome,
                         encoded: result,
                         at: self.now,
                         gone: std::mem::take(&mut self.gone[usize::from(rank)]),
                     });
+                    if let Some(done) = done.get_mut(usize::from(rank)) {
+                        *done = ended;
+                    }
                 }
             }
         }

@@ -65,7 +65,9 @@ fn with_constants(mut fields: Fields, auth: bool) -> Fields {
     fields.insert("magic".into(), ultima_wire::MAGIC.into());
     fields.insert("version".into(), ultima_wire::VERSION.into());
     fields.insert("auth".into(), auth.into());
-    fields.insert("host_reserved".into(), 0);
+    // What only the ends tell apart: the highest of the flags that switches do not read.
+    let exact = fields.remove("exact").unwrap_or(0);
+    fields.insert("host_reserved".into(), exact << 4);
     fields
 }
 
@@ -138,6 +140,7 @@ fn header(random: &mut Xoshiro256PlusPlus) -> Header {
         host_flags: HostFlags {
             last: random.random(),
             hadamard: random.random(),
+            exact: random.random(),
         },
         dtype: dtypes[random.random_range(0..dtypes.len())],
         incast: random.random_range(0..16),
@@ -152,7 +155,7 @@ fn header(random: &mut Xoshiro256PlusPlus) -> Header {
 }
 
 fn fields(header: &Header) -> Fields {
-    let fields: [(&str, u32); 24] = [
+    let fields: [(&str, u32); 25] = [
         ("kind", header.kind as u32),
         ("trimmed", header.switch_flags.trimmed.into()),
         ("late", header.switch_flags.late.into()),
@@ -169,6 +172,7 @@ fn fields(header: &Header) -> Fields {
         ("bucket", header.bucket.into()),
         ("last", header.host_flags.last.into()),
         ("hadamard", header.host_flags.hadamard.into()),
+        ("exact", header.host_flags.exact.into()),
         ("dtype", header.dtype as u32),
         ("incast", header.incast.into()),
         ("slot", header.slot),

@@ -1,0 +1,116 @@
+//! What one rank asked for and has not been sent again.
+
+use std::time::Duration;
+
+use ultima_wire::bitmap;
+
+use crate::bits::Bits;
+use crate::time::Time;
+
+/// Slots to send again to one rank in one phase.
+///
+/// Whatever is asked, a slot is sent once in a *round*, which lasts until all of it is sent and half the shortest wait
+/// of who asks has passed: one who asks without end is sent a shard at a time and no more. Memory: two bitmaps.
+#[derive(Default)]
+pub(super) struct Answers {
+    queued: Bits,
+    /// Slots of `queued`.
+    left: u32,
+    /// Queued or sent in this round.
+    taken: Bits,
+    /// No slot before this one is queued.
+    next: u32,
+    round_ends: Time,
+}
+
+impl Answers {
+    /// Slots of a shard with `slots` are asked for, `first` and those that the bitmap has behind it; what is not
+    /// `available` cannot be sent.
+    pub(super) fn ask(
+        &mut self,
+        (now, round): (Time, Duration),
+        slots: u32,
+        (first, wanted): (u32, &[u8]),
+        available: impl Fn(u32) -> bool,
+    ) {
+        if self.left == 0 && now >= self.round_ends {
+            self.round_ends = now + round;
+            self.queued.reset(slots as usize);
+            self.taken.reset(slots as usize);
+            self.next = slots;
+        }
+        let first = first as usize;
+        let asked = bitmap::numbers(wanted).map(|number| first + number);
+        for slot in asked.take_while(|&slot| slot < slots as usize) {
+            if available(slot as u32) && self.taken.insert(slot) {
+                self.queued.insert(slot);
+                self.left += 1;
+                self.next = self.next.min(slot as u32);
+            }
+        }
+    }
+
+    /// Whether [`Answers::next`] has something.
+    pub(super) fn is_asked(&self) -> bool {
+        self.left > 0
+    }
+
+    /// The next slot to send again.
+    pub(super) fn next(&mut self) -> Option<u32> {
+        if self.left == 0 {
+            return None;
+        }
+        // Something is queued, and nothing before `next`.
+        while !self.queued.remove(self.next as usize) {
+            self.next += 1;
+        }
+        let slot = self.next;
+        self.left -= 1;
+        self.next += 1;
+        Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Duration = Duration::from_millis(1);
+
+    fn sent(answers: &mut Answers) -> Vec<u32> {
+        std::iter::from_fn(|| answers.next()).collect()
+    }
+
+    #[test]
+    fn a_slot_is_sent_once_in_a_round() {
+        let mut answers = Answers::default();
+        let at = Time::from_nanos;
+        let ask = |answers: &mut Answers, now, first, wanted: &[u8]| {
+            answers.ask((at(now), ROUND), 20, (first, wanted), |slot| slot != 7);
+        };
+        ask(&mut answers, 0, 6, &[0b111]);
+        ask(&mut answers, 0, 5, &[0b1010]);
+        ask(&mut answers, 0, 19, &[0xff, 0xff]);
+        assert_eq!(sent(&mut answers), [6, 8, 19]);
+        ask(&mut answers, 10, 3, &[0b1001]);
+        ask(&mut answers, 10, 11, &[0b1]);
+        assert_eq!(sent(&mut answers), [3, 11]);
+        ask(&mut answers, 1_000_000, 3, &[0b1001]);
+        assert_eq!(sent(&mut answers), [3, 6]);
+        ask(&mut answers, 9_000_000, u32::MAX, &[1]);
+        assert!(!answers.is_asked());
+    }
+
+    #[test]
+    fn a_flood_of_requests_is_answered_once() {
+        let mut answers = Answers::default();
+        let mut count = 0;
+        for now in 0..10_000 {
+            let now = Time::from_nanos(now * 1000);
+            answers.ask((now, ROUND), 16, (0, &[0xff; 9]), |_| true);
+            count += sent(&mut answers).len();
+        }
+        // Ten milliseconds are ten rounds.
+        assert_eq!(count, 10 * 16);
+    }
+}

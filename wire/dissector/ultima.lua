@@ -47,6 +47,11 @@ local f = {
     digest = ProtoField.uint64("ultima.auth.digest", "Payload digest", base.HEX),
     tag = ProtoField.uint64("ultima.auth.tag", "Header tag", base.HEX),
     payload = ProtoField.bytes("ultima.payload", "Payload"),
+    feedback_wait = ProtoField.uint32("ultima.feedback.wait", "Will still wait (1.024 us)"),
+    feedback_queue = ProtoField.uint32("ultima.feedback.queue", "Mean queue (1.024 us), all ones: not known"),
+    feedback_marked = ProtoField.uint8("ultima.feedback.marked", "Share marked (255ths)"),
+    feedback_trimmed = ProtoField.uint8("ultima.feedback.trimmed", "Share trimmed (255ths)"),
+    feedback_notice = ProtoField.uint8("ultima.feedback.notice", "Notice"),
     report_port = ProtoField.uint16("ultima.report.port", "Switch port"),
     report_known = ProtoField.uint16("ultima.report.known", "Operation known"),
     report_sent = ProtoField.uint32("ultima.report.sent", "Data packets sent"),
@@ -80,6 +85,13 @@ local REPORT_LENGTH = 20
 local REPORT = {
     { 0, 2, f.report_port }, { 2, 2, f.report_known }, { 4, 4, f.report_sent }, { 8, 4, f.report_trimmed },
     { 12, 4, f.report_late }, { 16, 4, f.report_upstream_lost },
+}
+
+-- What a receiver tells the senders: a FEEDBACK's payload.
+local FEEDBACK_LENGTH = 12
+local FEEDBACK = {
+    { 0, 4, f.feedback_wait }, { 4, 4, f.feedback_queue }, { 8, 1, f.feedback_marked }, { 9, 1, f.feedback_trimmed },
+    { 10, 1, f.feedback_notice },
 }
 
 -- CONTROL, messages 2 and 3: a request for aggregates or contributions. The bitmap of counted ranks behind an aggregate's elements is not told
@@ -121,6 +133,11 @@ function ultima.dissector(buffer, pinfo, tree)
     end
     if kind == "REPORT" and buffer:len() >= length + REPORT_LENGTH then
         for _, entry in ipairs(REPORT) do
+            subtree:add(entry[3], buffer(length + entry[1], entry[2]))
+        end
+    end
+    if kind == "FEEDBACK" and buffer:len() >= length + FEEDBACK_LENGTH then
+        for _, entry in ipairs(FEEDBACK) do
             subtree:add(entry[3], buffer(length + entry[1], entry[2]))
         end
     end

@@ -22,6 +22,8 @@ pub const KIND_MASK: u8 = 0x0f;
 pub const PACKET_NUMBER_AT: usize = 20;
 /// Where the slot, 4 bytes, stands in the header.
 pub const SLOT_AT: usize = 32;
+/// The most senders at once that [`Header::incast`] can say.
+pub const INCAST_MAX: u8 = 15;
 /// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
 /// default: an Ultima packet is known by magic and version, not by its port.
 pub const UDP_PORT: u16 = MAGIC;
@@ -62,7 +64,7 @@ pub struct Header {
     pub host_flags: HostFlags,
     /// The type of the payload's elements.
     pub dtype: Dtype,
-    /// How many senders at once the sender of this packet can take, 0–15; 0 says nothing.
+    /// How many senders at once the sender of this packet can take, up to [`INCAST_MAX`]; 0 for all.
     pub incast: u8,
     /// The slot within the owner's shard, from 0.
     pub slot: u32,
@@ -186,7 +188,7 @@ impl Header {
             bucket: u16_at(28),
             host_flags: HostFlags::from_bits(bytes[30]),
             dtype: Dtype::from_bits(bytes[31] >> 4).ok_or(ParseError::Dtype(bytes[31] >> 4))?,
-            incast: bytes[31] & 0xf,
+            incast: bytes[31] & INCAST_MAX,
             slot: u32_at(SLOT_AT),
             slots: u32_at(36),
             contributions: u16_at(40),
@@ -222,7 +224,7 @@ impl Header {
         buf[24..28].copy_from_slice(&self.step.to_be_bytes());
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
         buf[30] = self.host_flags.to_bits() | auth;
-        buf[31] = ((self.dtype as u8) << 4) | self.incast.min(0xf);
+        buf[31] = ((self.dtype as u8) << 4) | self.incast.min(INCAST_MAX);
         buf[SLOT_AT..SLOT_AT + 4].copy_from_slice(&self.slot.to_be_bytes());
         buf[36..40].copy_from_slice(&self.slots.to_be_bytes());
         buf[40..42].copy_from_slice(&self.contributions.to_be_bytes());

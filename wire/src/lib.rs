@@ -10,6 +10,7 @@
 mod auth;
 pub mod bitmap;
 mod control;
+mod feedback;
 pub mod frame;
 mod header;
 mod report;
@@ -18,9 +19,10 @@ mod types;
 
 pub use auth::{Auth, Key, VerifyError};
 pub use control::{Check, RepairRequest, Requested};
+pub use feedback::Feedback;
 pub use header::{
-    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, KIND_AT, KIND_MASK, MAGIC, PACKET_NUMBER_AT,
-    ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,
+    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,
+    PACKET_NUMBER_AT, ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,
 };
 pub use report::Report;
 pub use ticks::Ticks;

@@ -9,8 +9,8 @@ use std::process::Command;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use serde::Deserialize;
 use ultima_wire::{
-    Auth, Dtype, Header, HostFlags, Key, Kind, RepairRequest, Report, SwitchFlags, Ticks, bitmap,
-    frame, group_address,
+    Auth, Dtype, Feedback, Header, HostFlags, Key, Kind, RepairRequest, Report, SwitchFlags, Ticks,
+    bitmap, frame, group_address,
 };
 
 #[derive(Deserialize)]
@@ -20,6 +20,7 @@ struct Vector {
     auth: Option<AuthVector>,
     payload: String,
     report: Option<BTreeMap<String, u32>>,
+    feedback: Option<BTreeMap<String, u32>>,
     /// Slots that a request for repair asks for.
     wanted: Option<Vec<u32>>,
     frame: String,
@@ -105,6 +106,34 @@ fn rust_reads_the_vectors() {
         let (header, payload) = Header::parse(datagram).unwrap();
         assert_eq!(header, vector.header(), "{}", vector.name);
         assert_eq!(payload, bytes(&vector.payload), "{}", vector.name);
+    }
+}
+
+/// What a receiver tells the senders, both ways.
+#[test]
+fn feedback_is_that_of_the_vectors() {
+    let told: Vec<Vector> = vectors()
+        .into_iter()
+        .filter(|v| v.header["kind"] == Kind::Feedback as u32)
+        .collect();
+    assert!(!told.is_empty());
+    for Vector {
+        feedback, payload, ..
+    } in told
+    {
+        let fields = feedback.expect("what the payload says");
+        let expected = Feedback {
+            wait: Ticks(fields["wait"]),
+            queue: Some(Ticks(fields["queue"])),
+            marked: fields["marked"] as u8,
+            trimmed: fields["trimmed"] as u8,
+            notice: fields["notice"] == 1,
+        };
+        let payload = bytes(&payload);
+        assert_eq!(Feedback::parse(&payload), Some(expected));
+        let mut written = vec![0; payload.len()];
+        expected.emit(&mut written);
+        assert_eq!(written, payload);
     }
 }
 
@@ -250,6 +279,10 @@ fn wireshark_reads_the_vectors() {
     for field in report {
         tshark.arg("-e").arg(format!("ultima.report.{field}"));
     }
+    let feedback = ["wait", "queue", "marked", "trimmed", "notice"];
+    for field in feedback {
+        tshark.arg("-e").arg(format!("ultima.feedback.{field}"));
+    }
     for field in ["of", "first", "wanted"] {
         tshark.arg("-e").arg(format!("ultima.repair.{field}"));
     }
@@ -293,8 +326,15 @@ fn wireshark_reads_the_vectors() {
             let wanted = request.wanted.iter().map(|byte| format!("{byte:02x}"));
             [of, request.first.to_string(), wanted.collect::<String>()]
         });
+        let told = &values[fields.len() + 2 + report.len()..][..feedback.len()];
+        for (field, value) in feedback.iter().zip(told) {
+            let expected = vector.feedback.as_ref();
+            let expected = expected.map_or(String::new(), |told| told[*field].to_string());
+            assert_eq!(*value, expected, "{field} of {}", vector.name);
+        }
+        let behind = fields.len() + 2 + report.len() + feedback.len();
         assert_eq!(
-            values[fields.len() + 2 + report.len()..],
+            values[behind..],
             request.unwrap_or_default(),
             "request of {}",
             vector.name

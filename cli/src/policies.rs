@@ -1,10 +1,27 @@
 //! The transport's policies, as arguments name them.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ultima_host::Timeouts;
+use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
 
 pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
+}
+
+pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {
+    named(&RatePolicy::ALL, RatePolicy::name)
+}
+
+/// `all`, `dynamic` or a number of senders.
+pub fn incast(text: &str) -> Result<IncastPolicy, String> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(IncastPolicy::All),
+        ("dynamic", _) => Ok(IncastPolicy::Dynamic),
+        (_, Ok(senders @ 1..=IncastPolicy::MOST)) => Ok(IncastPolicy::Fixed(senders)),
+        _ => Err(format!(
+            "expected all, dynamic, or senders from 1 to {}",
+            IncastPolicy::MOST
+        )),
+    }
 }
 
 /// One of `all`, by its name.
@@ -16,4 +33,19 @@ fn named<T: Copy + Send + Sync + 'static>(
         let found = all.iter().find(|value| name(**value) == given);
         *found.expect("a possible value")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incasts() {
+        assert_eq!(incast("all"), Ok(IncastPolicy::All));
+        assert_eq!(incast("dynamic"), Ok(IncastPolicy::Dynamic));
+        assert_eq!(incast("15"), Ok(IncastPolicy::Fixed(15)));
+        for wrong in ["", "0", "16", "some", "-1"] {
+            assert!(incast(wrong).is_err(), "{wrong}");
+        }
+    }
 }

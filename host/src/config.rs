@@ -6,6 +6,8 @@ use ultima_wire::{HEADER_LEN, bitmap};
 
 use crate::codec::Coding;
 use crate::estimator::Estimation;
+use crate::incast::IncastPolicy;
+use crate::rate::RatePolicy;
 use crate::recycling::Recycling;
 use crate::timeout::Timeouts;
 
@@ -44,6 +46,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The rate limit; none sends as fast as the driver takes it.
     pub pacing: Option<Pacing>,
+    /// How many ranks may send contributions to this one at a time.
+    pub incast: IncastPolicy,
     /// By how many packets of the same source the network may overtake one: only then is a packet
     /// counted as lost that a later one passed. 0 where the fabric keeps the order.
     pub reorder: u32,
@@ -79,6 +83,16 @@ pub struct Pacing {
     pub bits_per_second: u64,
     /// What may leave at once after a pause, in bytes.
     pub burst: u32,
+    /// How the rate follows the network, under that limit.
+    pub policy: RatePolicy,
+}
+
+impl Pacing {
+    /// What `bytes` take at the limit.
+    pub(crate) fn time(&self, bytes: u64) -> Duration {
+        let ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.bits_per_second);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
 }
 
 /// Bounds on what a rank keeps of operations that others started before it.
@@ -128,6 +142,9 @@ pub enum ConfigError {
     /// A rate of zero.
     #[error("a pacing rate of 0 bits per second sends nothing; leave pacing out for no limit")]
     Pacing,
+    /// No sender at all, or more than packets can say.
+    #[error("incast of {0}: 1 to {max} senders at once can be asked for, or all", max = IncastPolicy::MOST)]
+    Incast(u8),
     /// Nothing would ever be kept.
     #[error("recycling keeps operations for {0} steps; 2 or more are needed, or none of it")]
     Keep(u32),
@@ -163,6 +180,7 @@ impl Config {
             t_b,
             timeouts: Timeouts::default(),
             pacing: None,
+            incast: IncastPolicy::All,
             reorder: 0,
             early: EarlyBounds::default(),
             recycling: None,
@@ -200,6 +218,11 @@ impl Config {
             .is_some_and(|pacing| pacing.bits_per_second == 0)
         {
             return Err(ConfigError::Pacing);
+        }
+        if let IncastPolicy::Fixed(senders) = self.incast
+            && !(1..=IncastPolicy::MOST).contains(&senders)
+        {
+            return Err(ConfigError::Incast(senders));
         }
         if let Some(Recycling { keep }) = self.recycling.filter(|recycling| recycling.keep < 2) {
             return Err(ConfigError::Keep(keep));
@@ -245,6 +268,8 @@ mod tests {
         assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
         assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
+        assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));
+        assert!(refused(|c| c.incast = IncastPolicy::Fixed(16)).contains("1 to 15"));
         assert!(refused(|c| c.recycling = Some(Recycling { keep: 1 })).contains("2 or more"));
         let scaled = refused(|c| {
             c.recycling = Some(Recycling::default());
@@ -254,6 +279,7 @@ mod tests {
         let nothing = Pacing {
             bits_per_second: 0,
             burst: 0,
+            policy: RatePolicy::Fixed,
         };
         assert_eq!(
             Config {

@@ -8,25 +8,47 @@ use crate::time::Time;
 /// A token bucket, kept as the time at which all that was sent will have left at the rate (the
 /// generic cell rate algorithm, ITU-T I.371): one number, nothing to refill.
 pub(crate) struct Pacer {
-    bits_per_second: u64,
+    limit: Pacing,
+    /// What of the limit is used, over 0 and at most 1.
+    share: f64,
     burst: Duration,
     drained: Time,
 }
 
 impl Pacer {
     pub(crate) fn new(pacing: Pacing) -> Self {
-        let mut pacer = Self {
-            bits_per_second: pacing.bits_per_second,
-            burst: Duration::ZERO,
+        Self {
+            limit: pacing,
+            share: 1.0,
+            burst: pacing.time(u64::from(pacing.burst)),
             drained: Time::ZERO,
-        };
-        pacer.burst = pacer.time(u64::from(pacing.burst));
-        pacer
+        }
     }
 
+    /// What is sent from now on leaves at `share` of the limit, over 0 and at most 1; a burst takes as long as it does
+    /// at the limit.
+    pub(crate) fn set_share(&mut self, share: f64) {
+        debug_assert!(share > 0.0 && share <= 1.0, "{share}");
+        self.share = share;
+    }
+
+    /// The share of the limit that is used.
+    pub(crate) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// What `bytes` take at the present rate.
     fn time(&self, bytes: u64) -> Duration {
-        let ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.bits_per_second);
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        let at_limit = self.limit.time(bytes);
+        if self.share == 1.0 {
+            return at_limit;
+        }
+        Duration::from_nanos((at_limit.as_nanos() as f64 / self.share) as u64)
+    }
+
+    /// When all that left so far will have left at the rate, and `bytes` more.
+    pub(crate) fn after(&self, now: Time, bytes: u64) -> Time {
+        self.drained.max(now) + self.time(bytes)
     }
 
     /// From when on the next packet may leave.
@@ -36,13 +58,28 @@ impl Pacer {
 
     /// A packet of `bytes` left.
     pub(crate) fn spend(&mut self, now: Time, bytes: u64) {
-        self.drained = self.drained.max(now) + self.time(bytes);
+        self.drained = self.after(now, bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::RatePolicy;
+
+    #[test]
+    fn a_lower_share_takes_longer_from_now_on() {
+        let mut pacer = Pacer::new(Pacing {
+            bits_per_second: 8_000_000,
+            burst: 0,
+            policy: RatePolicy::Fixed,
+        });
+        pacer.spend(Time::ZERO, 1000);
+        pacer.set_share(0.25);
+        assert_eq!(pacer.ready_at(), Time::from_nanos(1_000_000));
+        pacer.spend(pacer.ready_at(), 1000);
+        assert_eq!(pacer.ready_at(), Time::from_nanos(5_000_000));
+    }
 
     #[test]
     fn the_rate_holds_after_the_burst() {
@@ -50,6 +87,7 @@ mod tests {
         let mut pacer = Pacer::new(Pacing {
             bits_per_second: 8_000_000,
             burst: 2999,
+            policy: RatePolicy::Fixed,
         });
         let start = Time::from_nanos(5_000_000);
         let mut sent_at = Vec::new();

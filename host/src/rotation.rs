@@ -48,21 +48,37 @@ impl Rotation {
     }
 }
 
-/// The order in which a source goes through all owners' slots: position by position, at each one
-/// owner after the other, starting behind itself, so that at no time all sources send to the same
-/// owner.
+/// The order in which a source goes through all owners' slots: in rounds of as many owners as the incast allows; in a
+/// round position by position, at each one owner after the other, starting behind itself.
+///
+/// So owners that are as many places behind their sources have them in the same round, and with all sources at the
+/// same round an owner has as many senders as a round has owners. Within a shard the order of slots is that of the
+/// [`Rotation`], whatever the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tour {
+    /// Owners in a round.
+    width: u16,
+    /// Owners of the rounds before.
+    round: u16,
     position: u32,
-    /// Owners passed at this position; the owner is `source + 1 + passed`, modulo the ranks.
+    /// Owners passed at this position; the owner is `source + 1 + round + passed`, modulo the ranks.
     passed: u16,
+    /// Slots found at this position.
+    found: bool,
 }
 
 impl Tour {
-    pub(crate) const START: Tour = Tour {
-        position: 0,
-        passed: 0,
-    };
+    /// In rounds of `incast` owners, 1 or more.
+    pub(crate) fn new(incast: u16) -> Self {
+        debug_assert!(incast > 0);
+        Self {
+            width: incast,
+            round: 0,
+            position: 0,
+            passed: 0,
+            found: false,
+        }
+    }
 
     /// The next (owner, position), if any shard has one; `slots` tells how many an owner's shard
     /// has.
@@ -72,19 +88,26 @@ impl Tour {
         ranks: u16,
         slots: impl Fn(u16) -> u32,
     ) -> Option<(u16, u32)> {
-        // Shards differ by at most one slot, so that one round without a slot means that there are
-        // no more.
-        for _ in 0..ranks {
-            if self.passed == ranks - 1 {
+        let others = ranks - 1;
+        while self.round < others {
+            if self.passed == self.width.min(others - self.round) {
+                // No owner of the round has a slot at this position: none has one behind it.
+                if self.found {
+                    self.position += 1;
+                } else {
+                    self.round += self.passed;
+                    self.position = 0;
+                }
                 self.passed = 0;
-                self.position += 1;
+                self.found = false;
+                continue;
             }
-            let owner = (u32::from(source) + 1 + u32::from(self.passed)) % u32::from(ranks);
-            let owner = owner as u16;
-            let position = self.position;
+            let behind = u32::from(self.round) + u32::from(self.passed);
+            let owner = ((u32::from(source) + 1 + behind) % u32::from(ranks)) as u16;
             self.passed += 1;
-            if position < slots(owner) {
-                return Some((owner, position));
+            if self.position < slots(owner) {
+                self.found = true;
+                return Some((owner, self.position));
             }
         }
         None
@@ -127,10 +150,11 @@ mod tests {
 
     #[test]
     fn a_tour_visits_every_slot_of_the_others_once() {
-        for ranks in [2, 3, 8] {
+        let with_incast = |ranks: u16| (1..ranks).map(move |incast| (ranks, incast));
+        for (ranks, incast) in [2, 3, 8].into_iter().flat_map(with_incast) {
             for source in 0..ranks {
                 let slots = |owner: u16| if owner.is_multiple_of(2) { 3 } else { 2 };
-                let mut tour = Tour::START;
+                let mut tour = Tour::new(incast);
                 let mut seen = Vec::new();
                 while let Some(next) = tour.next(source, ranks, slots) {
                     seen.push(next);
@@ -143,6 +167,45 @@ mod tests {
                     .collect();
                 assert_eq!(seen, all);
                 assert_eq!(tour.next(source, ranks, slots), None);
+            }
+        }
+    }
+
+    /// All ranks send at the same pace: who sends to one owner during a round are no more than the incast.
+    #[test]
+    fn no_owner_has_more_senders_than_the_incast() {
+        const RANKS: u16 = 12;
+        const SLOTS: u32 = 5;
+        for incast in 1..RANKS {
+            let mut tours = [Tour::new(incast); RANKS as usize];
+            let (mut owners_left, mut most) = (RANKS - 1, 0);
+            while owners_left > 0 {
+                let width = incast.min(owners_left);
+                let mut senders = vec![std::collections::BTreeSet::new(); usize::from(RANKS)];
+                for _ in 0..SLOTS * u32::from(width) {
+                    for (source, tour) in (0..).zip(&mut tours) {
+                        let (owner, _) = tour.next(source, RANKS, |_| SLOTS).expect("slots left");
+                        senders[usize::from(owner)].insert(source);
+                    }
+                }
+                assert!(senders.iter().all(|s| s.len() == usize::from(width)));
+                most = most.max(width);
+                owners_left -= width;
+            }
+            assert_eq!(most, incast);
+        }
+    }
+
+    /// The place of a slot in its shard's order tells what was sent before it: rounds leave it alone.
+    #[test]
+    fn rounds_leave_the_order_within_a_shard_alone() {
+        for incast in [1, 2, 5, 7] {
+            let mut tour = Tour::new(incast);
+            let mut next = [0; 8];
+            while let Some((owner, position)) = tour.next(3, 8, |_| 4) {
+                let expected = &mut next[usize::from(owner)];
+                assert_eq!(position, *expected);
+                *expected += 1;
             }
         }
     }

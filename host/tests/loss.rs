@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::*;
 use ultima_host::{
-    ClosedBy, Coding, Config, Destination, EarlyBounds, Gather, OperationId, Pacing, Rotation,
-    StartError, Time, Transmit,
+    ClosedBy, Coding, Config, Destination, EarlyBounds, Gather, OperationId, Pacing, RatePolicy,
+    Rotation, StartError, Time, Transmit,
 };
 use ultima_wire::Kind;
 
@@ -392,6 +392,7 @@ fn pacing_limits_what_is_sent() {
         let pacing = Some(Pacing {
             bits_per_second: rate,
             burst: 1000,
+            policy: RatePolicy::Fixed,
         });
         let mut network = Network::new(&Config {
             gather,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::{Coding, Config, ConfigError, Gather, Pacing, Timeouts};
+use ultima_host::{
+    Coding, Config, ConfigError, Gather, IncastPolicy, Pacing, RatePolicy, Timeouts,
+};
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -112,6 +114,10 @@ pub struct Experiment {
     pub bounds: Option<(Duration, Duration)>,
     /// What [`Algorithm::Tar`] makes of them.
     pub timeouts: Timeouts,
+    /// How the rate of [`Algorithm::Tar`] follows the network.
+    pub rate: RatePolicy,
+    /// How many ranks send to one at a time in [`Algorithm::Tar`].
+    pub incast: IncastPolicy,
     /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
     pub min_rto: Duration,
     /// [`Algorithm::Tar`]: buckets have values, and results are checked: memory for them at every rank. Times are the same.
@@ -197,9 +203,12 @@ impl Experiment {
                 loss: None,
                 cross: 0.0,
                 burst: Ps(50_000_000),
+                slow: None,
             },
             bounds: None,
             timeouts: Timeouts::Fixed,
+            rate: RatePolicy::default(),
+            incast: IncastPolicy::default(),
             min_rto: Duration::from_millis(200),
             payload: false,
         }
@@ -234,7 +243,7 @@ impl Experiment {
             Err(ExperimentError::Operations)
         } else if !(0.0..=0.95).contains(&network.cross) {
             Err(ExperimentError::Cross(network.cross))
-        } else if network.rate == 0 {
+        } else if network.slow.is_some_and(|slow| slow.factor == 0) || network.rate_of(0) == 0 {
             Err(ExperimentError::Rate)
         } else if network.queue < frame as u64 {
             let queue = network.queue;
@@ -283,7 +292,8 @@ impl Experiment {
     fn run_tar(&self, operations: Operations<'_>) -> Report {
         let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
         let len = (self.bytes / 4) as usize;
-        let mut tar = Tar::new(&self.core(0), len, self.payload, self.stages(), operations);
+        let config = |rank| self.core(rank);
+        let mut tar = Tar::new(&config, len, self.payload, self.stages(), operations);
         net.alarm(Ps::ZERO);
         net.run(&mut tar);
         let results = tar.results;
@@ -317,6 +327,7 @@ impl Experiment {
             t_b_ms: None,
             min_rto_ms: None,
             worst_error: None,
+            p99_queue_us: net.p99_wait().as_ms() * 1e3,
             longest_queue_us: net.longest_wait().as_ms() * 1e3,
             network: accounts,
             events: net.events(),
@@ -364,8 +375,9 @@ impl Experiment {
     fn core(&self, rank: u16) -> Config {
         let (t_s, t_b) = self.bounds();
         let pacing = Pacing {
-            bits_per_second: self.network.rate,
+            bits_per_second: self.network.rate_of(rank.into()),
             burst: TRAIN as u32,
+            policy: self.rate,
         };
         Config {
             slot_bytes: self.slot,
@@ -374,6 +386,7 @@ impl Experiment {
             t_s,
             timeouts: self.timeouts,
             pacing: Some(pacing),
+            incast: self.incast,
             ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
         }
     }

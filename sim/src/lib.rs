@@ -46,7 +46,7 @@ mod topology;
 
 pub use clock::Ps;
 pub use experiment::{Algorithm, Experiment, ExperimentError};
-pub use network::{Accounts, NetworkConfig};
+pub use network::{Accounts, NetworkConfig, Slow};
 pub use report::{Completion, Report};
 pub use tail::Tail;
 pub use topology::Topology;

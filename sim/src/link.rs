@@ -27,6 +27,7 @@ pub(crate) struct Link {
     loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
     bursts: Option<Bursts>,
     flights: VecDeque<Flight>,
+    newest_wait: Ps,
     longest_wait: Ps,
 }
 
@@ -69,6 +70,7 @@ impl Link {
             loss: None,
             bursts: None,
             flights: VecDeque::new(),
+            newest_wait: Ps::ZERO,
             longest_wait: Ps::ZERO,
         }
     }
@@ -86,6 +88,11 @@ impl Link {
     /// When all that came so far has left.
     pub(crate) fn free_at(&self) -> Ps {
         self.free_at
+    }
+
+    /// What the packet that came last has to wait, or would have had to.
+    pub(crate) fn newest_wait(&self) -> Ps {
+        self.newest_wait
     }
 
     /// The longest that anything waited here.
@@ -110,6 +117,7 @@ impl Link {
             self.free_at = bursts.until(now, self.free_at, depth);
         }
         let wait = self.free_at.since(now);
+        self.newest_wait = wait;
         let was_cut = flight.stamps.cut();
         if let Some(port) = self.port {
             let came = frame(packet, was_cut);

@@ -1,5 +1,6 @@
 //! The network: links, packets and time.
 
+use hdrhistogram::Histogram;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde::Serialize;
@@ -12,6 +13,11 @@ use crate::cross::Bursts;
 use crate::link::{Cut, Fate, Link, Port};
 use crate::packet::{Flight, Packet, Packets, Stamps};
 use crate::topology::{End, Fabric, Role, Topology};
+
+/// Significant digits of the waits that are counted.
+const WAITS_DIGITS: u8 = 2;
+/// Longer ones count as this.
+const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 
 /// A fabric in numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +41,27 @@ pub struct NetworkConfig {
     pub cross: f64,
     /// What a burst of others' traffic takes of a link's time, on average.
     pub burst: Ps,
+    /// Hosts with slower links.
+    pub slow: Option<Slow>,
+}
+
+/// Hosts whose links are slower than the others'. A core there is paced at its own link's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// How many: the first ones.
+    pub hosts: u32,
+    /// By how much, both ways.
+    pub factor: u32,
+}
+
+impl NetworkConfig {
+    /// Bits per second of `host`'s link.
+    pub fn rate_of(&self, host: u32) -> u64 {
+        match self.slow {
+            Some(slow) if host < slow.hosts => self.rate / u64::from(slow.factor),
+            _ => self.rate,
+        }
+    }
 }
 
 /// Copies of packets: what was sent or copied is delivered, or lost by one of the causes, or on its
@@ -96,13 +123,17 @@ pub(crate) struct Network<B> {
     accounts: Accounts,
     events: u64,
     most_packets: usize,
+    /// What packets waited in front of links to hosts that are not slow, in nanoseconds.
+    waits: Histogram<u64>,
+    /// Hosts from here on are not slow.
+    from_host: u32,
 }
 
 impl<B: Clone> Network<B> {
     pub(crate) fn new(config: &NetworkConfig, hosts: u32, seed: u64) -> Self {
         let fabric = Fabric::new(config.topology, hosts);
         let links: Vec<Link> = (0..fabric.links())
-            .map(|number| link(config, fabric.role(number), seed, number))
+            .map(|number| link(config, &fabric, seed, number))
             .collect();
         Self {
             fabric,
@@ -113,6 +144,9 @@ impl<B: Clone> Network<B> {
             accounts: Accounts::default(),
             events: 0,
             most_packets: 0,
+            waits: Histogram::new_with_bounds(1, LONGEST_WAIT_NS, WAITS_DIGITS)
+                .expect("bounds that work"),
+            from_host: config.slow.map_or(0, |slow| slow.hosts),
         }
     }
 
@@ -147,6 +181,11 @@ impl<B: Clone> Network<B> {
             .map(|(_, link)| link.longest_wait())
             .max()
             .unwrap_or_default()
+    }
+
+    /// The 99th percentile of what packets waited in front of links to hosts that are not slow.
+    pub(crate) fn p99_wait(&self) -> Ps {
+        Ps(self.waits.value_at_quantile(0.99) * 1000)
     }
 
     /// When all that `host` sent so far has left it.
@@ -229,7 +268,9 @@ impl<B: Clone> Network<B> {
     fn offer(&mut self, number: u32, flight: Flight) {
         let link = &mut self.links[number as usize];
         let id = flight.packet;
-        let cut = match link.offer(self.now, flight, self.packets.get(id)) {
+        let fate = link.offer(self.now, flight, self.packets.get(id));
+        let wait = link.newest_wait();
+        let cut = match fate {
             Fate::Carried { cut } => {
                 self.agenda.set(number, link.next());
                 cut
@@ -245,6 +286,10 @@ impl<B: Clone> Network<B> {
                 cut
             }
         };
+        let host = number.checked_sub(self.fabric.hosts);
+        if host.is_some_and(|host| (self.from_host..self.fabric.hosts).contains(&host)) {
+            self.waits.saturating_record(wait.as_ns());
+        }
         match cut {
             Some(Cut::Trimmed) => self.accounts.trimmed += 1,
             Some(Cut::Late) => self.accounts.late += 1,
@@ -254,7 +299,8 @@ impl<B: Clone> Network<B> {
 }
 
 /// Link `number` of a fabric; what is random about it is drawn from the seed and its number.
-fn link(config: &NetworkConfig, role: Role, seed: u64, number: u32) -> Link {
+fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link {
+    let role = fabric.role(number);
     let rate = match (role, config.topology) {
         (
             Role::Trunk,
@@ -265,7 +311,7 @@ fn link(config: &NetworkConfig, role: Role, seed: u64, number: u32) -> Link {
         ) => config
             .rate
             .max(config.rate * u64::from(hosts_per_leaf) / u64::from(spines)),
-        _ => config.rate,
+        _ => config.rate_of(number % fabric.hosts),
     };
     let [depth, trim, mark] =
         [config.queue, config.trim, config.mark].map(|bytes| Ps::to_send(bytes, rate));
@@ -339,6 +385,7 @@ mod tests {
             loss: None,
             cross: 0.0,
             burst: Ps::ZERO,
+            slow: None,
         };
         let mut net = Network::new(&config, 6, 1);
         let mut hosts = OneFlow {

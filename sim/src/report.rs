@@ -77,6 +77,8 @@ pub struct Report {
     pub worst_error: Option<f32>,
     /// The longest wait in a switch's queue.
     pub longest_queue_us: f64,
+    /// The 99th percentile of what packets waited in front of links to hosts that are not slow.
+    pub p99_queue_us: f64,
     /// What became of the packets.
     pub network: Accounts,
     /// Events simulated.

@@ -146,25 +146,22 @@ pub(crate) struct Results {
 }
 
 impl<'a> Tar<'a> {
-    /// `config` is rank 0's.
+    /// `config` is each rank's.
     pub(crate) fn new(
-        config: &Config,
+        config: &dyn Fn(u16) -> Config,
         len: usize,
         payload: bool,
         stages: Stages,
         operations: Operations<'a>,
     ) -> Self {
         let rank = |rank| Rank {
-            core: Core::new(Config {
-                rank,
-                ..config.clone()
-            })
-            .expect("an experiment's configuration was checked"),
+            core: Core::new(config(rank)).expect("an experiment's configuration was checked"),
             stage: Stage::Scatter,
             quiet_until: Ps::ZERO,
             held: None,
             values: Vec::new(),
         };
+        let config = config(0);
         let ranks: Vec<Rank> = (0..config.ranks).map(rank).collect();
         let layout = Layout::new(len, config.ranks, config.slot_len());
         Self {

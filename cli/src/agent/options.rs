@@ -3,7 +3,10 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
+use ultima_host::{IncastPolicy, RatePolicy};
+
 use crate::command::controller_address::ControllerAddress;
+use crate::policies;
 use crate::units;
 
 /// Runs this host's ranks of a job: AllReduces over kernel UDP sockets, each by its deadline
@@ -49,6 +52,12 @@ pub struct Options {
     /// The rate to send at, over whole frames; without it as fast as the kernel takes it
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
+    /// How the rate follows the network, under --rate
+    #[arg(long, default_value = RatePolicy::default().name(), requires = "rate", value_parser = policies::rates())]
+    pub rate_control: RatePolicy,
+    /// How many ranks send to one at a time: all, dynamic, or a number up to 15; the same on all hosts
+    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    pub incast: IncastPolicy,
     /// Bytes of values in a full packet; with 80 bytes of headers it must fit the MTU
     #[arg(long, value_name = "BYTES", default_value_t = 1408)]
     pub slot_bytes: usize,

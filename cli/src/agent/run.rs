@@ -231,7 +231,9 @@ fn configure(options: &Options, config: Config) -> Config {
         pacing: options.rate.map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,
+            policy: options.rate_control,
         }),
+        incast: options.incast,
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
             ..config.early

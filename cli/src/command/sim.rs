@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use ultima_host::Timeouts;
+use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
 use ultima_link::Loss;
-use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Topology};
+use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Slow, Topology};
 
 use crate::output::{self, table};
 use crate::policies;
@@ -77,6 +77,15 @@ pub struct Arguments {
     /// What such a burst takes of the link's time, on average
     #[arg(long, default_value = "50us", value_parser = duration)]
     burst: Duration,
+    /// Hosts whose links are slower, and by how much: the first K
+    #[arg(long, value_name = "K:FACTOR", value_parser = slow)]
+    slow: Option<Slow>,
+    /// tar: how the rate follows the network
+    #[arg(long, default_value = RatePolicy::default().name(), value_parser = policies::rates())]
+    rate_control: RatePolicy,
+    /// tar: how many ranks send to one at a time: all, dynamic, or a number up to 15
+    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    incast: IncastPolicy,
     /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
@@ -103,6 +112,15 @@ fn algorithm() -> impl TypedValueParser<Value = Algorithm> {
         let found = Algorithm::ALL.into_iter().find(named);
         found.expect("a possible value")
     })
+}
+
+fn slow(text: &str) -> Result<Slow, String> {
+    let wrong =
+        || "expected K:FACTOR, such as 4:10 for four hosts at a tenth of the rate".to_owned();
+    let (hosts, factor) = text.split_once(':').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let (hosts, factor) = number(hosts).zip(number(factor)).ok_or_else(wrong)?;
+    Ok(Slow { hosts, factor })
 }
 
 fn topology(text: &str) -> Result<Topology, String> {
@@ -145,7 +163,10 @@ impl Arguments {
                 loss: self.loss.clone(),
                 cross: self.cross,
                 burst: Ps::from(self.burst),
+                slow: self.slow,
             },
+            rate: self.rate_control,
+            incast: self.incast,
             bounds: self.t_s.zip(self.t_b),
             timeouts: self.timeouts,
             min_rto: self.min_rto,
@@ -187,6 +208,7 @@ fn text(report: &Report) -> String {
             "goodput, of the bound",
             percent(report.goodput_share_of_bound),
         ),
+        row("p99 in a queue", format!("{:.1} us", report.p99_queue_us)),
         row(
             "longest in a queue",
             format!("{:.1} us", report.longest_queue_us),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::Timeouts;
+use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -56,6 +56,12 @@ pub struct Options {
     /// Rate of every wire from the switch; the workers pace themselves to it [default: unlimited]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub link_rate: Option<u64>,
+    /// How the workers' rate follows the network, under --link-rate
+    #[arg(long, default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
+    pub rate_control: RatePolicy,
+    /// How many workers send to one at a time: all, dynamic, or a number up to 15
+    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    pub incast: IncastPolicy,
     /// Delay of every wire from the switch, such as 500us
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::duration)]
     pub link_delay: Duration,

@@ -178,6 +178,8 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             recycling: options.recycling == Recycle::On,
             timeouts: options.timeouts,
             link_rate: options.link_rate,
+            rate_control: options.rate_control,
+            incast: options.incast,
         };
         let (child, stream) = start_worker(&config, port)?;
         processes.workers.push(child);

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use ultima_agent::Membership;
 use ultima_controller::client::Client;
 use ultima_host::{
-    Coding, Collective, Config, EarlyBounds, OperationId, Pacing, Recycling, Timeouts,
+    Coding, Collective, Config, EarlyBounds, IncastPolicy, OperationId, Pacing, RatePolicy,
+    Recycling, Timeouts,
 };
 
 use super::deadline::{Bounds, SLOT_BYTES};
@@ -71,6 +72,10 @@ pub struct WorkerConfig {
     pub timeouts: Timeouts,
     /// The wires' rate in bits per second, to pace to.
     pub link_rate: Option<u64>,
+    /// How it follows the network.
+    pub rate_control: RatePolicy,
+    /// How many workers send to one at a time.
+    pub incast: IncastPolicy,
 }
 
 /// Joins the job, trains, reports, and stays until the main process has seen the network empty.
@@ -178,7 +183,9 @@ fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> 
         pacing: config.link_rate.map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,
+            policy: config.rate_control,
         }),
+        incast: config.incast,
         ..membership.config(config.bounds.t_b)
     };
     Ok(Collective::over_port(host, membership.port(port))?)

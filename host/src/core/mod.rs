@@ -11,6 +11,7 @@
 //! | `operation.rs` | one AllReduce: its two phases and its bounds |
 //! | `reduce.rs` | the own shard: contributions by slot, what is known to be gone, when a slot closes |
 //! | `collect.rs` | the others' shards: aggregates that came |
+//! | `congestion.rs` | what queues this rank's packets met, and the others' did: its rate |
 //! | `outbox.rs` | what is to be sent, in which order |
 //! | `early.rs` | packets that came before the operation started here |
 //! | `check.rs` | check packets, which find out where packets stop |
@@ -42,6 +43,7 @@
 
 mod check;
 mod collect;
+mod congestion;
 mod cuts;
 mod early;
 mod exact;
@@ -57,16 +59,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Check, Header, Kind, RepairRequest, Requested};
+use ultima_wire::{Check, Feedback, HEADER_LEN, Header, Kind, RepairRequest, Requested, Ticks};
 
 use crate::bits::Bits;
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::Estimator;
 use crate::exact::{Exact, ExactOutcome, Incomplete};
+use crate::incast::Incast;
 use crate::layout::Layout;
 use crate::operation::OperationId;
-use crate::pacing::Pacer;
 use crate::recycling::Correction;
 use crate::stats::{ClosedBy, Outcome, Rejection, Totals};
 use crate::time::Time;
@@ -76,11 +78,12 @@ use crate::values::Values;
 pub use check::{CheckPacket, Heard, HeardInRound};
 
 use check::Checks;
+use congestion::{Congestion, Queues, Told};
 use early::Early;
 use exact::ExactOperations;
 use members::Members;
 use operation::{Buffers, Operation};
-use packet::{Datagram, Payload, Written};
+use packet::{Datagram, Payload, Said, Written};
 use recycler::Recycler;
 
 /// Of how many operations it is known when they started, so that a packet that comes after its operation's end tells how
@@ -206,7 +209,8 @@ pub struct Core {
     checks: Checks,
     recycler: Option<Recycler>,
     exact: ExactOperations,
-    pacer: Option<Pacer>,
+    congestion: Option<Congestion>,
+    incast: Incast,
     events: VecDeque<Event>,
     /// Of operations that are over.
     totals: Totals,
@@ -235,7 +239,8 @@ impl Core {
                 .recycling
                 .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks))),
             exact: ExactOperations::default(),
-            pacer: config.pacing.map(Pacer::new),
+            congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
+            incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),
             totals: Totals::default(),
             spare_buffers: Vec::new(),
@@ -332,13 +337,16 @@ impl Core {
         let result = self.spare_values.pop().unwrap_or_default();
         let bounds = self.timeouts.start(now, id.bucket, contributions.len());
         self.note_start(id, contributions.len(), now);
+        let incast = self
+            .incast
+            .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank));
         let mut operation = Operation::new(
             &self.config,
             id,
             contributions,
             result,
             buffers,
-            (self.members.operation_starts(), bounds),
+            (self.members.operation_starts(), incast, bounds),
             now,
         );
         let newest = self.members.newest_step();
@@ -453,6 +461,15 @@ impl Core {
             Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
+        self.incast.told(header.source, header.incast);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.received(now, &header);
+            if let Some(feedback) =
+                Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
+            {
+                congestion.told(now, &header, &feedback);
+            }
+        }
         let id = operation_of(&header);
         if self.keeps_order(&header) {
             self.members.heard(header.source, id.step);
@@ -479,7 +496,8 @@ impl Core {
     /// Whether all that the packet's source sent before it has come or is lost: not where it took the way over the
     /// host itself while GATHER goes by the switch.
     fn keeps_order(&self, header: &Header) -> bool {
-        let by_host = header.kind == Kind::Scatter && self.config.beside.contains(&header.source);
+        let to_us = header.kind == Kind::Scatter || header.echoed != Ticks(0);
+        let by_host = to_us && self.config.beside.contains(&header.source);
         !by_host || self.config.gather == Gather::Unicast
     }
 
@@ -567,7 +585,7 @@ impl Core {
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
         }
-        self.time(arrival, header);
+        self.time(arrival, header, payload);
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
             early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
                 phase.late += n
@@ -588,7 +606,7 @@ impl Core {
     }
 
     /// Tells the timeouts when a packet came of an operation that was started.
-    fn time(&mut self, arrival: Time, header: &Header) {
+    fn time(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
         if let Some((stage, t_c)) = packet::told_tc(header) {
             self.timeouts.told(header.bucket, stage, header.source, t_c);
         }
@@ -600,7 +618,9 @@ impl Core {
             (Kind::Scatter, _) => (Phase::Scatter, 1),
             (Kind::Gather, _) => (Phase::Gather, 1),
             // Its sender is there, and has sent what it will send of its contributions, if not all.
-            (Kind::Feedback, false) if started.told.insert(header.source.into()) => {
+            (Kind::Feedback, false)
+                if packet::is_notice(payload) && started.told.insert(header.source.into()) =>
+            {
                 (Phase::Scatter, started.slots)
             }
             _ => return,
@@ -620,11 +640,10 @@ impl Core {
     /// If `buf` is too short.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         self.handle_timeout(now);
-        if self
-            .pacer
-            .as_ref()
-            .is_some_and(|pacer| pacer.ready_at() > now)
-        {
+        if let Some(transmit) = self.transmit_told(now, buf) {
+            return Some(transmit);
+        }
+        if (self.congestion.as_ref()).is_some_and(|congestion| congestion.pacer.ready_at() > now) {
             return None;
         }
         if let Some(check) = self.checks.next() {
@@ -652,12 +671,22 @@ impl Core {
                 }
                 _ => &[],
             };
-            let written = packet::write(&self.config, now, id, &outgoing, counted, buf);
+            let said = Said {
+                queues: (self.congestion.as_ref()).map_or_else(Queues::default, Congestion::queues),
+                notice: true,
+                echoed: Ticks(0),
+                incast: self.incast.own(),
+            };
+            let written = packet::write(&self.config, now, id, &outgoing, &said, counted, buf);
             let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
             }
-            return Some(self.sent(now, to, written));
+            let transmit = self.sent(now, to, written);
+            if kind == Kind::Scatter {
+                self.take_turns(now, id);
+            }
+            return Some(transmit);
         }
         self.retire(now);
         // After the earlier steps' data: a packet of a step says that they are out.
@@ -677,6 +706,46 @@ impl Core {
             _ => {}
         }
         Some(self.sent(now, sent.to, sent.written))
+    }
+
+    /// Tells of queues, or answers: at once, whatever the rate, so that a round trip is the network's.
+    fn transmit_told(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let congestion = self.congestion.as_mut()?;
+        if !congestion.has_to_tell() {
+            return None;
+        }
+        let operation = self.operations.iter().find(|o| o.is_waiting());
+        let told = congestion.tell(operation.is_some())?;
+        let operation = operation?;
+        let Told { to, queues, echoed } = told;
+        let said = Said {
+            queues,
+            notice: false,
+            echoed,
+            incast: self.incast.own(),
+        };
+        let outgoing = operation.feedback(self.config.rank, to, now);
+        let written = packet::write(&self.config, now, operation.id, &outgoing, &said, &[], buf);
+        self.totals.feedback_sent += 1;
+        Some(self.sent(now, to, written))
+    }
+
+    /// Owners who all multicast their first aggregate when their contributions are out would fill every queue with one
+    /// packet each. They take turns instead: in the time that one aggregate of each owner takes of a receiver's link, each
+    /// begins a packet after the other. All links are full from the first turn on, so that it costs nothing.
+    fn take_turns(&mut self, now: Time, id: OperationId) {
+        let Some(congestion) = &self.congestion else {
+            return;
+        };
+        let operation = self.operations.iter_mut().find(|o| o.id == id);
+        let Some(outbox) = operation.map(Operation::outbox_mut) else {
+            return;
+        };
+        if self.config.gather == Gather::Multicast && outbox.scatter_is_out() {
+            let frame = (FRAME_OVERHEAD + HEADER_LEN + self.config.slot_bytes) as u64;
+            let before = frame * u64::from(self.config.rank);
+            outbox.hold_gather(congestion.pacer.after(now, before));
+        }
     }
 
     /// Asks an owner for what did not come: before the data, which it is little of.
@@ -699,12 +768,12 @@ impl Core {
 
     fn sent(&mut self, now: Time, to: Destination, written: Written) -> Transmit {
         let Written { len, head } = written;
-        if let Some(pacer) = &mut self.pacer {
+        if let Some(congestion) = &mut self.congestion {
             let receivers = match to {
                 Destination::Rank(_) => 1,
                 Destination::Group => u64::from(self.config.ranks - 1),
             };
-            pacer.spend(now, receivers * (FRAME_OVERHEAD + len) as u64);
+            congestion.sent(now, receivers * (FRAME_OVERHEAD + len) as u64);
         }
         Transmit { to, len, head }
     }
@@ -718,7 +787,11 @@ impl Core {
     /// When [`Core::poll_transmit`], having returned nothing, may have something again without a
     /// datagram, an operation or a check: pacing or a repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
-        let paced = self.pacer.as_ref().map_or(Time::ZERO, Pacer::ready_at);
+        let paced = match &self.congestion {
+            Some(congestion) if congestion.has_to_tell() => return Some(Time::ZERO),
+            Some(congestion) => congestion.pacer.ready_at(),
+            None => Time::ZERO,
+        };
         let ready = self
             .operations
             .iter()
@@ -744,6 +817,13 @@ impl Core {
     /// known.
     pub fn heard(&self, token: u32) -> HeardInRound {
         self.checks.heard(token)
+    }
+
+    /// The rate that this rank sends at, in bits per second: with [`Config::pacing`], its limit or less.
+    pub fn rate(&self) -> Option<u64> {
+        let congestion = self.congestion.as_ref()?;
+        let limit = self.config.pacing?.bits_per_second;
+        Some((limit as f64 * congestion.pacer.share()) as u64)
     }
 
     /// Whether contributions or aggregates are ready and not sent.
@@ -845,6 +925,8 @@ impl Core {
         };
         self.members.operation_ended(rank, number, started, now);
         self.estimator.operation_ended();
+        self.incast
+            .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Header, Kind};
+use ultima_wire::{Dtype, Feedback, Header, Kind};
 
 use crate::cause::{Losses, Phase, SlotGone, Ways};
 use crate::config::Config;
@@ -16,6 +16,7 @@ use crate::time::Time;
 use crate::timeout::{Bounds, Ended, Policy, Stage};
 use crate::values::Values;
 
+use super::Destination;
 use super::collect::Collect;
 use super::early::count;
 use super::outbox::{Outbox, Packet};
@@ -106,7 +107,7 @@ impl Operation {
         own: Values,
         mut result: Values,
         mut buffers: Buffers,
-        (number, bounds): (u32, Bounds),
+        (number, incast, bounds): (u32, u16, Bounds),
         now: Time,
     ) -> Self {
         let layout = Layout::new(own.len(), config.ranks, config.slot_len());
@@ -129,7 +130,7 @@ impl Operation {
             early_at: [None; 2],
             deadline: now + bounds.t_b,
             lapsed: false,
-            outbox: Outbox::new(config, &layout, id, bounds.t_b, now),
+            outbox: Outbox::new(config, &layout, id, (incast, bounds.t_b), now),
             waits: Waits::new(config.ranks, now + bounds.t_b),
             ways: Ways::default(),
             own,
@@ -160,9 +161,13 @@ impl Operation {
         payload: Payload<'_>,
     ) -> Result<Option<SlotGone>, Rejection> {
         if header.kind == Kind::Feedback
-            && let Some(wait) = packet::advertised_wait(payload)
+            && let Some(feedback) = Feedback::parse(payload.bytes())
         {
-            self.waits.advertised(header.source, arrival + wait.into());
+            self.waits
+                .advertised(header.source, arrival + feedback.wait.into());
+            if !feedback.notice {
+                return Ok(None);
+            }
         }
         let Some(waiting) = &mut self.waiting else {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
@@ -459,6 +464,27 @@ impl Operation {
             t_c: timeouts.t_c(bucket, stage),
             packet,
         })
+    }
+
+    /// A FEEDBACK that is no notice.
+    pub(super) fn feedback(&self, rank: u16, to: Destination, now: Time) -> Outgoing<'_> {
+        Outgoing {
+            packet: Packet {
+                kind: Kind::Feedback,
+                owner: rank,
+                slot: 0,
+                contributions: 0,
+                last: false,
+                to,
+            },
+            payload: 0,
+            values: None,
+            reduce: None,
+            slots: self.layout.slots(rank),
+            budget: self.waits.until(to).since(now),
+            remaining: self.deadline.since(now),
+            t_c: Duration::ZERO,
+        }
     }
 
     /// Whether there is nothing left to wait for and to send.

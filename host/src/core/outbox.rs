@@ -53,6 +53,8 @@ pub(super) struct Outbox {
     scatter: u64,
     /// Slots that closed and were not sent to all.
     gather: VecDeque<Closed>,
+    /// None of them is sent before that.
+    gather_from: Time,
     /// Slots of this rank's shard not sent to all, closed or not.
     gather_slots: u32,
     own_slots: u32,
@@ -96,11 +98,12 @@ impl Turn {
 }
 
 impl Outbox {
+    /// Contributions go to `incast` owners at a time.
     pub(super) fn new(
         config: &Config,
         layout: &Layout,
         id: OperationId,
-        t_b: Duration,
+        (incast, t_b): (u16, Duration),
         now: Time,
     ) -> Self {
         let Config { rank, ranks, .. } = *config;
@@ -128,9 +131,10 @@ impl Outbox {
             },
             notice_copies: NOTICE_COPIES,
             rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::START,
+            tour: Tour::new(incast),
             scatter,
             gather: VecDeque::with_capacity(own_slots as usize),
+            gather_from: now,
             gather_slots: own_slots,
             own_slots,
             gather_turn: Turn::default(),
@@ -162,12 +166,24 @@ impl Outbox {
         self.scatter > 0 || !self.gather.is_empty()
     }
 
+    /// Whether the last SCATTER is out.
+    pub(super) fn scatter_is_out(&self) -> bool {
+        self.scatter == 0
+    }
+
+    /// No GATHER is sent before `time`.
+    pub(super) fn hold_gather(&mut self, time: Time) {
+        self.gather_from = time;
+    }
+
     /// When [`Outbox::next`] will have something, if nothing else happens.
     pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
-        if self.has_data() {
+        if self.scatter > 0 {
             return Some(now);
         }
-        self.notice.as_ref().map(|notice| notice.due)
+        let gather = (!self.gather.is_empty()).then_some(self.gather_from);
+        let notice = self.notice.as_ref().map(|notice| notice.due);
+        gather.into_iter().chain(notice).min()
     }
 
     /// The next packet to send, counted as sent.
@@ -179,7 +195,7 @@ impl Outbox {
         if urgent && let Some(notice) = self.next_notice(now) {
             return Some(notice);
         }
-        if !self.gather.is_empty() {
+        if !self.gather.is_empty() && self.gather_from <= now {
             return self.next_gather(now);
         }
         self.next_notice(now)

@@ -1,7 +1,7 @@
 //! Datagrams: what is read from them and written to them.
 
 use ultima_wire::{
-    Check, Dtype, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, Requested,
+    Check, Dtype, Feedback, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, Requested,
     SwitchFlags, Ticks, bitmap,
 };
 
@@ -17,10 +17,9 @@ use crate::timeout::SharedTc;
 
 use super::Destination;
 use super::check::CheckPacket;
+use super::congestion::Queues;
 use super::operation::Outgoing;
 
-/// Bytes of a FEEDBACK's payload: the sender's remaining wait in [`Ticks`].
-const FEEDBACK_LEN: usize = 4;
 /// A request for repair always has room for a bitmap of this many bytes, however small slots are.
 const REQUEST_ROOM: usize = 64;
 
@@ -28,7 +27,7 @@ const REQUEST_ROOM: usize = 64;
 pub(super) fn max_datagram(config: &Config) -> usize {
     HEADER_LEN
         + (config.slot_bytes + config.counted_len())
-            .max(FEEDBACK_LEN)
+            .max(Feedback::LEN)
             .max(Report::LEN + Check::LEN)
             .max(RepairRequest::PREFIX + REQUEST_ROOM)
 }
@@ -101,6 +100,18 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// What a packet says for the others' rates and schedules.
+pub(super) struct Said {
+    /// In FEEDBACK: what packets to this rank met.
+    pub(super) queues: Queues,
+    /// In FEEDBACK: it is a notice.
+    pub(super) notice: bool,
+    /// In FEEDBACK: the time of the packet that it answers, or 0.
+    pub(super) echoed: Ticks,
+    /// Senders at once that this rank can take.
+    pub(super) incast: u8,
+}
+
 /// A datagram that was written.
 pub(super) struct Written {
     pub(super) len: usize,
@@ -152,7 +163,7 @@ pub(super) fn admit<'a>(
         }
         Kind::Feedback => {
             let cut = cause_of(header.switch_flags).is_some() && payload.len() == 0;
-            (header.source, cut || payload.len() == FEEDBACK_LEN)
+            (header.source, cut || payload.len() == Feedback::LEN)
         }
         Kind::Control | Kind::Report => (
             header.source,
@@ -255,6 +266,11 @@ pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) 
     !told || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
 }
 
+/// Whether a FEEDBACK says that its sender's packets are out.
+pub(super) fn is_notice(payload: Payload<'_>) -> bool {
+    Feedback::parse(payload.bytes()).is_some_and(|feedback| feedback.notice)
+}
+
 /// The t_C that a header tells, of the stage that it tells about.
 pub(super) fn told_tc(header: &Header) -> Option<(Phase, SharedTc)> {
     let stage = match (header.kind, header.host_flags.last) {
@@ -265,20 +281,13 @@ pub(super) fn told_tc(header: &Header) -> Option<(Phase, SharedTc)> {
     (header.shared_tc != 0).then_some((stage, SharedTc(header.shared_tc)))
 }
 
-/// The wait that a FEEDBACK's payload tells.
-pub(super) fn advertised_wait(payload: Payload<'_>) -> Option<Ticks> {
-    payload
-        .bytes
-        .first_chunk()
-        .map(|ticks| Ticks(u32::from_be_bytes(*ticks)))
-}
-
 /// Writes an operation's packet to the front of `buf`, with `counted` behind its values.
 pub(super) fn write(
     config: &Config,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
+    said: &Said,
     counted: &[u8],
     buf: &mut [u8],
 ) -> Written {
@@ -298,7 +307,9 @@ pub(super) fn write(
         slots: outgoing.slots,
         contributions: packet.contributions,
         shared_tc: SharedTc::from(outgoing.t_c).0,
+        incast: said.incast,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        echoed: said.echoed,
         ..Header::new(
             packet.kind,
             config.job,
@@ -312,13 +323,20 @@ pub(super) fn write(
     if has_values {
         return write_values(*values, outgoing.payload, counted, payload).behind(start);
     }
-    Written::whole(start + write_wait(outgoing.remaining.into(), payload))
-}
-
-/// Writes a FEEDBACK's payload to the front of `buf`; returns its length.
-pub(super) fn write_wait(remaining: Ticks, buf: &mut [u8]) -> usize {
-    buf[..FEEDBACK_LEN].copy_from_slice(&remaining.0.to_be_bytes());
-    FEEDBACK_LEN
+    let Queues {
+        queue,
+        marked,
+        trimmed,
+    } = said.queues;
+    let feedback = Feedback {
+        wait: outgoing.remaining.into(),
+        queue,
+        marked,
+        trimmed,
+        notice: said.notice,
+    };
+    feedback.emit(payload);
+    Written::whole(start + Feedback::LEN)
 }
 
 /// Writes an aggregate that is sent again to the front of `buf`.

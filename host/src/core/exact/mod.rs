@@ -22,7 +22,7 @@ mod want;
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Header, HostFlags, Kind, RepairRequest, Ticks};
+use ultima_wire::{Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Ticks};
 
 use crate::config::Config;
 use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
@@ -259,8 +259,15 @@ fn write(
         Body::Notice => {
             (header.slot, header.host_flags.last) = (outgoing.slots, true);
             let start = header.emit(buf);
-            let len = packet::write_wait(Ticks(0), &mut buf[start..]);
-            (kind, Written::whole(start + len))
+            let done = Feedback {
+                wait: Ticks(0),
+                queue: None,
+                marked: 0,
+                trimmed: 0,
+                notice: true,
+            };
+            done.emit(&mut buf[start..]);
+            (kind, Written::whole(start + Feedback::LEN))
         }
     }
 }

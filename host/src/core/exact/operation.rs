@@ -173,7 +173,7 @@ impl ExactOperation {
             own,
             peers: peers.collect(),
             rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::START,
+            tour: Tour::new(config.ranks - 1),
             scatter: phases.scatter.slots,
             closed: VecDeque::new(),
             turn: Turn::default(),

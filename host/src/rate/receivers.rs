@@ -1,0 +1,182 @@
+//! What the receivers of a rank's packets told it.
+
+use std::time::Duration;
+
+use ultima_wire::{Feedback, Ticks};
+
+use crate::time::Time;
+
+use super::Seen;
+
+/// The quantile of the receivers that the rate follows: the median, of an even number the worse of the two. A multicast
+/// has one rate for all. What queues at most receivers is this job's own doing; what queues at fewer is a slow link, or
+/// a burst of others' traffic, of which many receivers always have some: they are trimmed, and miss what is theirs alone. A
+/// higher quantile makes all wait for any of them (docs/transport.md has the figures).
+const QUANTILE: (usize, usize) = (1, 2);
+
+/// What each receiver told last. What counts is the quantile: the worst value that is left when the slow ones are taken
+/// away.
+pub(crate) struct Receivers {
+    /// By rank.
+    told: Vec<Told>,
+    /// This rank's own place in it stays empty.
+    others: usize,
+    /// How long a word counts.
+    lasts: Duration,
+    scratch: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Told {
+    until: Time,
+    queue: u32,
+    marked: u8,
+    trimmed: u8,
+    echoed_until: Time,
+    round_trip: u32,
+}
+
+impl Receivers {
+    /// A receiver with a full queue tells once an interval: what it said lasts a little longer.
+    pub(crate) fn new(ranks: u16, interval: Duration) -> Self {
+        let ranks = usize::from(ranks);
+        Self {
+            told: vec![Told::default(); ranks],
+            others: ranks - 1,
+            lasts: interval + interval / 2,
+            scratch: Vec::with_capacity(ranks),
+        }
+    }
+
+    /// FEEDBACK of `rank` came.
+    pub(crate) fn told(&mut self, now: Time, rank: u16, feedback: &Feedback) {
+        let told = &mut self.told[usize::from(rank)];
+        told.until = now + self.lasts;
+        told.queue = feedback.queue.unwrap_or_default().0;
+        told.marked = feedback.marked;
+        told.trimmed = feedback.trimmed;
+    }
+
+    /// An answer of `rank` to a packet came.
+    pub(crate) fn echoed(&mut self, now: Time, rank: u16, round_trip: Ticks) {
+        let told = &mut self.told[usize::from(rank)];
+        told.echoed_until = now + self.lasts;
+        told.round_trip = round_trip.0;
+    }
+
+    /// What all but the slow ones saw lately. Who tells nothing has nothing to tell.
+    pub(crate) fn seen(&mut self, now: Time) -> Seen {
+        let slow = slow(self.others);
+        let fresh = |told: &&Told| told.until > now;
+        let share = |part: u32| f64::from(part) / 255.0;
+        let [queue, marked, trimmed] = if self.told.iter().filter(fresh).count() <= slow {
+            [0; 3]
+        } else {
+            let values = [
+                |told: &Told| told.queue,
+                |told: &Told| told.marked.into(),
+                |told: &Told| told.trimmed.into(),
+            ];
+            values.map(|value| {
+                self.scratch.clear();
+                self.scratch
+                    .extend(self.told.iter().filter(fresh).map(value));
+                worst_but(&mut self.scratch, slow)
+            })
+        };
+        let echoed = self.told.iter().filter(|told| told.echoed_until > now);
+        self.scratch.clear();
+        self.scratch.extend(echoed.map(|told| told.round_trip));
+        // As few as are not waited for must not make the others' queues count for nothing.
+        let answered = self.scratch.len();
+        let round_trip =
+            (answered > slow).then(|| worst_but(&mut self.scratch, self::slow(answered)));
+        Seen {
+            queue: Ticks(queue).into(),
+            marked: share(marked),
+            trimmed: share(trimmed),
+            round_trip: round_trip.map(|ticks| Ticks(ticks).into()),
+        }
+    }
+}
+
+/// How many of `receivers` are not waited for.
+fn slow(receivers: usize) -> usize {
+    let (part, of) = QUANTILE;
+    receivers.saturating_sub(1) * part / of
+}
+
+/// The largest value but for `but`, of which there are fewer than values.
+fn worst_but(values: &mut [u32], but: usize) -> u32 {
+    let at = values.len() - 1 - but;
+    *values.select_nth_unstable(at).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_micros(50);
+
+    fn feedback(queue: u32, marked: u8) -> Feedback {
+        Feedback {
+            wait: Ticks(0),
+            queue: Some(Ticks(queue)),
+            marked,
+            trimmed: 0,
+            notice: false,
+        }
+    }
+
+    fn at(us: u64) -> Time {
+        Time::from_nanos(us * 1000)
+    }
+
+    #[test]
+    fn the_slower_half_is_not_waited_for() {
+        for (ranks, slow) in [(2u16, 0u16), (3, 0), (4, 1), (8, 3), (9, 3), (64, 31)] {
+            let mut receivers = Receivers::new(ranks, INTERVAL);
+            for rank in 1..=slow {
+                receivers.told(at(0), rank, &feedback(500, 255));
+            }
+            assert_eq!(receivers.seen(at(1)), Seen::default(), "{ranks}");
+            // One more, which is better off: its word counts.
+            receivers.told(at(0), slow + 1, &feedback(7, 51));
+            let seen = receivers.seen(at(1));
+            assert_eq!(seen.queue, Ticks(7).into(), "{ranks}");
+            assert_eq!(seen.marked, 0.2);
+        }
+    }
+
+    #[test]
+    fn words_grow_old() {
+        let mut receivers = Receivers::new(2, INTERVAL);
+        receivers.told(at(0), 1, &feedback(9, 0));
+        receivers.echoed(at(0), 1, Ticks(3));
+        assert_eq!(receivers.seen(at(74)).queue, Ticks(9).into());
+        assert_eq!(receivers.seen(at(74)).round_trip, Some(Ticks(3).into()));
+        assert_eq!(receivers.seen(at(75)), Seen::default());
+        // A newer word replaces the older.
+        receivers.told(at(80), 1, &feedback(9, 0));
+        let nothing = Feedback {
+            queue: None,
+            ..feedback(0, 0)
+        };
+        receivers.told(at(81), 1, &nothing);
+        assert_eq!(receivers.seen(at(82)), Seen::default());
+    }
+
+    #[test]
+    fn round_trips_are_compared_among_those_who_answered() {
+        let mut receivers = Receivers::new(64, INTERVAL);
+        for rank in 1..=31 {
+            receivers.echoed(at(0), rank, Ticks(900));
+            assert_eq!(receivers.seen(at(1)).round_trip, None);
+        }
+        for rank in 1..=17 {
+            receivers.echoed(at(0), rank, Ticks(12));
+        }
+        receivers.echoed(at(0), 32, Ticks(12));
+        assert_eq!(receivers.seen(at(1)).round_trip, Some(Ticks(12).into()));
+    }
+}

@@ -1,0 +1,140 @@
+//! TIMELY: rate by the gradient of round-trip times.
+//!
+//! R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, algorithm 1. Its samples are
+//! completions of 64 KB segments of one flow; here they are, once an interval, the stated quantile over the receivers of
+//! what their echoes took.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+use super::{LEAST_SHARE, RateControl, Seen};
+
+/// Under it the rate rises whatever the gradient (§4.3).
+const T_LOW: Duration = Duration::from_micros(50);
+/// Over it the rate falls whatever the gradient (§4.3).
+const T_HIGH: Duration = Duration::from_micros(500);
+/// How strongly it falls (§4.3: 0.8).
+const BETA: f64 = 0.8;
+/// The newest difference's weight in the average (§4.3: 0.875).
+const ALPHA: f64 = 0.875;
+/// The least round trip that gradients are relative to, the paper's (§4.3: 20 µs): on a shorter path a few packets of
+/// others would make a gradient of one.
+const LEAST: Duration = Duration::from_micros(20);
+/// The most that one sample takes off: ours; samples come less often than the paper's, and from many paths.
+const MOST_CUT: f64 = 0.5;
+/// What it rises by: 10 Mb/s of 10 Gb/s (§4.3), as a share.
+const DELTA: f64 = 1e-3;
+/// After so many samples without a positive gradient it rises by as many steps at once (§4.3, HAI: 5).
+const HYPERACTIVE: u32 = 5;
+
+/// The state of TIMELY, of shares instead of bits per second.
+pub(super) struct Timely {
+    share: f64,
+    previous: Option<Duration>,
+    /// The average of differences, in seconds.
+    difference: f64,
+    /// The least round trip of all, which gradients are relative to.
+    least: Duration,
+    /// Samples in a row without a positive gradient.
+    falling: u32,
+}
+
+impl Default for Timely {
+    fn default() -> Self {
+        Self {
+            share: 1.0,
+            previous: None,
+            difference: 0.0,
+            least: Duration::MAX,
+            falling: 0,
+        }
+    }
+}
+
+impl Timely {
+    fn sample(&mut self, round_trip: Duration) {
+        self.least = self.least.min(round_trip.max(LEAST));
+        let previous = self.previous.replace(round_trip).unwrap_or(round_trip);
+        let difference = round_trip.as_secs_f64() - previous.as_secs_f64();
+        self.difference = (1.0 - ALPHA) * self.difference + ALPHA * difference;
+        let gradient = self.difference / self.least.as_secs_f64();
+        if gradient <= 0.0 {
+            self.falling = self.falling.saturating_add(1);
+        } else {
+            self.falling = 0;
+        }
+        if round_trip < T_LOW {
+            self.share += DELTA;
+        } else if round_trip > T_HIGH {
+            let over = 1.0 - T_HIGH.as_secs_f64() / round_trip.as_secs_f64();
+            self.share *= 1.0 - BETA * over;
+        } else if gradient <= 0.0 {
+            let steps = if self.falling >= HYPERACTIVE {
+                HYPERACTIVE
+            } else {
+                1
+            };
+            self.share += f64::from(steps) * DELTA;
+        } else {
+            self.share *= (1.0 - BETA * gradient).max(1.0 - MOST_CUT);
+        }
+        self.share = self.share.clamp(LEAST_SHARE, 1.0);
+    }
+}
+
+impl RateControl for Timely {
+    fn adapt(&mut self, _: Time, seen: &Seen) -> f64 {
+        if let Some(round_trip) = seen.round_trip {
+            self.sample(round_trip);
+        }
+        self.share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(us: u64) -> Seen {
+        Seen {
+            round_trip: Some(Duration::from_micros(us)),
+            ..Seen::default()
+        }
+    }
+
+    fn after(samples: &[u64]) -> f64 {
+        let mut timely = Timely {
+            share: 0.5,
+            ..Timely::default()
+        };
+        for us in samples {
+            timely.adapt(Time::ZERO, &seen(*us));
+        }
+        timely.share
+    }
+
+    #[test]
+    fn thresholds_go_before_the_gradient() {
+        // Rising, but low; falling, but high.
+        assert_eq!(after(&[20, 40]), 0.5 + 2.0 * DELTA);
+        assert!(after(&[2000, 1000]) < 0.5 * 0.6);
+    }
+
+    #[test]
+    fn between_them_the_gradient_decides() {
+        assert!(after(&[100, 110, 120]) < 0.5);
+        assert!(after(&[120, 110, 100]) > 0.5);
+        // From the fifth sample without a rise on it grows five times as fast.
+        assert_eq!(after(&[100; 4]), after(&[100; 3]) + DELTA);
+        assert!((after(&[100; 5]) - after(&[100; 4]) - 5.0 * DELTA).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_echoes_nothing_changes() {
+        let mut timely = Timely::default();
+        timely.adapt(Time::ZERO, &seen(5000));
+        let share = timely.share;
+        assert_eq!(timely.adapt(Time::ZERO, &Seen::default()), share);
+    }
+}

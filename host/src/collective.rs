@@ -12,6 +12,7 @@ use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
 use crate::recycling::Carry;
+use crate::safeguards::{Safeguards, StopError, Verdict};
 use crate::stats::Outcome;
 
 /// Why a collective cannot be used.
@@ -45,6 +46,9 @@ pub enum Error {
     /// The operation cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The ranks agreed to stop.
+    #[error(transparent)]
+    Stop(#[from] StopError),
     /// An exact operation did not get everything in time.
     #[error(transparent)]
     Incomplete(#[from] Incomplete),
@@ -220,6 +224,54 @@ impl Collective {
     pub fn barrier(&mut self, id: OperationId, limit: Duration) -> Result<ExactOutcome, Error> {
         // One value has one owner, who hears all and tells all.
         let (outcome, _) = self.exact(id, Exact::Sum, vec![0.0], limit)?;
+        Ok(outcome)
+    }
+
+    /// Votes with all ranks on the update that this step averaged, `lost` of whose packets did not come here
+    /// ([`Outcome::lost_share`]), and on the `parameters`; tells what was agreed. Called on every rank where
+    /// [`Safeguards::is_due`]; with [`Verdict::skip`] every rank calls [`Collective::skip`], with [`Verdict::heal`]
+    /// [`Collective::heal`].
+    ///
+    /// # Errors
+    /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`].
+    pub fn agree(
+        &mut self,
+        id: OperationId,
+        safeguards: &mut Safeguards,
+        (lost, parameters): (f64, &[f32]),
+        limit: Duration,
+    ) -> Result<Verdict, Error> {
+        let vote = safeguards.vote(id, lost, parameters);
+        let (_, votes) = self.all_gather(id, &vote, limit)?;
+        let ranks = votes.len() / vote.len();
+        Ok(safeguards.count(id, &votes, ranks as u16)?)
+    }
+
+    /// All ranks skip the update of `bucket` that [`Collective::allreduce`] gave, which becomes zero: with
+    /// [`Config::recycling`] the next one brings it, without it is gone.
+    pub fn skip(&mut self, bucket: u16, update: &mut [f32]) {
+        if let Some(carry) = &mut self.carry {
+            carry.skip(bucket, update);
+        }
+        update.fill(0.0);
+    }
+
+    /// Replaces every rank's `parameters` by their mean, so that all are equal, bit by bit. With [`Config::recycling`] what
+    /// this rank would still have applied for itself goes into its contributions. No operation may be under way.
+    ///
+    /// # Errors
+    /// As [`Collective::allreduce_exact`].
+    pub fn heal(
+        &mut self,
+        id: OperationId,
+        parameters: &mut [f32],
+        limit: Duration,
+    ) -> Result<ExactOutcome, Error> {
+        let outcome = self.allreduce_exact(id, parameters, limit)?;
+        self.data.command(Command::Healed);
+        if let Some(carry) = &mut self.carry {
+            carry.heal();
+        }
         Ok(outcome)
     }
 

@@ -9,6 +9,8 @@ pub(crate) enum Purpose {
     Signs = 1,
     /// Where a source starts in its rotation.
     Rotation = 2,
+    /// Which entries of the parameters a digest adds up.
+    Digest = 3,
 }
 
 /// The seed for `purpose` in operation `id` of the job with `seed`; `index` tells several apart.

@@ -115,6 +115,15 @@ pub struct Outcome {
     pub incomplete_aggregates: u32,
     /// Ranks that were silent in this operation and at least the two before: they are not waited for, unless all are.
     pub suspected: Vec<u16>,
+    /// The newest step that any rank has sent something of, this operation's or a later one: how far this rank is
+    /// behind.
+    pub newest_step: Option<u32>,
+    /// What each rank's data weigh, by rank, in the slots of this rank's shard over the last 64 operations or so: without
+    /// loss 1/N for each of N ranks, 0 for one that is late every time, whose part the others have then. Empty before the
+    /// first operation with slots.
+    pub weights: Vec<f32>,
+    /// Packets that others were to send for this operation: contributions to this rank's shard, and aggregates.
+    pub owed: u64,
     /// Why contributions and aggregates are missing. The scatter's causes add up to the
     /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
     pub lost: Losses,
@@ -122,6 +131,25 @@ pub struct Outcome {
     pub cut: Vec<CutOnTheWay>,
     /// Packets until now; what is sent or arrives later counts in [`Totals`] only.
     pub phases: Phases,
+}
+
+impl Outcome {
+    /// The share of [`Outcome::owed`] that did not come in time, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        let lost = self.lost.scatter.total() + self.lost.gather.total();
+        match self.owed {
+            0 => 0.0,
+            owed => lost as f64 / owed as f64,
+        }
+    }
+
+    /// Ranks whose data weigh less than half of what they should, and how much.
+    pub fn underweight(&self) -> impl Iterator<Item = (u16, f32)> + '_ {
+        let half = 0.5 / self.weights.len() as f32;
+        (0u16..)
+            .zip(self.weights.iter().copied())
+            .filter(move |(_, weight)| *weight < half)
+    }
 }
 
 /// Why a datagram was ignored.

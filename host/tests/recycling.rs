@@ -7,115 +7,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use common::*;
 use proptest::prelude::*;
-use ultima_host::{
-    Carry, Codec, Coding, Config, Core, EarlyBounds, Gather, Layout, OperationId, Recycling,
-    RecyclingCounters,
-};
+use ultima_host::{Config, EarlyBounds, Gather, Layout, RecyclingCounters};
 use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
-const T_B: Duration = Duration::from_millis(20);
-const SLOT: usize = 8;
 /// Steps without loss and with zero gradients at the end of a run: as many as doubts last in these tests at most, then
 /// one whose output takes what came late, and one that averages the last residuals.
 const FLUSH: u32 = 8 + 2;
-
-fn recycling(ranks: u16, keep: u32) -> Config {
-    Config {
-        slot_bytes: SLOT * 4,
-        coding: Coding::Hadamard { log2_block: 4 },
-        recycling: Some(Recycling { keep }),
-        t_s: T_B * 3 / 5,
-        t_b: T_B,
-        ..config(ranks)
-    }
-}
-
-fn id(step: u32) -> OperationId {
-    OperationId { step, bucket: 3 }
-}
-
-/// One rank's training: random gradients for some steps, then zeros.
-struct Rank {
-    codec: Codec,
-    carry: Carry,
-    recycles: bool,
-    random: Random,
-    /// What all gradients of this rank have in common, as where classes are dealt to ranks.
-    bias: Vec<f32>,
-    len: usize,
-    step: u32,
-    applied: Vec<f64>,
-    gradients: Vec<f64>,
-}
-
-impl Rank {
-    fn new(config: &Config, rank: u16, len: usize) -> Self {
-        Self {
-            codec: Codec::new(config.coding, config.seed),
-            carry: Carry::default(),
-            recycles: config.recycling.is_some(),
-            random: Random::new(u64::from(rank)),
-            bias: vec![0.0; len],
-            len,
-            step: 0,
-            applied: vec![0.0; len],
-            gradients: vec![0.0; len],
-        }
-    }
-
-    /// Applies what ended.
-    fn apply(&mut self, core: &mut Core, done: &Done) {
-        let id = done.outcome.id;
-        let mut output = vec![0.0; self.len];
-        self.codec.decode(id, &done.encoded, &mut output);
-        if self.recycles {
-            let corrections = core.take_corrections(id.bucket);
-            self.carry
-                .settle(&mut self.codec, id.bucket, &corrections, &mut output);
-        }
-        for (sum, value) in self.applied.iter_mut().zip(output) {
-            *sum += f64::from(value);
-        }
-    }
-
-    /// The next step's encoded contribution; its gradient is zero from `zero_from` on.
-    fn contribute(&mut self, zero_from: u32) -> (OperationId, Vec<f32>) {
-        let mut gradient = vec![0.0; self.len];
-        if self.step < zero_from {
-            gradient = self.random.bucket(self.len);
-            for (value, bias) in gradient.iter_mut().zip(&self.bias) {
-                *value += bias;
-            }
-        }
-        for (sum, value) in self.gradients.iter_mut().zip(&gradient) {
-            *sum += f64::from(*value);
-        }
-        let id = id(self.step);
-        self.step += 1;
-        let mut encoded = Vec::new();
-        let contributed = self.carry.contribute(id.bucket, &gradient);
-        self.codec.encode(id, contributed, &mut encoded);
-        (id, encoded)
-    }
-}
-
-/// ‖Σ applied − Σ exact‖²/‖Σ exact‖² at every rank.
-fn errors(ranks: &[Rank], divisor: f64) -> Vec<f64> {
-    let exact: Vec<f64> = (0..ranks[0].len)
-        .map(|at| ranks.iter().map(|rank| rank.gradients[at]).sum::<f64>() / divisor)
-        .collect();
-    let square = |x: f64| x * x;
-    let norm: f64 = exact.iter().map(|x| square(*x)).sum();
-    ranks
-        .iter()
-        .map(|rank| {
-            let parts = rank.applied.iter().zip(&exact);
-            parts.map(|(a, b)| square(a - b)).sum::<f64>() / norm
-        })
-        .collect()
-}
 
 /// Trains until every rank has done `steps` and [`FLUSH`] more; `pause` tells how long a rank computes before a step.
 /// The network is at peace once all have done `steps`.

@@ -20,6 +20,7 @@
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | who was heard, who is suspected |
+//! | `weights.rs` | what each rank's data weigh |
 //! | `exact/` | exact operations, which repair what is lost until it is there |
 //!
 //! # When something is known to be gone
@@ -54,6 +55,7 @@ mod packet;
 mod recycler;
 mod reduce;
 mod waits;
+mod weights;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -85,6 +87,7 @@ use members::Members;
 use operation::{Buffers, Operation};
 use packet::{Datagram, Payload, Said, Written};
 use recycler::Recycler;
+use weights::Weights;
 
 /// Of how many operations it is known when they started, so that a packet that comes after its operation's end tells how
 /// late it is.
@@ -206,6 +209,7 @@ pub struct Core {
     /// The last operations that started.
     started: VecDeque<Started>,
     members: Members,
+    weights: Weights,
     checks: Checks,
     recycler: Option<Recycler>,
     exact: ExactOperations,
@@ -234,6 +238,7 @@ impl Core {
             timeouts: config.timeouts.policy(&config),
             started: VecDeque::with_capacity(STARTED),
             members: Members::new(config.ranks),
+            weights: Weights::default(),
             checks: Checks::default(),
             recycler: config
                 .recycling
@@ -849,6 +854,19 @@ impl Core {
         (self.recycler.as_mut()).map_or_else(Vec::new, |recycler| recycler.take(bucket))
     }
 
+    /// With [`Config::recycling`]: every rank's parameters have just become those of all, their mean. What this rank is
+    /// still owed goes into its next contributions instead of its outputs: [`crate::recycling`].
+    pub fn healed(&mut self) {
+        if let Some(recycler) = &mut self.recycler {
+            recycler.ledger.heal();
+        }
+    }
+
+    /// The newest step of which any other rank has sent something: how far behind this one is.
+    pub fn newest_step(&self) -> Option<u32> {
+        self.members.newest_step()
+    }
+
     /// Applies the bounds that `now` is past. Early and repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_none_or(|due| due > now) {
@@ -931,6 +949,10 @@ impl Core {
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));
         outcome.suspected.extend(suspected);
+        outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
+        self.weights
+            .operation_ended(&buffers.reduce, self.config.ranks);
+        outcome.weights.extend_from_slice(self.weights.get());
         self.totals.operations += 1;
         self.totals.lost += outcome.lost;
         self.spare_buffers.push(buffers);

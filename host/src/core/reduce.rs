@@ -121,6 +121,11 @@ impl Reduce {
         self.lost = Causes::default();
     }
 
+    /// Slots of the shard.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
     /// Slots that have not closed.
     pub(super) fn open(&self) -> u32 {
         self.open

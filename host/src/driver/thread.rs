@@ -36,6 +36,8 @@ pub(crate) enum Command {
         values: Vec<f32>,
         limit: Duration,
     },
+    /// All ranks' parameters have become their mean.
+    Healed,
     Report,
     Check(Vec<CheckPacket>),
     Heard {
@@ -71,6 +73,8 @@ pub struct Report {
     pub totals: Totals,
     /// What the driver kept from it.
     pub link: LinkCounters,
+    /// The newest step of which any other rank has sent something.
+    pub newest_step: Option<u32>,
 }
 
 /// Sends check packets beside a rank's operations, and tells which came: from any thread, also
@@ -275,6 +279,7 @@ impl<L: Link> DataThread<L> {
                         self.tell(Reply::Refused(refused));
                     }
                 }
+                Ok(Command::Healed) => self.core.healed(),
                 Ok(Command::Report) => self.tell(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Check(packets)) => {
                     packets
@@ -347,6 +352,7 @@ impl<L: Link> DataThread<L> {
         Report {
             totals: self.core.totals(),
             link: self.link.counters(),
+            newest_step: self.core.newest_step(),
         }
     }
 

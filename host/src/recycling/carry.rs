@@ -13,6 +13,8 @@ use super::Correction;
 #[derive(Default)]
 pub struct Carry {
     residuals: BTreeMap<u16, Vec<f32>>,
+    /// Outputs of updates that were skipped, until the next one.
+    held: BTreeMap<u16, Vec<f32>>,
     contributed: Vec<f32>,
     encoded: Vec<f32>,
     decoded: Vec<f32>,
@@ -52,6 +54,11 @@ impl Carry {
         corrections: &[Correction],
         output: &mut [f32],
     ) {
+        if let Some(held) = self.held.remove(&bucket) {
+            for (value, held) in output.iter_mut().zip(held) {
+                *value += held;
+            }
+        }
         let residual = self.residuals.entry(bucket).or_default();
         residual.clear();
         residual.resize(output.len(), 0.0);
@@ -72,6 +79,23 @@ impl Carry {
                 for (sum, value) in sum.iter_mut().zip(&self.decoded) {
                     *sum += value;
                 }
+            }
+        }
+    }
+
+    /// All ranks skip the update of `bucket` that [`Carry::settle`] gave: it is part of the next one, h_r.
+    pub fn skip(&mut self, bucket: u16, output: &[f32]) {
+        self.held.insert(bucket, output.to_vec());
+    }
+
+    /// Every rank's parameters have become their mean: what this rank holds goes into its next contributions instead of
+    /// its outputs ([`crate::Core::healed`] does the same for what it is owed).
+    pub fn heal(&mut self) {
+        for (bucket, held) in std::mem::take(&mut self.held) {
+            let residual = self.residuals.entry(bucket).or_default();
+            residual.resize(held.len(), 0.0);
+            for (value, held) in residual.iter_mut().zip(held) {
+                *value += held;
             }
         }
     }

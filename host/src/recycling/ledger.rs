@@ -80,6 +80,8 @@ struct Entry {
     spacing: Duration,
     /// The first doubt that this round of requests has not asked for.
     cursor: usize,
+    /// What comes of it is contributed, not applied.
+    healed: bool,
 }
 
 struct Doubt {
@@ -147,6 +149,7 @@ impl Ledger {
             due: now,
             spacing: self.spacing,
             cursor: 0,
+            healed: false,
         };
         for owner in 0..self.ranks {
             for slot in 0..layout.slots(owner) {
@@ -214,7 +217,10 @@ impl Ledger {
         let (chunks, _) = values.as_chunks::<{ Dtype::F32.size() }>();
         let sent = || chunks.iter().map(|bytes| f32::from_le_bytes(*bytes));
         let correction = correction(&mut self.corrections, id, &entry.layout);
-        correction.output.push(place.clone(), sent());
+        match entry.healed {
+            true => correction.residual.push(place.clone(), sent()),
+            false => correction.output.push(place.clone(), sent()),
+        }
         if counted.is_some_and(|counted| !bitmap::contains(counted, self.rank.into())) {
             self.counters.uncounted += 1;
             let own = entry.own[doubt.at..].iter();
@@ -223,6 +229,19 @@ impl Ledger {
         }
         if entry.open == 0 {
             self.entries.swap_remove(at);
+        }
+    }
+
+    /// Every rank's parameters have become their mean: what comes of operations before now goes into contributions.
+    pub(crate) fn heal(&mut self) {
+        self.entries
+            .iter_mut()
+            .for_each(|entry| entry.healed = true);
+        for Correction {
+            residual, output, ..
+        } in &mut self.corrections
+        {
+            residual.append(output);
         }
     }
 

@@ -21,6 +21,15 @@
 //! up to rounding. Signs and transform are linear, so that this holds of decoded buckets too; every part is decoded
 //! with the signs of the operation that it is of, the residual included.
 //!
+//! **Skipped updates and replicas that are averaged** ([`crate::safeguards`]) keep the sum. An update that no rank applies
+//! is held, h_r, and part of the next output: in the sum it stands with what is owed, x_r + h_r + o_r = the same for all
+//! r. When replicas are averaged, Σ x_r becomes its mean over the ranks, and with it the mean of h_r + o_r is what all
+//! lack: so each rank contributes its own h_r, and each o_r as it comes, instead of applying it:
+//!
+//! > e_r ← e_r + h_r + o_r
+//!
+//! of which the next operation applies (1/*N*)·Σ_r (h_r + o_r), at every rank.
+//!
 //! # What a rank knows, and what it assumes when it hears nothing
 //!
 //! The ranks counted travel in the same packet as a (`docs/packet.md`, "Counted ranks"): who has one has both. Who has

@@ -16,6 +16,12 @@ impl Sparse {
         self.places.push(place);
     }
 
+    /// Adds what `other` has.
+    pub(crate) fn append(&mut self, other: &mut Sparse) {
+        self.places.append(&mut other.places);
+        self.values.append(&mut other.values);
+    }
+
     /// Whether it is zero everywhere.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -45,8 +51,12 @@ mod tests {
         assert!(sparse.is_empty());
         sparse.push(3..5, [1.0, 2.0].into_iter());
         sparse.push(0..1, [4.0].into_iter());
+        let mut more = Sparse::default();
+        more.push(4..5, [7.0].into_iter());
+        sparse.append(&mut more);
+        assert!(more.is_empty());
         let mut bucket = [1.0; 6];
         sparse.add_to(&mut bucket);
-        assert_eq!(bucket, [5.0, 1.0, 1.0, 2.0, 3.0, 1.0]);
+        assert_eq!(bucket, [5.0, 1.0, 1.0, 2.0, 10.0, 1.0]);
     }
 }

@@ -1,6 +1,8 @@
 //! A network in virtual time around protocol cores, and helpers to check what they compute.
 #![allow(dead_code)] // every test file uses its own part
 
+pub mod training;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;

@@ -1,0 +1,42 @@
+//! Replicas that part.
+
+/// Now and then ranks measure how far their replicas have parted; beyond the bound all take the mean of them, by an exact
+/// operation ([`crate::Collective::heal`]).
+///
+/// Replicas part where a rank takes zero for an aggregate that it missed: for good without recycling, and with it until
+/// the repair comes, but for the step size that changed meanwhile, and optimizers that are not linear.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DriftRule {
+    /// The largest spread that is left alone, as a share of the parameters' norm.
+    pub bound: f64,
+    /// Measured in every so many steps, 1 or more.
+    pub every: u32,
+}
+
+impl DriftRule {
+    pub(super) fn is_due(self, step: u32) -> bool {
+        (u64::from(step) + 1).is_multiple_of(u64::from(self.every.max(1)))
+    }
+
+    pub(super) fn heals(self, spread: f64) -> bool {
+        // What is no number has parted beyond any bound.
+        spread.is_nan() || spread > self.bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_now_and_then() {
+        let drift = DriftRule {
+            bound: 0.1,
+            every: 3,
+        };
+        let due: Vec<u32> = (0..9).filter(|step| drift.is_due(*step)).collect();
+        assert_eq!(due, [2, 5, 8]);
+        assert!(drift.is_due(u32::MAX - 1));
+        assert!(drift.heals(0.2) && drift.heals(f64::NAN) && !drift.heals(0.1));
+    }
+}

@@ -1,0 +1,191 @@
+//! What ranks agree on beside the updates: to skip one, to stop, to make replicas equal again.
+//!
+//! Each rank has its own loss, and would decide otherwise than the next. So a small exact operation
+//! ([`crate::Exact::AllGather`]) carries everyone's *vote* to everyone: the share that the rank lost of the update
+//! and, when drift is to be measured, a digest of its parameters. All count the same votes, bit by bit, by the same
+//! rules, and come to the same [`Verdict`].
+//!
+//! | file | rule |
+//! | --- | --- |
+//! | `skip.rs` | an update that lost too much at any rank is applied by none |
+//! | `stop.rs` | a job whose loss stays high ends, with a message |
+//! | `drift.rs` | replicas that part too far are averaged |
+//! | `sketch.rs` | how far parameters are from each other, from 65 values of each |
+//!
+//! The price is that whoever votes waits for everyone: a vote after every step ([`Rules::skip`], [`Rules::stop`]) makes
+//! every step wait for the slowest rank. Drift is measured now and then.
+
+mod drift;
+mod sketch;
+mod skip;
+mod stop;
+
+pub use drift::DriftRule;
+pub use sketch::{Digest, Sketch};
+pub use skip::SkipRule;
+pub use stop::{StopError, StopRule};
+
+use crate::operation::OperationId;
+
+/// Which safeguards a job has; the same on all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// When an update is skipped.
+    pub skip: Option<SkipRule>,
+    /// When the job stops.
+    pub stop: Option<StopRule>,
+    /// When replicas are averaged.
+    pub drift: Option<DriftRule>,
+}
+
+/// A job's safeguards at one rank.
+#[derive(Clone, Debug)]
+pub struct Safeguards {
+    rules: Rules,
+    seed: u64,
+    /// Updates in a row that lost too much for [`Rules::stop`].
+    high: u32,
+}
+
+/// What all ranks agreed on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// By rank: the share of the update's packets that it lost.
+    pub lost: Vec<f32>,
+    /// The update is to be applied by none.
+    pub skip: bool,
+    /// Where drift was measured: how far replicas have parted, see [`Sketch::spread`].
+    pub spread: Option<f64>,
+    /// The parameters are to be averaged.
+    pub heal: bool,
+}
+
+impl Safeguards {
+    /// Safeguards of a job with `seed`, which digests are drawn from.
+    pub fn new(rules: Rules, seed: u64) -> Self {
+        Self {
+            rules,
+            seed,
+            high: 0,
+        }
+    }
+
+    /// Whether ranks vote after this step.
+    pub fn is_due(&self, step: u32) -> bool {
+        self.rules.skip.is_some() || self.rules.stop.is_some() || self.measures(step)
+    }
+
+    fn measures(&self, step: u32) -> bool {
+        self.rules.drift.is_some_and(|drift| drift.is_due(step))
+    }
+
+    /// This rank's vote in the operation `id`, as many values on every rank: it lost `lost` of the update's packets
+    /// ([`crate::Outcome::lost_share`], the largest where an update has several buckets).
+    pub fn vote(&self, id: OperationId, lost: f64, parameters: &[f32]) -> Vec<f32> {
+        let mut vote = vec![lost as f32];
+        if self.measures(id.step) {
+            let digest = Sketch::new(self.seed, id).digest(parameters);
+            vote.extend(digest.values());
+        }
+        vote
+    }
+
+    /// Counts the `votes` of all `ranks`, one behind the other.
+    ///
+    /// # Errors
+    /// [`StopError`]: the job is to stop, at all ranks.
+    ///
+    /// # Panics
+    /// If there are not as many votes of the length of [`Safeguards::vote`].
+    pub fn count(
+        &mut self,
+        id: OperationId,
+        votes: &[f32],
+        ranks: u16,
+    ) -> Result<Verdict, StopError> {
+        let measures = self.measures(id.step);
+        let len = 1 + if measures { Digest::LEN } else { 0 };
+        assert_eq!(
+            votes.len(),
+            len * usize::from(ranks),
+            "values of {ranks} votes"
+        );
+        let lost: Vec<f32> = votes.chunks(len).map(|vote| vote[0]).collect();
+        if let Some(stop) = self.rules.stop {
+            self.high = stop.high(self.high, &lost);
+            stop.check(id.step, self.high, &lost)?;
+        }
+        let spread = measures.then(|| {
+            let digests: Vec<Digest> = votes
+                .chunks(len)
+                .filter_map(|vote| Digest::from_values(&vote[1..]))
+                .collect();
+            Sketch::spread(&digests)
+        });
+        Ok(Verdict {
+            skip: self.rules.skip.is_some_and(|skip| skip.skips(&lost)),
+            heal: (self.rules.drift.zip(spread)).is_some_and(|(drift, spread)| drift.heals(spread)),
+            spread,
+            lost,
+        })
+    }
+}
+
+/// The largest share and whose it is; a share that is no number counts as all.
+fn worst(lost: &[f32]) -> (usize, f64) {
+    let share = |share: &f32| match share.is_nan() {
+        true => 1.0,
+        false => f64::from(*share),
+    };
+    let shares = lost.iter().map(share).enumerate();
+    shares.fold((0, 0.0), |worst, next| match next.1 > worst.1 {
+        true => next,
+        false => worst,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(step: u32) -> OperationId {
+        OperationId { step, bucket: 1 }
+    }
+
+    #[test]
+    fn all_count_alike() {
+        let rules = Rules {
+            skip: Some(SkipRule { share: 0.2 }),
+            stop: None,
+            drift: Some(DriftRule {
+                bound: 0.01,
+                every: 2,
+            }),
+        };
+        let mut safeguards = Safeguards::new(rules, 7);
+        let parameters = vec![1.0; 1000];
+        let mut parted = parameters.clone();
+        parted[..500].fill(1.1);
+        let mut votes = |step, lost: [f64; 2]| {
+            let mut votes = safeguards.vote(id(step), lost[0], &parameters);
+            votes.extend(safeguards.vote(id(step), lost[1], &parted));
+            safeguards
+                .count(id(step), &votes, 2)
+                .expect("no rule to stop")
+        };
+        let verdict = votes(0, [0.1, 0.3]);
+        assert!(verdict.skip && !verdict.heal);
+        assert_eq!((verdict.lost, verdict.spread), (vec![0.1, 0.3], None));
+        let verdict = votes(1, [0.1, 0.2]);
+        assert!(!verdict.skip && verdict.heal);
+        // ‖0.1·1₅₀₀‖/‖1₁₀₀₀‖, as well as 64 sums tell.
+        let spread = verdict.spread.expect("measured");
+        assert!((0.05..0.1).contains(&spread), "{spread}");
+    }
+
+    #[test]
+    fn a_vote_that_is_no_number_is_the_worst() {
+        assert_eq!(worst(&[0.5, f32::NAN, 0.7]), (1, 1.0));
+        assert_eq!(worst(&[0.5, 0.2]), (0, 0.5));
+    }
+}

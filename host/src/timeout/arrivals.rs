@@ -8,19 +8,30 @@ const PER_DOUBLING: u32 = 16;
 const SHORTEST: u32 = 10;
 const LONGEST: u32 = 42;
 const BINS: usize = ((LONGEST - SHORTEST) * PER_DOUBLING) as usize;
-/// Operations after which a new generation begins. Two are kept, so that what was is forgotten after twice as many.
-const GENERATION: u32 = 128;
+/// Operations after which a new generation begins; two are kept. As many as it takes for two sources to be expected
+/// beyond the quantile that is asked for, as all packets of one that is late are late together.
+const SOURCES_BEYOND: f64 = 2.0;
+const SHORTEST_GENERATION: u32 = 128;
+const LONGEST_GENERATION: u32 = 1024;
 
-/// Times since an operation's start, of the last 128 to 256 operations.
+/// Times since an operation's start, of the last one to two generations of operations.
 pub(super) struct Arrivals {
     /// The current one first.
     generations: [Generation; 2],
+    /// In the current one.
     operations: u32,
+    /// In any.
+    most: u32,
+    /// The share of packets that may come late.
+    late: f64,
+    sources: u16,
 }
 
 struct Generation {
     bins: Vec<u64>,
     total: u64,
+    /// Once it is over.
+    operations: u32,
 }
 
 impl Generation {
@@ -28,15 +39,22 @@ impl Generation {
         Self {
             bins: vec![0; BINS],
             total: 0,
+            operations: 0,
         }
     }
 }
 
 impl Arrivals {
-    pub(super) fn new() -> Self {
+    /// For quantiles out to the share `late`, of `sources`' packets.
+    pub(super) fn new(late: f64, sources: u16) -> Self {
+        let sources = sources.max(1);
+        let needed = SOURCES_BEYOND / late / f64::from(sources);
         Self {
             generations: [Generation::new(), Generation::new()],
             operations: 0,
+            most: (needed as u32).clamp(SHORTEST_GENERATION, LONGEST_GENERATION),
+            late,
+            sources,
         }
     }
 
@@ -49,8 +67,8 @@ impl Arrivals {
     /// An operation is over.
     pub(super) fn operation_ended(&mut self) {
         self.operations += 1;
-        if self.operations == GENERATION {
-            self.operations = 0;
+        if self.operations == self.most {
+            self.generations[0].operations = std::mem::take(&mut self.operations);
             self.generations.swap(0, 1);
             let [current, _] = &mut self.generations;
             current.bins.fill(0);
@@ -58,21 +76,41 @@ impl Arrivals {
         }
     }
 
-    /// A time that all but the share `late` of the packets came before; zero where none came. Where so few came that
-    /// this is the last of them, a quarter more: what comes next may well be later.
-    pub(super) fn all_but(&self, late: f64) -> Duration {
+    /// A time that all but the share asked for of the packets to come are expected before; zero where none came.
+    ///
+    /// Beyond the *k*th latest of *n* sources the next one is expected with (*k*+1)/(*n*+1) (Weibull's plotting position),
+    /// so that one source fewer may be beyond than the share allows. Where that is none, it is the latest time of all, and
+    /// a quarter more.
+    pub(super) fn bound(&self) -> Duration {
+        let total = self.total();
+        let operations = self.operations + self.generations[1].operations;
+        let source = total / f64::from(operations.max(1)) / f64::from(self.sources);
+        let allowed = total * self.late - source;
+        match self.all_but(allowed.max(0.0)) {
+            latest if allowed < 0.0 => latest + latest / 4,
+            time => time,
+        }
+    }
+
+    pub(super) fn median(&self) -> Duration {
+        self.all_but(self.total() / 2.0)
+    }
+
+    fn total(&self) -> f64 {
+        self.generations
+            .iter()
+            .map(|generation| generation.total as f64)
+            .sum()
+    }
+
+    /// A time that so many packets or fewer came after.
+    fn all_but(&self, allowed: f64) -> Duration {
         let [current, last] = &self.generations;
-        let allowed = (current.total + last.total) as f64 * late;
         let mut above = 0;
         for number in (0..BINS).rev() {
-            let here = current.bins[number] + last.bins[number];
-            above += here;
+            above += current.bins[number] + last.bins[number];
             if above as f64 > allowed {
-                let edge = upper_edge(number);
-                return match above == here {
-                    true => edge + edge / 4,
-                    false => edge,
-                };
+                return upper_edge(number);
             }
         }
         Duration::ZERO
@@ -115,18 +153,26 @@ mod tests {
     #[test]
     fn quantiles_and_oblivion() {
         let ms = Duration::from_millis;
-        let mut arrivals = Arrivals::new();
-        assert_eq!(arrivals.all_but(0.001), Duration::ZERO);
+        let mut arrivals = Arrivals::new(1e-3, 10);
+        assert_eq!(arrivals.bound(), Duration::ZERO);
         arrivals.add(ms(1), 999);
         arrivals.add(ms(50), 1);
-        assert!(arrivals.all_but(0.0) > ms(62), "the last, and a quarter");
-        assert!(arrivals.all_but(0.0015) < ms(2));
-        for operation in 1..2 * GENERATION {
+        assert!(arrivals.bound() > ms(62), "the latest, and a quarter");
+        assert!(arrivals.median() < ms(2));
+        for operation in 1..400 {
             arrivals.operation_ended();
             arrivals.add(ms(1), 10);
             assert!(arrivals.all_but(0.0) > ms(50), "{operation}");
         }
         arrivals.operation_ended();
         assert!(arrivals.all_but(0.0) < ms(2));
+        // Of 3,990 sources one may be beyond: three in a thousand, but one.
+        arrivals.add(ms(70), 1);
+        assert!(arrivals.bound() < ms(2));
+        arrivals.add(ms(70), 3);
+        assert!(arrivals.bound() > ms(50));
+        for (late, sources, operations) in [(7e-4, 3, 952), (7e-4, 1000, 128), (1e-9, 1, 1024)] {
+            assert_eq!(Arrivals::new(late, sources).most, operations);
+        }
     }
 }

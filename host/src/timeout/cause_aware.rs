@@ -21,8 +21,9 @@ use super::arrivals::Arrivals;
 use super::early_close::EarlyClose;
 use super::{Bounds, Ended, Policy, SharedTc, WARM_UP};
 
-/// The share of packets that may come late in each stage: half of the 0.1 % that OptiReduce takes for much (§3.2.1).
-const LATE_SHARE: f64 = 5e-4;
+/// The share of packets that may come late in each stage: somewhat less than the 0.1 % that OptiReduce takes for much
+/// (§3.2.1), as it is only estimated.
+const LATE_SHARE: f64 = 7e-4;
 /// A stage lasts no longer than the median packet's time times this. A log-normal tail of p99/p50 = 3 has its 99.95th
 /// percentile at 4.7 times its median, and the median packet of a stage comes when half of it is over.
 const STRETCH: u32 = 10;
@@ -46,7 +47,10 @@ pub(super) struct CauseAware {
 
 struct Bucket {
     values: usize,
+    sources: u16,
     operations: usize,
+    /// How often what is known is to be forgotten once enough would be known.
+    start_over: u8,
     started: Option<Time>,
     /// From one operation's start to the next one's.
     period: Duration,
@@ -62,6 +66,15 @@ struct Times {
     sent: Arrivals,
 }
 
+impl Times {
+    fn new(sources: u16) -> Self {
+        Self {
+            came: Arrivals::new(LATE_SHARE, sources),
+            sent: Arrivals::new(LATE_SHARE, sources),
+        }
+    }
+}
+
 impl CauseAware {
     pub(super) fn new(limits: Bounds, ranks: u16) -> Self {
         Self {
@@ -75,17 +88,16 @@ impl CauseAware {
 
 impl Bucket {
     fn new(values: usize, ranks: u16, limits: Bounds) -> Self {
-        let times = || Times {
-            came: Arrivals::new(),
-            sent: Arrivals::new(),
-        };
+        let sources = ranks - 1;
         Self {
             values,
+            sources,
             operations: 0,
+            start_over: 0,
             started: None,
             period: Duration::ZERO,
             bounds: limits,
-            stages: [times(), times()],
+            stages: [Times::new(sources), Times::new(sources)],
             early: EarlyClose::new(ranks),
         }
     }
@@ -100,20 +112,19 @@ impl Bucket {
         }
     }
 
-    /// Forgets when packets came; the bounds stay until enough is known again.
-    fn start_over(&mut self) {
+    /// Forgets when packets came and left; the bounds stay until enough is known again.
+    fn forget(&mut self) {
         self.operations = 0;
         for times in &mut self.stages {
-            times.came = Arrivals::new();
+            *times = Times::new(self.sources);
         }
     }
 
     fn learn(&mut self, limits: Bounds) {
         let [t_s, t_b] = self.stages.each_ref().map(|times| {
-            let usual = times.came.all_but(0.5).max(times.sent.all_but(0.5));
+            let usual = times.came.median().max(times.sent.median());
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
-            let came = times.came.all_but(LATE_SHARE).min(most);
-            came.max(times.sent.all_but(LATE_SHARE))
+            times.came.bound().min(most).max(times.sent.bound())
         });
         self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
     }
@@ -180,14 +191,22 @@ impl Policy for CauseAware {
         bucket.operations += 1;
         if bucket.operations >= WARM_UP {
             bucket.learn(self.limits);
+            if bucket.start_over > 0 {
+                bucket.start_over -= 1;
+                bucket.forget();
+            }
         }
         for (rank, share) in (0u16..).zip(&mut self.overdue) {
             let was_often = *share > OVERDUE_OFTEN;
             let now = f32::from(u8::from((ended.overdue)(rank)));
             *share += (now - *share) / OVERDUE_WINDOW;
             if *share > OVERDUE_OFTEN && !was_often {
-                // What is known of the others is mixed with what it did.
-                self.buckets.values_mut().for_each(Bucket::start_over);
+                // What is known of the others is mixed with what it did; and once more, as what they do until they
+                // know better is, too.
+                for bucket in self.buckets.values_mut() {
+                    bucket.forget();
+                    bucket.start_over = 1;
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
+use crate::aggregation::{Aggregation, Stream};
 use crate::clock::Ps;
 use crate::network::{Accounts, Network, NetworkConfig};
 use crate::operations::Operations;
@@ -45,11 +46,13 @@ pub enum Algorithm {
     Bcube,
     /// One parameter server beside rank 0, over TCP.
     ParameterServer,
+    /// Switches add up what hosts send, as SwitchML has it: an upper bound.
+    SwitchAggregation,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Algorithm; 7] = [
+    pub const ALL: [Algorithm; 8] = [
         Algorithm::Tar,
         Algorithm::TarTcp,
         Algorithm::Ring,
@@ -57,6 +60,7 @@ impl Algorithm {
         Algorithm::HalvingDoubling,
         Algorithm::Bcube,
         Algorithm::ParameterServer,
+        Algorithm::SwitchAggregation,
     ];
 
     /// As users write it.
@@ -69,13 +73,14 @@ impl Algorithm {
             Algorithm::HalvingDoubling => "halving-doubling",
             Algorithm::Bcube => "bcube",
             Algorithm::ParameterServer => "parameter-server",
+            Algorithm::SwitchAggregation => "switch-aggregation",
         }
     }
 
     /// The messages of those that go over TCP.
     fn schedule(self, ranks: u32, bytes: u64) -> Option<Box<dyn Schedule>> {
         Some(match self {
-            Algorithm::Tar => return None,
+            Algorithm::Tar | Algorithm::SwitchAggregation => return None,
             Algorithm::TarTcp => Box::new(Transpose::new(ranks, bytes)),
             Algorithm::Ring => Box::new(Ring::new(ranks, bytes)),
             Algorithm::Tree => Box::new(DoubleTree::new(ranks, bytes)),
@@ -120,7 +125,8 @@ pub struct Experiment {
     pub incast: IncastPolicy,
     /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
     pub min_rto: Duration,
-    /// [`Algorithm::Tar`]: buckets have values, and results are checked: memory for them at every rank. Times are the same.
+    /// [`Algorithm::Tar`] and [`Algorithm::SwitchAggregation`]: buckets have values, and results are checked: memory
+    /// for them at every rank. Times are the same.
     pub payload: bool,
 }
 
@@ -171,6 +177,9 @@ pub enum ExperimentError {
     /// An impossible loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
+    /// Values where only bytes are simulated.
+    #[error("{}: its messages carry no values; tar and switch-aggregation can", .0.name())]
+    Payload(Algorithm),
     /// What the protocol core refuses.
     #[error(transparent)]
     Core(#[from] ConfigError),
@@ -245,6 +254,8 @@ impl Experiment {
             Err(ExperimentError::Cross(network.cross))
         } else if network.slow.is_some_and(|slow| slow.factor == 0) || network.rate_of(0) == 0 {
             Err(ExperimentError::Rate)
+        } else if self.payload && self.schedule().is_some() {
+            Err(ExperimentError::Payload(self.algorithm))
         } else if network.queue < frame as u64 {
             let queue = network.queue;
             Err(ExperimentError::Queue { queue, frame })
@@ -265,11 +276,15 @@ impl Experiment {
     pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
         self.validate()?;
         let operations = Operations::new(self.operations, self.compute.into(), progress);
-        let schedule = self.algorithm.schedule(self.ranks.into(), self.bytes);
-        Ok(match schedule {
-            None => self.run_tar(operations),
+        Ok(match self.schedule() {
             Some(schedule) => self.run_tcp(schedule, operations),
+            None if self.algorithm == Algorithm::Tar => self.run_tar(operations),
+            None => self.run_aggregation(operations),
         })
+    }
+
+    fn schedule(&self) -> Option<Box<dyn Schedule>> {
+        self.algorithm.schedule(self.ranks.into(), self.bytes)
     }
 
     fn run_tcp(&self, schedule: Box<dyn Schedule>, operations: Operations<'_>) -> Report {
@@ -307,6 +322,23 @@ impl Experiment {
         .finished(self)
     }
 
+    fn run_aggregation(&self, operations: Operations<'_>) -> Report {
+        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
+        let (fabric, stages) = (net.fabric(), self.stages());
+        let hops = u64::from(fabric.diameter() / 2);
+        let stream = Stream::new(self.bytes, self.slot as u64, &stages, hops);
+        let mut ranks = Aggregation::new(&fabric, stream, self.payload, stages, operations);
+        net.alarm(Ps::ZERO);
+        net.run(&mut ranks);
+        Report {
+            pool_slots: Some(stream.pool),
+            min_rto_ms: Some(stream.timeout.as_ms()),
+            worst_error: self.payload.then_some(ranks.worst_error),
+            ..self.report(&net, ranks.into_operations())
+        }
+        .finished(self)
+    }
+
     fn report<B: Clone>(&self, net: &Network<B>, operations: Operations<'_>) -> Report {
         let accounts: Accounts = net.accounts();
         Report {
@@ -326,6 +358,7 @@ impl Experiment {
             t_s_ms: None,
             t_b_ms: None,
             min_rto_ms: None,
+            pool_slots: None,
             worst_error: None,
             p99_queue_us: net.p99_wait().as_ms() * 1e3,
             longest_queue_us: net.longest_wait().as_ms() * 1e3,

@@ -17,6 +17,8 @@
 //! | `tar.rs` | the protocol core on every host |
 //! | `schedule/` | the other algorithms' messages, one file each |
 //! | `tcp/` | the transport that carries them |
+//! | `aggregation/` | switches that add up what hosts send |
+//! | `values.rs` | what ranks contribute, where buckets have values |
 //! | `operations.rs`, `report.rs` | one operation after the other, and how long they took |
 //!
 //! ```
@@ -29,6 +31,7 @@
 //! ```
 
 mod agenda;
+mod aggregation;
 mod clock;
 mod cross;
 mod experiment;
@@ -43,6 +46,7 @@ mod tail;
 mod tar;
 mod tcp;
 mod topology;
+mod values;
 
 pub use clock::Ps;
 pub use experiment::{Algorithm, Experiment, ExperimentError};

@@ -11,7 +11,7 @@ use crate::agenda::Agenda;
 use crate::clock::Ps;
 use crate::cross::Bursts;
 use crate::link::{Cut, Fate, Link, Port};
-use crate::packet::{Flight, Packet, Packets, Stamps};
+use crate::packet::{Flight, Packet, Packets, Stamps, Target};
 use crate::topology::{End, Fabric, Role, Topology};
 
 /// Significant digits of the waits that are counted.
@@ -70,8 +70,10 @@ impl NetworkConfig {
 pub struct Accounts {
     /// Packets that hosts sent.
     pub sent: u64,
-    /// Copies that switches made beside the one that came.
+    /// Copies that switches made beside the one that came, and packets of their own.
     pub copied: u64,
+    /// Packets that ended in a switch that aggregates.
+    pub aggregated: u64,
     /// Copies that came to their hosts, cut ones too.
     pub delivered: u64,
     /// Copies that a full queue had no room for.
@@ -87,7 +89,8 @@ pub struct Accounts {
 impl Accounts {
     /// Copies on their way.
     pub fn in_flight(&self) -> u64 {
-        self.sent + self.copied - self.delivered - self.queue_dropped - self.link_lost
+        let ended = self.delivered + self.aggregated + self.queue_dropped + self.link_lost;
+        self.sent + self.copied - ended
     }
 }
 
@@ -104,6 +107,9 @@ pub(crate) trait Hosts {
         stamps: Stamps,
         body: Self::Body,
     );
+
+    /// A packet to [`Target::Neighbour`] came to the switch at `end`.
+    fn at_switch(&mut self, _net: &mut Network<Self::Body>, _end: End, _body: Self::Body) {}
 
     /// The time that [`Network::wake`] named for `host` has come.
     fn woken(&mut self, net: &mut Network<Self::Body>, host: u32);
@@ -158,6 +164,10 @@ impl<B: Clone> Network<B> {
         self.fabric.hosts
     }
 
+    pub(crate) fn fabric(&self) -> Fabric {
+        self.fabric
+    }
+
     /// Copies of packets so far.
     pub(crate) fn accounts(&self) -> Accounts {
         self.accounts
@@ -206,6 +216,22 @@ impl<B: Clone> Network<B> {
         self.offer(link, flight);
     }
 
+    /// A switch sends `packet`, which is for its neighbours, on each of `links`.
+    pub(crate) fn send_on(&mut self, links: impl Iterator<Item = u32>, packet: Packet<B>) {
+        let flight = Flight {
+            arrives: Ps::ZERO,
+            packet: self.packets.insert(packet),
+            stamps: Stamps::new(Ticks::MAX),
+        };
+        self.most_packets = self.most_packets.max(self.packets.len());
+        for link in links {
+            self.accounts.copied += 1;
+            self.packets.copied(flight.packet, 1);
+            self.offer(link, flight);
+        }
+        self.packets.release(flight.packet);
+    }
+
     /// [`Hosts::woken`] is called at `at`, not earlier than now, and at no other time that was named
     /// before; [`Ps::NEVER`] for not at all.
     pub(crate) fn wake(&mut self, host: u32, at: Ps) {
@@ -252,6 +278,12 @@ impl<B: Clone> Network<B> {
             return;
         }
         let &Packet { source, target, .. } = self.packets.get(flight.packet);
+        if target == Target::Neighbour {
+            let body = self.packets.get(flight.packet).body.clone();
+            self.packets.release(flight.packet);
+            self.accounts.aggregated += 1;
+            return hosts.at_switch(self, end, body);
+        }
         let fabric = self.fabric;
         let mut copies = 0;
         // The one that came is released when its copies are on their way.
@@ -337,7 +369,7 @@ fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Packet, Target};
+    use crate::packet::Packet;
 
     /// Host 0 sends `packets` to `target` at once; who got how many, and when the last came.
     struct OneFlow {

@@ -39,6 +39,11 @@ impl<'a> Operations<'a> {
         self.begun - 1
     }
 
+    /// Operations that have begun.
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun
+    }
+
     /// A rank has the present operation's result.
     pub(crate) fn ended<B: Clone>(&mut self, net: &mut Network<B>) {
         self.without -= 1;

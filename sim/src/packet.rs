@@ -11,6 +11,8 @@ pub(crate) enum Target {
     Host(u32),
     /// To every host but the sender; switches copy it.
     Group,
+    /// To the other end of the link that it is on: a switch takes it in.
+    Neighbour,
 }
 
 /// A packet, however many copies of it are on their way.

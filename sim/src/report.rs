@@ -71,8 +71,10 @@ pub struct Report {
     pub t_s_ms: Option<f64>,
     /// t_B of the bounded transport.
     pub t_b_ms: Option<f64>,
-    /// The least retransmission timeout of TCP.
+    /// The least retransmission timeout of TCP; the one of in-network aggregation.
     pub min_rto_ms: Option<f64>,
+    /// Slots of the pool of in-network aggregation.
+    pub pool_slots: Option<u64>,
     /// In a run with payloads: the largest distance of a result's entry from the exact mean.
     pub worst_error: Option<f32>,
     /// The longest wait in a switch's queue.

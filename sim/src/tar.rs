@@ -13,6 +13,7 @@ use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Packet, Stamps, Target};
 use crate::stages::Stages;
+use crate::values;
 
 /// A packet's content.
 #[derive(Clone)]
@@ -183,11 +184,6 @@ impl<'a> Tar<'a> {
         self.operations
     }
 
-    /// What `rank` contributes at `entry`: small integers, whose sums are exact.
-    fn value(&self, rank: usize, entry: usize) -> f32 {
-        ((rank * 31 + entry * 17 + self.number as usize) % 64) as f32
-    }
-
     fn start(&mut self, net: &mut Network<Datagram>, host: u32) {
         let now = net.now();
         let at = host as usize;
@@ -208,7 +204,8 @@ impl<'a> Tar<'a> {
         let started = if self.payload {
             let mut values = std::mem::take(&mut rank.values);
             values.clear();
-            values.extend((0..self.len).map(|entry| self.value(at, entry)));
+            values
+                .extend((0..self.len).map(|entry| values::contribution(self.number, host, entry)));
             self.ranks[at].core.start(now.to_core(), id, values)
         } else {
             rank.core.start_counted(now.to_core(), id, self.len)
@@ -285,13 +282,8 @@ impl<'a> Tar<'a> {
         self.results.owed += own * (ranks - 1) + (all - own);
         self.results.arrived += (0..).zip(&outcome.contributions).map(others).sum::<u64>();
         self.results.arrived += all - own - u64::from(outcome.missed_aggregates);
-        for (entry, value) in result.iter().enumerate() {
-            let sum: f32 = (0..self.ranks.len())
-                .map(|rank| self.value(rank, entry))
-                .sum();
-            let error = (value - sum / ranks as f32).abs();
-            self.results.worst_error = self.results.worst_error.max(error);
-        }
+        let error = values::worst_error(self.number, ranks as u32, 0, &result);
+        self.results.worst_error = self.results.worst_error.max(error);
         if host == 0 {
             (self.results.t_s, self.results.t_b) = (outcome.t_s, outcome.t_b);
         }

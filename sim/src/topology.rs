@@ -1,5 +1,7 @@
 //! Who is connected to whom.
 
+use std::ops::Range;
+
 use crate::packet::Target;
 
 /// A fabric of switches with hosts.
@@ -24,6 +26,38 @@ pub(crate) struct Fabric {
     leaves: u32,
     hosts_per_leaf: u32,
     spines: u32,
+}
+
+/// Where switches aggregate: every leaf what its hosts send, one spine what leaves send. A star has one leaf and no
+/// spine.
+impl Fabric {
+    pub(crate) fn leaves(&self) -> u32 {
+        self.leaves
+    }
+
+    pub(crate) fn leaf_of(&self, host: u32) -> u32 {
+        host / self.hosts_per_leaf
+    }
+
+    pub(crate) fn hosts_of(&self, leaf: u32) -> Range<u32> {
+        let first = leaf * self.hosts_per_leaf;
+        first..(first + self.hosts_per_leaf).min(self.hosts)
+    }
+
+    /// The link from a host's leaf to it.
+    pub(crate) fn down(&self, host: u32) -> u32 {
+        self.hosts + host
+    }
+
+    /// The link from a leaf to the spine that aggregates, the first.
+    pub(crate) fn root_up(&self, leaf: u32) -> u32 {
+        self.trunk_up(leaf, 0)
+    }
+
+    /// The link back.
+    pub(crate) fn root_down(&self, leaf: u32) -> u32 {
+        self.trunk_down(0, leaf)
+    }
 }
 
 /// Where a link ends.
@@ -74,20 +108,12 @@ impl Fabric {
         host
     }
 
-    fn down(&self, host: u32) -> u32 {
-        self.hosts + host
-    }
-
     fn trunk_up(&self, leaf: u32, spine: u32) -> u32 {
         2 * self.hosts + leaf * self.spines + spine
     }
 
     fn trunk_down(&self, spine: u32, leaf: u32) -> u32 {
         2 * self.hosts + self.leaves * self.spines + spine * self.leaves + leaf
-    }
-
-    fn leaf_of(&self, host: u32) -> u32 {
-        host / self.hosts_per_leaf
     }
 
     /// Links that a packet passes at most.
@@ -118,7 +144,7 @@ impl Fabric {
     /// The links that a switch at `end` sends a packet of `source` on.
     pub(crate) fn forward(&self, end: End, source: u32, to: Target, mut send: impl FnMut(u32)) {
         match (end, to) {
-            (End::Host(_), _) => {}
+            (End::Host(_), _) | (_, Target::Neighbour) => {}
             (End::LeafFromHost(leaf) | End::LeafFromSpine(leaf), Target::Host(host)) => {
                 if self.leaf_of(host) == leaf {
                     send(self.down(host));
@@ -133,9 +159,7 @@ impl Fabric {
                 if matches!(end, End::LeafFromHost(_)) && self.leaves > 1 {
                     send(self.trunk_up(leaf, 0));
                 }
-                let first = leaf * self.hosts_per_leaf;
-                let hosts = first..(first + self.hosts_per_leaf).min(self.hosts);
-                for host in hosts.filter(|&host| host != source) {
+                for host in self.hosts_of(leaf).filter(|&host| host != source) {
                     send(self.down(host));
                 }
             }

@@ -7,7 +7,7 @@ use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report};
 /// Those that go over TCP.
 fn over_tcp() -> impl Iterator<Item = Algorithm> {
     let all = Algorithm::ALL.into_iter();
-    all.filter(|&algorithm| algorithm != Algorithm::Tar)
+    all.filter(|algorithm| !matches!(algorithm, Algorithm::Tar | Algorithm::SwitchAggregation))
 }
 
 fn run(experiment: &Experiment) -> Report {

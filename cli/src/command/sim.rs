@@ -98,7 +98,7 @@ pub struct Arguments {
     /// Least retransmission timeout of the algorithms that go over TCP
     #[arg(long, default_value = "200ms", value_parser = duration)]
     min_rto: Duration,
-    /// tar: carry values and check results; times are the same
+    /// tar, switch-aggregation: carry values and check results; times are the same
     #[arg(long)]
     payload: bool,
     /// Print JSON
@@ -221,6 +221,11 @@ fn text(report: &Report) -> String {
     ] {
         rows.extend(bound.map(|bound| row(name, ms(bound))));
     }
+    rows.extend(
+        report
+            .pool_slots
+            .map(|slots| row("pool", format!("{slots} slots"))),
+    );
     if let Some(error) = report.worst_error {
         rows.push(row("farthest from the mean", error.to_string()));
     }

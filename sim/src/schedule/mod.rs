@@ -17,7 +17,7 @@ pub(crate) use tree::DoubleTree;
 
 /// What algorithms that work in pieces cut a bucket into, in bytes: enough for the pipeline to fill,
 /// large enough for a message's own cost to be small.
-const CHUNK: u64 = 256 << 10;
+pub(crate) const CHUNK: u64 = 256 << 10;
 
 /// What one rank sends another in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

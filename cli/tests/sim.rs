@@ -48,6 +48,10 @@ fn bad_input_is_refused_in_a_line() {
         (&["--loss", "2"], "at most 1"),
         (&["--loss", "field:0:1:0..9"], "frames have no bytes"),
         (&["--topology", "leaf-spine:0:1"], "leaf-spine:32:4"),
+        (&["--straggler", "0.1"], "0.01:5ms"),
+        (&["--straggler", "2:1ms"], "at most 1"),
+        (&["--compute-tail", "2"], "no time"),
+        (&["--algorithm", "ring", "--payload"], "switch-aggregation"),
         (&["--t-s", "1ms"], "--t-b"),
         (&["--t-s", "2ms", "--t-b", "1ms"], "under t_B"),
     ] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use ultima_host::{
-    Coding, Config, ConfigError, Gather, IncastPolicy, Pacing, RatePolicy, Timeouts,
+    Coding, Config, ConfigError, EarlyBounds, Gather, IncastPolicy, Pacing, RatePolicy, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -14,9 +14,10 @@ use crate::aggregation::{Aggregation, Stream};
 use crate::clock::Ps;
 use crate::network::{Accounts, Network, NetworkConfig};
 use crate::operations::Operations;
-use crate::report::{Completion, Report};
+use crate::report::{Completion, Report, StragglersReport};
 use crate::schedule::{DoubleTree, Exchange, ParameterServer, Ring, Schedule, Transpose};
 use crate::stages::Stages;
+use crate::starts::{Starts, Stragglers};
 use crate::tail::Tail;
 use crate::tar::Tar;
 use crate::tcp::{Tcp, TcpConfig};
@@ -108,8 +109,12 @@ pub struct Experiment {
     pub host: Duration,
     /// How often the bucket is averaged.
     pub operations: u32,
-    /// From an operation's end at the last rank to the next one's beginning.
+    /// From an operation's end at the last rank to the next one's beginning at a rank that is not delayed.
     pub compute: Duration,
+    /// p99/p50 of what a rank computes, 1 or more; the distribution is that of [`Tail`].
+    pub compute_tail: f64,
+    /// Ranks that now and then begin late besides.
+    pub stragglers: Option<Stragglers>,
     /// What everything random is drawn from.
     pub seed: u64,
     /// The fabric.
@@ -142,6 +147,15 @@ pub enum ExperimentError {
     /// A tail under 1, or none.
     #[error("a tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
     Tail(f64),
+    /// The same for computing.
+    #[error("a compute tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    ComputeTail(f64),
+    /// A tail of nothing.
+    #[error("a compute tail of {0} of no time; give a time to compute, or a tail of 1")]
+    NoCompute(f64),
+    /// A share that is none.
+    #[error("stragglers: a share of {0}; a share of ranks over 0 and at most 1 is possible")]
+    Stragglers(f64),
     /// Nothing to run.
     #[error("0 operations; 1 or more are needed")]
     Operations,
@@ -201,6 +215,8 @@ impl Experiment {
             host: Duration::from_micros(20),
             operations: 1,
             compute: Duration::ZERO,
+            compute_tail: 1.0,
+            stragglers: None,
             seed: 1,
             network: NetworkConfig {
                 topology: Topology::Star,
@@ -248,6 +264,14 @@ impl Experiment {
             Err(ExperimentError::Bytes(self.bytes))
         } else if !(1.0..=MAX_TAIL).contains(&self.tail) {
             Err(ExperimentError::Tail(self.tail))
+        } else if !(1.0..=MAX_TAIL).contains(&self.compute_tail) {
+            Err(ExperimentError::ComputeTail(self.compute_tail))
+        } else if self.compute_tail > 1.0 && self.compute.is_zero() {
+            Err(ExperimentError::NoCompute(self.compute_tail))
+        } else if let Some(stragglers) = self.stragglers
+            && !(stragglers.share > 0.0 && stragglers.share <= 1.0)
+        {
+            Err(ExperimentError::Stragglers(stragglers.share))
         } else if self.operations == 0 {
             Err(ExperimentError::Operations)
         } else if !(0.0..=0.95).contains(&network.cross) {
@@ -275,7 +299,13 @@ impl Experiment {
     /// [`ExperimentError`] as [`Experiment::validate`].
     pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
         self.validate()?;
-        let operations = Operations::new(self.operations, self.compute.into(), progress);
+        let starts = Starts::new(
+            self.compute.into(),
+            self.compute_tail,
+            self.stragglers,
+            self.seed,
+        );
+        let operations = Operations::new(self.operations, starts, progress);
         Ok(match self.schedule() {
             Some(schedule) => self.run_tcp(schedule, operations),
             None if self.algorithm == Algorithm::Tar => self.run_tar(operations),
@@ -341,6 +371,8 @@ impl Experiment {
 
     fn report<B: Clone>(&self, net: &Network<B>, operations: Operations<'_>) -> Report {
         let accounts: Accounts = net.accounts();
+        let times = operations.into_times();
+        let stragglers = self.stragglers;
         Report {
             simulated: true,
             algorithm: self.algorithm,
@@ -351,7 +383,11 @@ impl Experiment {
             loss: self.network.loss.as_ref().map(Loss::to_string),
             operations: self.operations,
             seed: self.seed,
-            completion_ms: Completion::of(operations.into_completions()),
+            compute_ms: self.compute.as_secs_f64() * 1e3,
+            compute_tail: self.compute_tail,
+            stragglers: stragglers.map(StragglersReport::from),
+            completion_ms: Completion::of(times.all),
+            on_time_ms: stragglers.map(|_| Completion::of(times.on_time)),
             arrived_share: 1.0,
             goodput_share_of_bound: 0.0,
             bound_ms: self.bound().as_ms(),
@@ -420,6 +456,11 @@ impl Experiment {
             timeouts: self.timeouts,
             pacing: Some(pacing),
             incast: self.incast,
+            // What a rank that begins late has of all others must find room.
+            early: EarlyBounds {
+                bytes: EarlyBounds::default().bytes.max(4 * self.bytes as usize),
+                ..EarlyBounds::default()
+            },
             ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
         }
     }

@@ -13,7 +13,7 @@
 //! | `agenda.rs` | what happens next |
 //! | `packet.rs`, `link.rs`, `topology.rs` | copies of packets, queues and wires, who is connected to whom |
 //! | `network.rs` | these together: packets go in and come out, counted by cause |
-//! | `tail.rs`, `stages.rs`, `cross.rs` | delays of messages, others' traffic |
+//! | `tail.rs`, `stages.rs`, `starts.rs`, `cross.rs` | delays of messages and of ranks, others' traffic |
 //! | `tar.rs` | the protocol core on every host |
 //! | `schedule/` | the other algorithms' messages, one file each |
 //! | `tcp/` | the transport that carries them |
@@ -42,6 +42,7 @@ mod packet;
 mod report;
 mod schedule;
 mod stages;
+mod starts;
 mod tail;
 mod tar;
 mod tcp;
@@ -51,6 +52,7 @@ mod values;
 pub use clock::Ps;
 pub use experiment::{Algorithm, Experiment, ExperimentError};
 pub use network::{Accounts, NetworkConfig, Slow};
-pub use report::{Completion, Report};
+pub use report::{Completion, Report, StragglersReport};
+pub use starts::Stragglers;
 pub use tail::Tail;
 pub use topology::Topology;

@@ -2,41 +2,59 @@
 
 use crate::clock::Ps;
 use crate::network::Network;
+use crate::starts::Starts;
 
-/// Operations that all ranks begin at once, each when the one before has ended at its last rank and
-/// the ranks have computed.
+/// Operations whose ranks begin when they have computed, after the operation before has ended at its last rank.
 pub(crate) struct Operations<'a> {
     wanted: u32,
-    compute: Ps,
+    starts: Starts,
     begun: u32,
+    /// When the present operation begins at a rank that is not delayed.
     began: Ps,
     /// Ranks that have no result of the present operation.
     without: u32,
-    /// From the beginning to the last rank's result.
-    completions: Vec<Ps>,
+    /// When the last rank that is no straggler had its result.
+    on_time: Option<Ps>,
+    times: Times,
     progress: &'a mut dyn FnMut(u32),
+}
+
+/// How long operations took.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// From the beginning to the last rank's result.
+    pub(crate) all: Vec<Ps>,
+    /// The same to the last rank's that was no straggler, for operations that had such.
+    pub(crate) on_time: Vec<Ps>,
 }
 
 impl<'a> Operations<'a> {
     /// `progress` is told how many operations have ended.
-    pub(crate) fn new(wanted: u32, compute: Ps, progress: &'a mut dyn FnMut(u32)) -> Self {
+    pub(crate) fn new(wanted: u32, starts: Starts, progress: &'a mut dyn FnMut(u32)) -> Self {
         Self {
             wanted,
-            compute,
+            starts,
             begun: 0,
             began: Ps::ZERO,
             without: 0,
-            completions: Vec::new(),
+            on_time: None,
+            times: Times::default(),
             progress,
         }
     }
 
-    /// The next operation begins at all ranks: its number, from 0.
+    /// The next operation begins: its number, from 0.
     pub(crate) fn begin<B: Clone>(&mut self, net: &Network<B>) -> u32 {
         self.began = net.now();
         self.without = net.hosts();
+        self.on_time = None;
         self.begun += 1;
         self.begun - 1
+    }
+
+    /// When `rank` begins the present operation.
+    pub(crate) fn begins(&self, rank: u32) -> Ps {
+        self.began + self.starts.delay(self.begun - 1, rank)
     }
 
     /// Operations that have begun.
@@ -44,20 +62,25 @@ impl<'a> Operations<'a> {
         self.begun
     }
 
-    /// A rank has the present operation's result.
-    pub(crate) fn ended<B: Clone>(&mut self, net: &mut Network<B>) {
+    /// `rank` has the present operation's result.
+    pub(crate) fn ended<B: Clone>(&mut self, net: &mut Network<B>, rank: u32) {
+        if !self.starts.straggles(self.begun - 1, rank) {
+            self.on_time = Some(net.now());
+        }
         self.without -= 1;
         if self.without > 0 {
             return;
         }
-        self.completions.push(net.now().since(self.began));
+        self.times.all.push(net.now().since(self.began));
+        let on_time = self.on_time.map(|at| at.since(self.began));
+        self.times.on_time.extend(on_time);
         (self.progress)(self.begun);
         if self.begun < self.wanted {
-            net.alarm(net.now() + self.compute);
+            net.alarm(net.now() + self.starts.compute());
         }
     }
 
-    pub(crate) fn into_completions(self) -> Vec<Ps> {
-        self.completions
+    pub(crate) fn into_times(self) -> Times {
+        self.times
     }
 }

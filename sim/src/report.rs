@@ -5,9 +5,9 @@ use serde::Serialize;
 use crate::clock::Ps;
 use crate::experiment::{Algorithm, Experiment};
 use crate::network::Accounts;
+use crate::starts::Stragglers;
 
-/// Completion times over the operations of a run, in milliseconds: from the beginning at all ranks
-/// to the result at the last. Percentiles by nearest rank.
+/// Completion times over the operations of a run, in milliseconds. Percentiles by nearest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Completion {
     /// The mean.
@@ -58,8 +58,16 @@ pub struct Report {
     pub operations: u32,
     /// As asked for.
     pub seed: u64,
-    /// How long the operations took.
+    /// What ranks compute between operations, as asked for.
+    pub compute_ms: f64,
+    /// p99/p50 of it, as asked for.
+    pub compute_tail: f64,
+    /// As asked for.
+    pub stragglers: Option<StragglersReport>,
+    /// How long the operations took, from the beginning at a rank that is not delayed.
     pub completion_ms: Completion,
+    /// With stragglers: the same to the result at the last rank that was none.
+    pub on_time_ms: Option<Completion>,
     /// Contributions and aggregates that counted, of those that do without loss; 1 for algorithms that
     /// wait for everything.
     pub arrived_share: f64,
@@ -87,6 +95,24 @@ pub struct Report {
     pub events: u64,
     /// The most packets that were on their way at once, copies of one counted once.
     pub most_packets: usize,
+}
+
+/// Who begins late.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StragglersReport {
+    /// The probability for a rank and an operation.
+    pub share: f64,
+    /// How much later.
+    pub delay_ms: f64,
+}
+
+impl From<Stragglers> for StragglersReport {
+    fn from(stragglers: Stragglers) -> Self {
+        Self {
+            share: stragglers.share,
+            delay_ms: stragglers.delay.as_secs_f64() * 1e3,
+        }
+    }
 }
 
 impl Report {

@@ -36,21 +36,7 @@ impl Tail {
         if self.sigma == 0.0 {
             return 1.0;
         }
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.seed.to_le_bytes());
-        seed[8..12].copy_from_slice(&operation.to_le_bytes());
-        seed[12..16].copy_from_slice(&stage.to_le_bytes());
-        seed[16..20].copy_from_slice(&sender.to_le_bytes());
-        // Neighbouring seeds start alike: SplitMix64, which `seed_from_u64` runs, tells them apart.
-        let word = seed
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-            .fold(0u64, |state, word| {
-                (state ^ word)
-                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    .rotate_left(29)
-            });
-        let z: f64 = StandardNormal.sample(&mut Xoshiro256PlusPlus::seed_from_u64(word));
+        let z: f64 = StandardNormal.sample(&mut random(self.seed, operation, stage, sender));
         self.quantile(z)
     }
 
@@ -63,6 +49,23 @@ impl Tail {
     pub fn wait(usual: Ps, factor: f64) -> Ps {
         Ps((usual.0 as f64 * (factor - 1.0)).round() as u64)
     }
+}
+
+/// What is drawn for `rank` in `stage` of `operation`, whatever else a run does.
+pub(crate) fn random(seed: u64, operation: u32, stage: u32, rank: u32) -> Xoshiro256PlusPlus {
+    let words = [
+        seed,
+        u64::from(stage) << 32 | u64::from(operation),
+        rank.into(),
+        0,
+    ];
+    // Neighbouring seeds start alike: SplitMix64, which `seed_from_u64` runs, tells them apart.
+    let word = words.into_iter().fold(0u64, |state, word| {
+        (state ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    });
+    Xoshiro256PlusPlus::seed_from_u64(word)
 }
 
 #[cfg(test)]

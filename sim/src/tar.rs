@@ -105,6 +105,8 @@ enum Stage {
 
 struct Rank {
     core: Core,
+    /// When it starts the present operation; never when it has.
+    begins: Ps,
     stage: Stage,
     /// Nothing leaves before that.
     quiet_until: Ps,
@@ -157,6 +159,7 @@ impl<'a> Tar<'a> {
     ) -> Self {
         let rank = |rank| Rank {
             core: Core::new(config(rank)).expect("an experiment's configuration was checked"),
+            begins: Ps::NEVER,
             stage: Stage::Scatter,
             quiet_until: Ps::ZERO,
             held: None,
@@ -192,6 +195,7 @@ impl<'a> Tar<'a> {
             bucket: 0,
         };
         let rank = &mut self.ranks[at];
+        rank.begins = Ps::NEVER;
         rank.stage = Stage::Scatter;
         if let Some(late) = rank.held.take() {
             let budget = late.body.header.budget;
@@ -211,15 +215,17 @@ impl<'a> Tar<'a> {
             rank.core.start_counted(now.to_core(), id, self.len)
         };
         started.expect("an operation starts when the one before has ended everywhere");
-        self.go_on(net, host);
     }
 
-    /// Takes what the core tells, sends what it has, and comes back when it wants to.
+    /// Starts the operation if it is time, takes what the core tells, sends what it has, and comes back when it wants to.
     fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
+        if self.ranks[host as usize].begins <= net.now() {
+            self.start(net, host);
+        }
         while let Some(event) = self.ranks[host as usize].core.poll_event() {
             if let Event::Done { outcome, result } = event {
                 self.count(host, &outcome, result);
-                self.operations.ended(net);
+                self.operations.ended(net, host);
             }
         }
         self.transmit(net, host);
@@ -233,7 +239,8 @@ impl<'a> Tar<'a> {
                 ready.map_or(Ps::NEVER, |at| Ps::from_core(at).max(room))
             }
         };
-        net.wake(host, timer.min(ready.max(rank.quiet_until)));
+        let send = ready.max(rank.quiet_until);
+        net.wake(host, timer.min(send).min(rank.begins));
     }
 
     fn transmit(&mut self, net: &mut Network<Datagram>, host: u32) {
@@ -309,7 +316,8 @@ impl Hosts for Tar<'_> {
     fn alarmed(&mut self, net: &mut Network<Datagram>) {
         self.number = self.operations.begin(net);
         for host in 0..net.hosts() {
-            self.start(net, host);
+            self.ranks[host as usize].begins = self.operations.begins(host);
+            self.go_on(net, host);
         }
     }
 }

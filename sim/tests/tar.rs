@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Topology};
+use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Stragglers, Topology};
 
 fn small(ranks: u16) -> Experiment {
     Experiment {
@@ -143,6 +143,28 @@ fn bad_experiments_are_refused_in_a_line() {
     assert!(refused(|e| e.slot = 6).contains("multiple of 4"));
     assert!(refused(|e| e.tail = 0.5).contains("p99/p50"));
     assert!(refused(|e| e.tail = f64::NAN).contains("p99/p50"));
+    assert!(refused(|e| e.compute_tail = 0.5).contains("compute tail"));
+    assert!(refused(|e| e.compute_tail = 2.0).contains("no time"));
+    let nobody = Stragglers {
+        share: 0.0,
+        delay: Duration::ZERO,
+    };
+    let late = Experiment {
+        stragglers: Some(nobody),
+        ..small(4)
+    };
+    let error = late.validate().expect_err("refused").to_string();
+    assert!(error.contains("share of 0"), "{error}");
+    let values = Experiment {
+        payload: true,
+        algorithm: Algorithm::Ring,
+        ..small(4)
+    };
+    let error = values.validate().expect_err("refused").to_string();
+    assert!(
+        error.contains("ring: its messages carry no values"),
+        "{error}"
+    );
     assert!(refused(|e| e.operations = 0).contains("1 or more"));
     assert!(refused(|e| e.network.rate = 0).contains("1 or more"));
     assert!(refused(|e| e.network.cross = 1.0).contains("0.95"));

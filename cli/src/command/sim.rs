@@ -8,7 +8,9 @@ use clap::builder::TypedValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
 use ultima_link::Loss;
-use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Slow, Topology};
+use ultima_sim::{
+    Algorithm, Experiment, NetworkConfig, Ps, Report, Slow, Stragglers, Topology,
+};
 
 use crate::output::{self, table};
 use crate::policies;
@@ -56,9 +58,15 @@ pub struct Arguments {
     /// What a host takes before the first bit of a message
     #[arg(long, default_value = "20us", value_parser = duration)]
     host: Duration,
-    /// From an operation's end at the last rank to the next one's beginning
+    /// What ranks compute from an operation's end at the last rank to the next one's beginning
     #[arg(long, default_value = "0s", value_parser = duration)]
     compute: Duration,
+    /// p99/p50 of what a rank computes: log-normal, drawn for each rank and operation
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    compute_tail: f64,
+    /// Ranks that begin an operation late: their share, and by how much, such as 0.01:5ms
+    #[arg(long, value_name = "SHARE:DURATION", value_parser = stragglers)]
+    straggler: Option<Stragglers>,
     /// star, or leaf-spine:HOSTS-PER-LEAF:SPINES
     #[arg(long, default_value = "star", value_parser = topology)]
     topology: Topology,
@@ -123,6 +131,16 @@ fn slow(text: &str) -> Result<Slow, String> {
     Ok(Slow { hosts, factor })
 }
 
+fn stragglers(text: &str) -> Result<Stragglers, String> {
+    let parse = || {
+        let (share, delay) = text.split_once(':')?;
+        let share = share.parse().ok()?;
+        let delay = duration(delay).ok()?;
+        Some(Stragglers { share, delay })
+    };
+    parse().ok_or_else(|| "expected SHARE:DURATION, such as 0.01:5ms".into())
+}
+
 fn topology(text: &str) -> Result<Topology, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
@@ -152,6 +170,8 @@ impl Arguments {
             host: self.host,
             operations: self.operations,
             compute: self.compute,
+            compute_tail: self.compute_tail,
+            stragglers: self.straggler,
             seed: self.seed,
             network: NetworkConfig {
                 topology: self.topology,
@@ -202,6 +222,12 @@ fn text(report: &Report) -> String {
         row("p50", ms(completion.p50)),
         row("p99", ms(completion.p99)),
         row("max", ms(completion.max)),
+    ];
+    if let Some(on_time) = report.on_time_ms {
+        rows.push(row("p50 without stragglers", ms(on_time.p50)));
+        rows.push(row("p99 without stragglers", ms(on_time.p99)));
+    }
+    rows.extend([
         row("bound by the links", ms(report.bound_ms)),
         row("arrived", percent(report.arrived_share)),
         row(
@@ -213,7 +239,7 @@ fn text(report: &Report) -> String {
             "longest in a queue",
             format!("{:.1} us", report.longest_queue_us),
         ),
-    ];
+    ]);
     for (name, bound) in [
         ("t_S", report.t_s_ms),
         ("t_B", report.t_b_ms),

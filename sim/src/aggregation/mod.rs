@@ -309,7 +309,7 @@ impl Hosts for Aggregation<'_> {
             self.send(net, host, next);
         }
         if all {
-            self.operations.ended(net);
+            self.operations.ended(net, host);
         }
         self.go_on(net, host);
     }
@@ -352,7 +352,8 @@ impl Hosts for Aggregation<'_> {
         for host in 0..net.hosts() {
             let rank = &mut self.ranks[host as usize];
             rank.results = 0;
-            rank.starts = net.now() + self.stages.before(self.number, 0, host, message);
+            let before = self.stages.before(self.number, 0, host, message);
+            rank.starts = self.operations.begins(host) + before;
             self.go_on(net, host);
         }
     }

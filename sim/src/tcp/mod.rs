@@ -55,6 +55,10 @@ struct Host {
     starts: BinaryHeap<Reverse<(Ps, u64, Message)>>,
     /// When a connection's timer may go off: not earlier than this, and not later unless it is here again.
     timers: BinaryHeap<Reverse<(Ps, u32)>>,
+    /// When it begins the present operation: what comes before is kept, and answered then.
+    begins: Ps,
+    /// It has the present operation's result.
+    is_done: bool,
 }
 
 /// All ranks that follow a schedule.
@@ -67,8 +71,6 @@ pub(crate) struct Tcp<'a> {
     hosts: Vec<Host>,
     connections: Vec<State>,
     by_pair: FxHashMap<(u32, u32), u32>,
-    /// By rank: it has its result.
-    done: Vec<bool>,
     /// Messages so far, which keeps those of one time in order.
     messages: u64,
     outbox: Vec<Message>,
@@ -99,7 +101,6 @@ impl<'a> Tcp<'a> {
             hosts: (0..ranks).map(|_| Host::default()).collect(),
             connections: Vec::new(),
             by_pair: FxHashMap::default(),
-            done: vec![false; ranks as usize],
             messages: 0,
             outbox: Vec::new(),
         }
@@ -131,14 +132,16 @@ impl<'a> Tcp<'a> {
             } = message;
             let before = self.stages.before(self.operation, stage, from, bytes);
             self.messages += 1;
-            let start = (now + before, self.messages, message);
-            self.hosts[from as usize].starts.push(Reverse(start));
+            let host = &mut self.hosts[from as usize];
+            let start = (now.max(host.begins) + before, self.messages, message);
+            host.starts.push(Reverse(start));
         }
     }
 
     /// Sends what `host` may, and comes back when it wants to.
     fn go_on(&mut self, net: &mut Network<Segment>, host: u32) {
         let now = net.now();
+        self.finish(net, host);
         while let Some(Reverse((at, _, message))) = self.hosts[host as usize].starts.peek().copied()
         {
             if at > now {
@@ -167,6 +170,8 @@ impl<'a> Tcp<'a> {
             ready,
             starts,
             timers,
+            begins,
+            ..
         } = &self.hosts[host as usize];
         let start = starts.peek().map_or(Ps::NEVER, |Reverse(start)| start.0);
         let timer = timers.peek().map_or(Ps::NEVER, |Reverse(timer)| timer.0);
@@ -174,7 +179,20 @@ impl<'a> Tcp<'a> {
             true => Ps::NEVER,
             false => net.sent_by(host),
         };
-        net.wake(host, start.min(timer).min(room));
+        let begins = Some(*begins).filter(|begins| *begins > now);
+        net.wake(
+            host,
+            start.min(timer).min(room).min(begins.unwrap_or(Ps::NEVER)),
+        );
+    }
+
+    /// `host` may have its result, by what came or as it has begun.
+    fn finish(&mut self, net: &mut Network<Segment>, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        if !state.is_done && state.begins <= net.now() && self.schedule.is_done(host) {
+            state.is_done = true;
+            self.operations.ended(net, host);
+        }
     }
 
     fn make_ready(&mut self, host: u32, number: u32) {
@@ -240,10 +258,7 @@ impl<'a> Tcp<'a> {
             self.schedule.received(&message, &mut self.outbox);
         }
         self.launch(net.now());
-        let done = self.schedule.is_done(to);
-        if done && !std::mem::replace(&mut self.done[to as usize], true) {
-            self.operations.ended(net);
-        }
+        self.finish(net, to);
     }
 }
 
@@ -301,7 +316,10 @@ impl Hosts for Tcp<'_> {
 
     fn alarmed(&mut self, net: &mut Network<Segment>) {
         self.operation = self.operations.begin(net);
-        self.done.fill(false);
+        for (rank, host) in (0..).zip(&mut self.hosts) {
+            host.begins = self.operations.begins(rank);
+            host.is_done = false;
+        }
         self.schedule.begin(&mut self.outbox);
         self.launch(net.now());
         for host in 0..net.hosts() {

@@ -344,6 +344,10 @@ impl Experiment {
         let results = tar.results;
         Report {
             arrived_share: results.arrived as f64 / results.owed as f64,
+            arrived_share_of_not_lost: match results.owed - net.accounts().owed_lost {
+                0 => 1.0,
+                not_lost => results.arrived as f64 / not_lost as f64,
+            },
             t_s_ms: Some(results.t_s.as_secs_f64() * 1e3),
             t_b_ms: Some(results.t_b.as_secs_f64() * 1e3),
             worst_error: self.payload.then_some(results.worst_error),
@@ -389,6 +393,7 @@ impl Experiment {
             completion_ms: Completion::of(times.all),
             on_time_ms: stragglers.map(|_| Completion::of(times.on_time)),
             arrived_share: 1.0,
+            arrived_share_of_not_lost: 1.0,
             goodput_share_of_bound: 0.0,
             bound_ms: self.bound().as_ms(),
             t_s_ms: None,

@@ -53,6 +53,16 @@ pub(crate) enum Fate {
     Lost { cut: Option<Cut> },
 }
 
+impl Fate {
+    /// Whether and why it lost its payload here.
+    pub(crate) fn cut(self) -> Option<Cut> {
+        match self {
+            Fate::Carried { cut } | Fate::Lost { cut } => cut,
+            Fate::Dropped => None,
+        }
+    }
+}
+
 /// Why a packet lost its payload at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
@@ -176,6 +186,7 @@ mod tests {
             source: 0,
             target: Target::Host(1),
             frame: 1000,
+            is_owed: false,
             head: Some(100),
             body: (),
         }

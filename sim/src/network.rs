@@ -84,6 +84,9 @@ pub struct Accounts {
     pub trimmed: u64,
     /// Copies whose payload a switch cut because nobody waited any more. They go on too.
     pub late: u64,
+    /// Contributions and aggregates of the bounded transport that were dropped, lost or trimmed, each once: by its
+    /// receivers, however many of them a copy was for. What came too late is none of them.
+    pub owed_lost: u64,
 }
 
 impl Accounts {
@@ -300,8 +303,21 @@ impl<B: Clone> Network<B> {
     fn offer(&mut self, number: u32, flight: Flight) {
         let link = &mut self.links[number as usize];
         let id = flight.packet;
+        let &Packet {
+            source,
+            target,
+            is_owed,
+            ..
+        } = self.packets.get(id);
+        // Of what was cut before it is known already.
+        let counts = is_owed && !flight.stamps.cut();
         let fate = link.offer(self.now, flight, self.packets.get(id));
         let wait = link.newest_wait();
+        let was_late = fate.cut() == Some(Cut::Late);
+        let arrives = matches!(fate, Fate::Carried { cut: None });
+        if counts && !arrives && !was_late {
+            self.accounts.owed_lost += self.fabric.receivers(number, source, target);
+        }
         let cut = match fate {
             Fate::Carried { cut } => {
                 self.agenda.set(number, link.next());
@@ -394,6 +410,7 @@ mod tests {
                     target: self.target,
                     frame: 1000,
                     head: None,
+                    is_owed: true,
                     body: (),
                 };
                 net.send(packet, Ticks::MAX);

@@ -23,6 +23,8 @@ pub(crate) struct Packet<B> {
     pub(crate) frame: u32,
     /// What is left of the frame when a switch cuts the payload; none where there is nothing to cut.
     pub(crate) head: Option<u32>,
+    /// Each of its receivers is owed it: without it a collective lacks something.
+    pub(crate) is_owed: bool,
     pub(crate) body: B,
 }
 

@@ -71,6 +71,9 @@ pub struct Report {
     /// Contributions and aggregates that counted, of those that do without loss; 1 for algorithms that
     /// wait for everything.
     pub arrived_share: f64,
+    /// The same of those that the network did not lose (`owed_lost`): what is missing came too late, or its sender had
+    /// not sent it in time.
+    pub arrived_share_of_not_lost: f64,
     /// Values that arrived over the time that they took, as a share of what the bound allows.
     pub goodput_share_of_bound: f64,
     /// The least time in which a receiver's link carries 2·S·(N−1)/N bytes.

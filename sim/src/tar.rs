@@ -77,6 +77,7 @@ impl Datagram {
             target,
             frame: (head + self.payload) as u32,
             head: is_data.then_some(head as u32),
+            is_owed: matches!(self.header.kind, Kind::Scatter | Kind::Gather),
             body: self,
         }
     }

@@ -116,6 +116,19 @@ impl Fabric {
         2 * self.hosts + self.leaves * self.spines + spine * self.leaves + leaf
     }
 
+    /// How many hosts a packet of `source` that is on `link` is on its way to.
+    pub(crate) fn receivers(&self, link: u32, source: u32, to: Target) -> u64 {
+        let hosts = match (to, self.end(link)) {
+            (Target::Host(_) | Target::Neighbour, _) | (_, End::Host(_)) => 1,
+            (Target::Group, End::LeafFromHost(_)) => self.hosts - 1,
+            (Target::Group, End::LeafFromSpine(leaf)) => self.hosts_of(leaf).len() as u32,
+            (Target::Group, End::Spine(..)) => {
+                self.hosts - self.hosts_of(self.leaf_of(source)).len() as u32
+            }
+        };
+        hosts.into()
+    }
+
     /// Links that a packet passes at most.
     pub(crate) fn diameter(&self) -> u32 {
         if self.leaves > 1 { 4 } else { 2 }
@@ -223,6 +236,32 @@ mod tests {
                     for host in others {
                         assert_eq!(reached(&fabric, source, Target::Host(host)).0, [host]);
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_knows_who_is_behind_it() {
+        let leaf_spine = Topology::LeafSpine {
+            hosts_per_leaf: 4,
+            spines: 2,
+        };
+        for topology in [Topology::Star, leaf_spine] {
+            let fabric = Fabric::new(topology, 13);
+            for (source, to) in (0..13).map(|source| (source, Target::Group)) {
+                let mut links = vec![fabric.up(source)];
+                while let Some(link) = links.pop() {
+                    let mut behind = vec![link];
+                    let mut hosts = 0;
+                    while let Some(link) = behind.pop() {
+                        match fabric.end(link) {
+                            End::Host(_) => hosts += 1,
+                            end => fabric.forward(end, source, to, |next| behind.push(next)),
+                        }
+                    }
+                    assert_eq!(fabric.receivers(link, source, to), hosts, "{link}");
+                    fabric.forward(fabric.end(link), source, to, |next| links.push(next));
                 }
             }
         }

@@ -94,6 +94,44 @@ fn what_is_sent_is_delivered_or_lost_by_a_cause() {
 }
 
 #[test]
+fn what_is_missing_without_stragglers_the_network_lost() {
+    // Time for everything: what does not come, and only that, was lost, trimmed or dropped.
+    let long = Duration::from_millis(50);
+    let bounds = Some((long, 2 * long));
+    let adverse = adverse(10);
+    // One spine: by several, what a rank multicasts may overtake what it sends an owner, which the core, told that the
+    // fabric keeps the order, takes for lost.
+    let one_spine = Topology::LeafSpine {
+        hosts_per_leaf: 4,
+        spines: 1,
+    };
+    for topology in [Topology::Star, one_spine] {
+        let experiment = Experiment {
+            bounds,
+            network: NetworkConfig {
+                topology,
+                ..adverse.network.clone()
+            },
+            ..adverse.clone()
+        };
+        let report = run(&experiment);
+        assert!(report.network.owed_lost > 0 && report.arrived_share < 1.0);
+        assert_eq!(report.arrived_share_of_not_lost, 1.0, "{report:?}");
+    }
+    // Without loss nothing is lost, however late it comes.
+    let tight = Experiment {
+        bounds: Some((Duration::from_micros(60), Duration::from_micros(75))),
+        tail: 3.0,
+        operations: 6,
+        ..small(10)
+    };
+    let report = run(&tight);
+    assert_eq!(report.network.owed_lost, 0);
+    assert!(report.arrived_share < 1.0);
+    assert_eq!(report.arrived_share_of_not_lost, report.arrived_share);
+}
+
+#[test]
 fn packets_that_nobody_waits_for_are_late() {
     let quiet = small(10);
     let experiment = Experiment {

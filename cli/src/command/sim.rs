@@ -231,6 +231,10 @@ fn text(report: &Report) -> String {
         row("bound by the links", ms(report.bound_ms)),
         row("arrived", percent(report.arrived_share)),
         row(
+            "arrived, of what was not lost",
+            percent(report.arrived_share_of_not_lost),
+        ),
+        row(
             "goodput, of the bound",
             percent(report.goodput_share_of_bound),
         ),

@@ -279,6 +279,7 @@ fn packet(source: u32, len: u64, body: Piece) -> Packet<Piece> {
         target: Target::Neighbour,
         frame: (FRAME_OVERHEAD + HEADER_LEN) as u32 + len as u32,
         head: None,
+        is_owed: false,
         body,
     }
 }

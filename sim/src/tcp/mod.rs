@@ -268,6 +268,7 @@ fn packet(source: u32, to: u32, frame: u32, body: Segment) -> Packet<Segment> {
         target: Target::Host(to),
         frame,
         head: None,
+        is_owed: false,
         body,
     }
 }

@@ -77,16 +77,21 @@ fn refuse(error: &clap::Error) -> ExitCode {
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         _ => {
-            let text = error.to_string();
-            let wanted = text
-                .lines()
-                .map(str::trim)
-                .take_while(|line| !line.starts_with("Usage:"));
-            let line: Vec<&str> = wanted
-                .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-                .collect();
-            eprintln!("{}", line.join(" "));
+            eprintln!("{}", line(error));
             ExitCode::from(2)
         }
     }
+}
+
+/// One of clap's errors in one line.
+fn line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let wanted = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"));
+    let line: Vec<&str> = wanted
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    line.join(" ")
 }

@@ -24,6 +24,15 @@ pub fn incast(text: &str) -> Result<IncastPolicy, String> {
     }
 }
 
+/// A policy as [`incast`] reads it.
+pub fn incast_text(policy: IncastPolicy) -> String {
+    match policy {
+        IncastPolicy::All => "all".to_owned(),
+        IncastPolicy::Dynamic => "dynamic".to_owned(),
+        IncastPolicy::Fixed(senders) => senders.to_string(),
+    }
+}
+
 /// One of `all`, by its name.
 fn named<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
@@ -44,6 +53,9 @@ mod tests {
         assert_eq!(incast("all"), Ok(IncastPolicy::All));
         assert_eq!(incast("dynamic"), Ok(IncastPolicy::Dynamic));
         assert_eq!(incast("15"), Ok(IncastPolicy::Fixed(15)));
+        for text in ["all", "dynamic", "15"] {
+            assert_eq!(incast(text).map(incast_text).as_deref(), Ok(text));
+        }
         for wrong in ["", "0", "16", "some", "-1"] {
             assert!(incast(wrong).is_err(), "{wrong}");
         }

@@ -1,5 +1,6 @@
 //! Who is connected to whom.
 
+use std::fmt;
 use std::ops::Range;
 
 use crate::packet::Target;
@@ -17,6 +18,18 @@ pub enum Topology {
         /// Spine switches.
         spines: u32,
     },
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Star => f.write_str("star"),
+            Topology::LeafSpine {
+                hosts_per_leaf,
+                spines,
+            } => write!(f, "leaf-spine:{hosts_per_leaf}:{spines}"),
+        }
+    }
 }
 
 /// Numbers of links, all in one direction.

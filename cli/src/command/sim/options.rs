@@ -1,30 +1,19 @@
-//! `ultima sim`: collectives on thousands of ranks, in virtual time.
+//! What can be said of an experiment, on a command line or in a file of experiments.
 
 use std::time::Duration;
 
-use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use indicatif::{ProgressBar, ProgressStyle};
 use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
 use ultima_link::Loss;
-use ultima_sim::{
-    Algorithm, Experiment, NetworkConfig, Ps, Report, Slow, Stragglers, Topology,
-};
+use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology};
 
-use crate::output::{self, table};
 use crate::policies;
 use crate::units::{bit_rate, bytes, duration};
 
-/// Simulates AllReduce operations and says how long they take
-///
-/// The network is simulated packet by packet in virtual time; with the same seed the output is the same, byte by byte.
-/// docs/simulation.md says what is modelled.
+/// One experiment.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: ultima sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 --json"
-)]
-pub struct Arguments {
+pub struct Options {
     /// The algorithm
     #[arg(long, default_value = "tar", value_parser = algorithm())]
     algorithm: Algorithm,
@@ -106,12 +95,6 @@ pub struct Arguments {
     /// Least retransmission timeout of the algorithms that go over TCP
     #[arg(long, default_value = "200ms", value_parser = duration)]
     min_rto: Duration,
-    /// tar, switch-aggregation: carry values and check results; times are the same
-    #[arg(long)]
-    payload: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 fn algorithm() -> impl TypedValueParser<Value = Algorithm> {
@@ -161,8 +144,9 @@ fn topology(text: &str) -> Result<Topology, String> {
     })
 }
 
-impl Arguments {
-    fn experiment(&self) -> Experiment {
+impl Options {
+    /// The experiment that they describe, which may be impossible.
+    pub fn experiment(&self) -> Experiment {
         Experiment {
             bytes: self.bytes,
             slot: usize::try_from(self.slot).unwrap_or(usize::MAX),
@@ -190,90 +174,7 @@ impl Arguments {
             bounds: self.t_s.zip(self.t_b),
             timeouts: self.timeouts,
             min_rto: self.min_rto,
-            payload: self.payload,
             ..Experiment::new(self.algorithm, self.ranks)
         }
     }
-}
-
-/// Runs the experiment and prints its report.
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let experiment = arguments.experiment();
-    experiment.validate()?;
-    let style =
-        ProgressStyle::with_template("simulating {bar:40} {pos}/{len} operations, {eta} left")?;
-    let bar = ProgressBar::new(experiment.operations.into()).with_style(style);
-    let report = experiment.run(&mut |ended| bar.set_position(ended.into()))?;
-    bar.finish_and_clear();
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => text(&report),
-    };
-    Ok(output::print(&text)?)
-}
-
-fn text(report: &Report) -> String {
-    let ms = |ms: f64| format!("{ms:.3} ms");
-    let percent = |share: f64| format!("{:.3} %", share * 100.0);
-    let row = |name: &str, value: String| [name.to_owned(), value];
-    let completion = &report.completion_ms;
-    let mut rows = vec![
-        row("mean", ms(completion.mean)),
-        row("p50", ms(completion.p50)),
-        row("p99", ms(completion.p99)),
-        row("max", ms(completion.max)),
-    ];
-    if let Some(on_time) = report.on_time_ms {
-        rows.push(row("p50 without stragglers", ms(on_time.p50)));
-        rows.push(row("p99 without stragglers", ms(on_time.p99)));
-    }
-    rows.extend([
-        row("bound by the links", ms(report.bound_ms)),
-        row("arrived", percent(report.arrived_share)),
-        row(
-            "arrived, of what was not lost",
-            percent(report.arrived_share_of_not_lost),
-        ),
-        row(
-            "goodput, of the bound",
-            percent(report.goodput_share_of_bound),
-        ),
-        row("p99 in a queue", format!("{:.1} us", report.p99_queue_us)),
-        row(
-            "longest in a queue",
-            format!("{:.1} us", report.longest_queue_us),
-        ),
-    ]);
-    for (name, bound) in [
-        ("t_S", report.t_s_ms),
-        ("t_B", report.t_b_ms),
-        ("least RTO", report.min_rto_ms),
-    ] {
-        rows.extend(bound.map(|bound| row(name, ms(bound))));
-    }
-    rows.extend(
-        report
-            .pool_slots
-            .map(|slots| row("pool", format!("{slots} slots"))),
-    );
-    if let Some(error) = report.worst_error {
-        rows.push(row("farthest from the mean", error.to_string()));
-    }
-    let network = report.network;
-    rows.push(row("packets sent", network.sent.to_string()));
-    for (cause, copies) in [
-        ("copies delivered", network.delivered),
-        ("copies lost by links", network.link_lost),
-        ("copies lost by full queues", network.queue_dropped),
-        ("copies trimmed", network.trimmed),
-        ("copies late", network.late),
-    ] {
-        rows.push(row(cause, copies.to_string()));
-    }
-    let title = format!("SIMULATED {}", report.algorithm.name());
-    let what = format!(
-        "{} ranks, {} bytes, {} operations",
-        report.ranks, report.bytes, report.operations
-    );
-    table([&title, &what], rows.into_iter())
 }

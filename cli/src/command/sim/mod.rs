@@ -1,0 +1,148 @@
+//! `ultima sim`: collectives on thousands of ranks, in virtual time.
+
+mod file;
+mod options;
+mod plot;
+mod runs;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use ultima_sim::{Experiment, Report};
+
+use crate::output::{self, table};
+use options::Options;
+
+/// Simulates AllReduce operations and says how long they take
+///
+/// The network is simulated packet by packet in virtual time; with the same seed the output is the same, byte by byte.
+/// docs/simulation.md says what is modelled.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Example: ultima sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 --json"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    options: Options,
+    /// tar, switch-aggregation: carry values and check results; times are the same
+    #[arg(long)]
+    payload: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(RunArguments),
+}
+
+/// Runs a file of experiments, on all cores, and writes their results as CSV and plots (SVG)
+///
+/// DIR/results.csv has a row for each run, with all its parameters and figures; DIR/NAME.svg draws the experiment NAME.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: ultima sim run sim/experiments/published.yaml --out /tmp/published"
+)]
+struct RunArguments {
+    /// The file, YAML; - is standard input
+    file: PathBuf,
+    /// Where results go; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Runs what was asked for and prints its report, or the files that it wrote.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(Command::Run(run)) = &arguments.command {
+        let written = runs::run(&run.file, &run.out)?;
+        let lines = written.iter().map(|path| format!("{}\n", path.display()));
+        return Ok(output::print(&lines.collect::<String>())?);
+    }
+    let experiment = Experiment {
+        payload: arguments.payload,
+        ..arguments.options.experiment()
+    };
+    experiment.validate()?;
+    let style =
+        ProgressStyle::with_template("simulating {bar:40} {pos}/{len} operations, {eta} left")?;
+    let bar = ProgressBar::new(experiment.operations.into()).with_style(style);
+    let report = experiment.run(&mut |ended| bar.set_position(ended.into()))?;
+    bar.finish_and_clear();
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => text(&report),
+    };
+    Ok(output::print(&text)?)
+}
+
+fn text(report: &Report) -> String {
+    let ms = |ms: f64| format!("{ms:.3} ms");
+    let percent = |share: f64| format!("{:.3} %", share * 100.0);
+    let row = |name: &str, value: String| [name.to_owned(), value];
+    let completion = &report.completion_ms;
+    let mut rows = vec![
+        row("mean", ms(completion.mean)),
+        row("p50", ms(completion.p50)),
+        row("p99", ms(completion.p99)),
+        row("max", ms(completion.max)),
+    ];
+    if let Some(on_time) = report.on_time_ms {
+        rows.push(row("p50 without stragglers", ms(on_time.p50)));
+        rows.push(row("p99 without stragglers", ms(on_time.p99)));
+    }
+    rows.extend([
+        row("bound by the links", ms(report.bound_ms)),
+        row("arrived", percent(report.arrived_share)),
+        row(
+            "arrived, of what was not lost",
+            percent(report.arrived_share_of_not_lost),
+        ),
+        row(
+            "goodput, of the bound",
+            percent(report.goodput_share_of_bound),
+        ),
+        row("p99 in a queue", format!("{:.1} us", report.p99_queue_us)),
+        row(
+            "longest in a queue",
+            format!("{:.1} us", report.longest_queue_us),
+        ),
+    ]);
+    for (name, bound) in [
+        ("t_S", report.t_s_ms),
+        ("t_B", report.t_b_ms),
+        ("least RTO", report.min_rto_ms),
+    ] {
+        rows.extend(bound.map(|bound| row(name, ms(bound))));
+    }
+    rows.extend(
+        report
+            .pool_slots
+            .map(|slots| row("pool", format!("{slots} slots"))),
+    );
+    if let Some(error) = report.worst_error {
+        rows.push(row("farthest from the mean", error.to_string()));
+    }
+    let network = report.network;
+    rows.push(row("packets sent", network.sent.to_string()));
+    for (cause, copies) in [
+        ("copies delivered", network.delivered),
+        ("copies lost by links", network.link_lost),
+        ("copies lost by full queues", network.queue_dropped),
+        ("copies trimmed", network.trimmed),
+        ("copies late", network.late),
+    ] {
+        rows.push(row(cause, copies.to_string()));
+    }
+    let title = format!("SIMULATED {}", report.algorithm.name());
+    let what = format!(
+        "{} ranks, {} bytes, {} operations",
+        report.ranks, report.bytes, report.operations
+    );
+    table([&title, &what], rows.into_iter())
+}

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use common::*;
 use proptest::prelude::*;
-use ultima_host::{Coding, Config, Core, EarlyBounds, Event, Exact, Gather, OperationId, Time};
-use ultima_wire::{Header, Kind};
+use ultima_host::{
+    Coding, Config, Core, Destination, EarlyBounds, Event, Exact, Gather, IncastPolicy,
+    OperationId, Pacing, RatePolicy, Time,
+};
+use ultima_wire::{Feedback, Header, Kind, Ticks};
 
 const T_B: Duration = Duration::from_millis(20);
 const SLOT: usize = 8;
@@ -28,6 +31,10 @@ struct Schedule {
     cuts: f64,
     /// Of copies: up to so many µs of extra delay, which reorders.
     jitter: u64,
+    /// Of copies: a switch says that they waited long, and marks them.
+    queues: f64,
+    pacing: Option<Pacing>,
+    incast: IncastPolicy,
     /// By step and rank: when it starts, in µs after the step's beginning; none never does.
     starts: Vec<Vec<Option<u64>>>,
 }
@@ -48,28 +55,55 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                 prop_oneof![Just(0.0), 0.0..0.5],
                 prop_oneof![Just(0u64), 0u64..1000, 0u64..30_000],
                 prop::collection::vec(rank_starts, 1..6),
+                (prop_oneof![Just(0.0), 0.0..1.0], pacing(), incast()),
             )
-                .prop_map(move |(seed, loss, duplicates, cuts, jitter, starts)| {
-                    Schedule {
-                        ranks,
-                        len,
-                        gather: if multicast {
-                            Gather::Multicast
-                        } else {
-                            Gather::Unicast
-                        },
-                        reorder,
-                        early: early * 10,
-                        seed,
-                        loss,
-                        duplicates,
-                        cuts,
-                        jitter,
-                        starts,
-                    }
-                })
+                .prop_map(
+                    move |(seed, loss, duplicates, cuts, jitter, starts, rates)| {
+                        let (queues, pacing, incast) = rates;
+                        Schedule {
+                            ranks,
+                            len,
+                            gather: if multicast {
+                                Gather::Multicast
+                            } else {
+                                Gather::Unicast
+                            },
+                            reorder,
+                            early: early * 10,
+                            seed,
+                            loss,
+                            duplicates,
+                            cuts,
+                            jitter,
+                            queues,
+                            pacing,
+                            incast,
+                            starts,
+                        }
+                    },
+                )
         },
     )
+}
+
+/// From a rate that an operation has time for to one that it has not.
+fn pacing() -> impl Strategy<Value = Option<Pacing>> {
+    let paced = (1_000_000u64..1_000_000_000, 0u32..5000, 0usize..3).prop_map(
+        |(bits_per_second, burst, policy)| Pacing {
+            bits_per_second,
+            burst,
+            policy: RatePolicy::ALL[policy],
+        },
+    );
+    prop::option::of(paced)
+}
+
+fn incast() -> impl Strategy<Value = IncastPolicy> {
+    prop_oneof![
+        Just(IncastPolicy::All),
+        Just(IncastPolicy::Dynamic),
+        (1u8..=15).prop_map(IncastPolicy::Fixed),
+    ]
 }
 
 fn network(schedule: &Schedule) -> Network {
@@ -84,6 +118,8 @@ fn network(schedule: &Schedule) -> Network {
         },
         t_s: T_B * 3 / 5,
         t_b: T_B,
+        pacing: schedule.pacing,
+        incast: schedule.incast,
         ..config(schedule.ranks)
     });
     let mut random = Random::new(schedule.seed);
@@ -92,12 +128,19 @@ fn network(schedule: &Schedule) -> Network {
         duplicates,
         cuts,
         jitter,
+        queues,
         ..
     } = *schedule;
     let mut cut = Random::new(schedule.seed ^ 1);
     network.switch = Some(Box::new(move |header, _| {
         header.switch_flags.trimmed = cut.chance(cuts);
         header.switch_flags.late = header.switch_flags.trimmed && cut.chance(0.5);
+        // Some copies pass no switch that stamps.
+        header.switch_flags.hops = u8::from(cut.chance(0.5));
+        if header.switch_flags.hops > 0 && cut.chance(queues) {
+            header.path_queue = Ticks(cut.below(10_000) as u32);
+            header.switch_flags.congestion = cut.chance(0.5);
+        }
     }));
     network.fifo = false;
     network.faults = Box::new(move |_, _| {
@@ -183,6 +226,59 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
+    /// Whatever the others tell: the rate stays between its bounds, all is sent at the least of them, and nothing
+    /// faster than at the limit.
+    #[test]
+    fn hostile_feedback_neither_stops_a_sender_nor_unbinds_it(
+        told in prop::collection::vec((feedback(), 0u64..300), 0..200),
+        policy in 0usize..3,
+        incast in incast(),
+    ) {
+        const RATE: u64 = 1_000_000_000;
+        const SLOTS: usize = 100;
+        let pacing = Pacing { bits_per_second: RATE, burst: 1000, policy: RatePolicy::ALL[policy] };
+        let config = Config {
+            slot_bytes: SLOT * 4,
+            coding: Coding::Identity,
+            pacing: Some(pacing),
+            incast,
+            t_s: Duration::from_secs(1),
+            t_b: Duration::from_secs(2),
+            ..config(4)
+        };
+        let mut core = Core::new(config).expect("a good configuration");
+        let mut buf = vec![0; core.max_datagram()];
+        core.start(Time::ZERO, ID, vec![1.0; 4 * SLOTS * SLOT]).expect("starts");
+        let (mut now, mut sent, mut scatter) = (Time::ZERO, 0, 0);
+        // Three shards, at the least rate; and while FEEDBACK is given to the core nobody asks it for packets.
+        let frames = 3 * SLOTS as u64 * (42 + 52 + 4 * SLOT as u64);
+        let asleep: u64 = told.iter().map(|(_, after)| after).sum();
+        let most = Duration::from_nanos(64 * frames * 8_000_000_000 / RATE) + Duration::from_micros(1000 + asleep);
+        let mut told = told.into_iter();
+        while scatter < 3 * SLOTS {
+            prop_assert!(now <= Time::ZERO + most, "{scatter} at {now:?}");
+            while let Some(transmit) = core.poll_transmit(now, &mut buf) {
+                let (header, _) = Header::parse(&buf[..transmit.len]).expect("a header");
+                let receivers = if transmit.to == Destination::Group { 3 } else { 1 };
+                sent += receivers * (42 + transmit.len as u64);
+                scatter += usize::from(header.kind == Kind::Scatter);
+            }
+            // A burst and one packet to all are over the rate.
+            let limit = now.as_nanos() * RATE / 8_000_000_000 + 1000 + 3 * 200;
+            prop_assert!(sent <= limit, "{sent} of {limit}");
+            let rate = core.rate().expect("paced");
+            prop_assert!((RATE / 64..=RATE).contains(&rate), "{rate}");
+            let next = core.poll_transmit_at().map_or(Time::ZERO, |at| at.max(now));
+            match told.next() {
+                Some((datagram, after)) => {
+                    now = now + Duration::from_micros(after);
+                    core.handle_datagram(now, &datagram);
+                }
+                None => now = next,
+            }
+        }
+    }
+
     /// Datagrams that are almost right: valid headers with fields out of anywhere, cut or
     /// lengthened payloads.
     #[test]
@@ -229,6 +325,46 @@ proptest! {
             .count();
         prop_assert!(accounted + feedback as u64 >= forgeries.len() as u64);
     }
+}
+
+/// A FEEDBACK that fits the job, or almost: fields out of anywhere, echoes of anything.
+fn feedback() -> impl Strategy<Value = Vec<u8>> {
+    let extreme = || {
+        prop_oneof![
+            Just(0u32),
+            Just(1),
+            Just(u32::MAX - 1),
+            Just(u32::MAX),
+            any::<u32>()
+        ]
+    };
+    let fields = (extreme(), extreme(), any::<(u8, u8)>(), any::<bool>());
+    let header = (1u16..4, 0u8..=15, extreme(), any::<bool>());
+    (
+        header,
+        fields,
+        prop_oneof![9 => Just(Feedback::LEN), 1 => 0usize..30],
+    )
+        .prop_map(
+            |((source, incast, echoed, echoes), (wait, queue, (marked, trimmed), notice), len)| {
+                let mut header = Header::new(Kind::Feedback, 7, 1, source, source);
+                header.incast = incast;
+                header.echoed = Ticks(if echoes { echoed } else { 0 });
+                header.slots = 3;
+                let feedback = Feedback {
+                    wait: Ticks(wait),
+                    queue: Some(Ticks(queue)),
+                    marked,
+                    trimmed,
+                    notice,
+                };
+                let mut datagram = vec![0; header.len() + len.max(Feedback::LEN)];
+                let start = header.emit(&mut datagram);
+                feedback.emit(&mut datagram[start..]);
+                datagram.truncate(start + len);
+                datagram
+            },
+        )
 }
 
 fn forgery() -> impl Strategy<Value = Vec<u8>> {

@@ -7,7 +7,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::config;
-use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
+use ultima_host::{
+    Coding, Config, Core, Destination, Event, OperationId, Pacing, RatePolicy, Time,
+};
 
 struct Counting;
 
@@ -36,6 +38,12 @@ fn allocations(len: usize) -> usize {
     let config = Config {
         coding: Coding::Identity,
         slot_bytes: 256,
+        // Packets are answered, too.
+        pacing: Some(Pacing {
+            bits_per_second: u64::MAX,
+            burst: u32::MAX,
+            policy: RatePolicy::Timely,
+        }),
         ..config(3)
     };
     let mut cores: Vec<Core> = (0..3)

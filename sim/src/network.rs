@@ -201,6 +201,14 @@ impl<B: Clone> Network<B> {
         Ps(self.waits.value_at_quantile(0.99) * 1000)
     }
 
+    /// Hosts' links to their switches have another rate.
+    #[cfg(test)]
+    pub(crate) fn set_uplinks(&mut self, rate: u64, delay: Ps) {
+        for host in 0..self.fabric.hosts {
+            self.links[self.fabric.up(host) as usize] = Link::new(rate, delay, None);
+        }
+    }
+
     /// When all that `host` sent so far has left it.
     pub(crate) fn sent_by(&self, host: u32) -> Ps {
         self.links[self.fabric.up(host) as usize].free_at()

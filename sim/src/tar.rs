@@ -1,5 +1,8 @@
 //! Transpose AllReduce with the protocol core of `ultima-host`, the one that sockets drive.
 
+#[cfg(test)]
+mod sharing;
+
 use std::rc::Rc;
 use std::time::Duration;
 

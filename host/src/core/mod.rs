@@ -737,19 +737,20 @@ impl Core {
 
     /// Owners who all multicast their first aggregate when their contributions are out would fill every queue with one
     /// packet each. They take turns instead: in the time that one aggregate of each owner takes of a receiver's link, each
-    /// begins a packet after the other. All links are full from the first turn on, so that it costs nothing.
+    /// begins a packet after the other, of the length of a shard's last one. All links are full from the first turn to
+    /// the last packet, so that it costs nothing.
     fn take_turns(&mut self, now: Time, id: OperationId) {
         let Some(congestion) = &self.congestion else {
             return;
         };
-        let operation = self.operations.iter_mut().find(|o| o.id == id);
-        let Some(outbox) = operation.map(Operation::outbox_mut) else {
+        let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
             return;
         };
-        if self.config.gather == Gather::Multicast && outbox.scatter_is_out() {
-            let frame = (FRAME_OVERHEAD + HEADER_LEN + self.config.slot_bytes) as u64;
-            let before = frame * u64::from(self.config.rank);
-            outbox.hold_gather(congestion.pacer.after(now, before));
+        if self.config.gather == Gather::Multicast && operation.outbox().scatter_is_out() {
+            let frame = FRAME_OVERHEAD + HEADER_LEN + operation.last_slot(self.config.rank);
+            let before = frame as u64 * u64::from(self.config.rank);
+            let turn = congestion.pacer.after(now, before);
+            operation.outbox_mut().hold_gather(turn);
         }
     }
 

@@ -469,6 +469,15 @@ impl Operation {
         })
     }
 
+    /// Bytes of the last slot of `rank`'s shard.
+    pub(super) fn last_slot(&self, rank: u16) -> usize {
+        let slots = self.layout.slots(rank);
+        let last = slots
+            .checked_sub(1)
+            .map(|slot| self.layout.slot(rank, slot));
+        last.map_or(0, |values| values.len() * Dtype::F32.size())
+    }
+
     /// A FEEDBACK that is no notice.
     pub(super) fn feedback(&self, rank: u16, to: Destination, now: Time) -> Outgoing<'_> {
         Outgoing {

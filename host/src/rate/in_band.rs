@@ -2,13 +2,13 @@
 //!
 //! As Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it aims at a delay: additive increase under it, over it a decrease in
 //! proportion to the overshoot, at most one for each delay. Unlike Swift it needs no round trips: what is stamped is the
-//! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way.
+//! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way. Where no switch stamps the
+//! rate stays at the limit.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-use super::timely::Timely;
 use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
 /// What the share of the limit rises by in an interval: from half to all of it in 32.
@@ -30,8 +30,6 @@ pub(super) struct InBand {
     interval: Duration,
     /// Until what was sent since the last decrease has been seen.
     hold_until: Time,
-    /// For where no switch stamps.
-    without: Timely,
 }
 
 impl InBand {
@@ -41,7 +39,6 @@ impl InBand {
             target: scale.target,
             interval: scale.interval,
             hold_until: Time::ZERO,
-            without: Timely::default(),
         }
     }
 
@@ -62,11 +59,6 @@ impl InBand {
 
 impl RateControl for InBand {
     fn adapt(&mut self, now: Time, seen: &Seen) -> f64 {
-        // Receivers echo only what no switch stamped.
-        if seen.round_trip.is_some() {
-            self.share = self.without.adapt(now, seen);
-            return self.share;
-        }
         let cut = self.cut(seen);
         if cut == 0.0 {
             self.share += STEP;
@@ -141,18 +133,5 @@ mod tests {
             .collect();
         assert_eq!(shares[0], 0.875 + STEP);
         assert!(shares[6] < 1.0 && shares[7..] == [1.0; 4]);
-    }
-
-    #[test]
-    fn round_trips_are_for_where_nothing_is_stamped() {
-        let seen = Seen {
-            round_trip: Some(Duration::from_millis(5)),
-            ..Seen::default()
-        };
-        let mut timely = Timely::default();
-        assert_eq!(
-            fresh().adapt(Time::ZERO, &seen),
-            timely.adapt(Time::ZERO, &seen)
-        );
     }
 }

@@ -36,9 +36,9 @@ pub(crate) const LEAST_SHARE: f64 = 1.0 / 64.0;
 pub enum RatePolicy {
     /// It does not: the limit, always.
     Fixed,
-    /// By round-trip times (TIMELY, SIGCOMM 2015).
+    /// By round-trip times (TIMELY, SIGCOMM 2015), as published: for where no switch stamps.
     Timely,
-    /// By the time in queues that switches stamp; as [`RatePolicy::Timely`] where none does.
+    /// By the time in queues that switches stamp; where none does, the limit.
     #[default]
     InBand,
 }
@@ -59,7 +59,7 @@ impl RatePolicy {
     pub(crate) fn control(self, scale: &Scale) -> Box<dyn RateControl> {
         match self {
             RatePolicy::Fixed => Box::new(fixed::Fixed),
-            RatePolicy::Timely => Box::new(timely::Timely::default()),
+            RatePolicy::Timely => Box::new(timely::Timely::new(scale)),
             RatePolicy::InBand => Box::new(in_band::InBand::new(scale)),
         }
     }
@@ -88,8 +88,8 @@ pub(crate) struct Seen {
 /// The times that follow from a job's size and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
-    /// What a full packet takes at the limit.
-    pub(crate) packet: Duration,
+    /// The other ranks.
+    pub(crate) others: u16,
     /// How often a receiver tells, and a sender adapts.
     pub(crate) interval: Duration,
     /// The time in queues that is aimed at.
@@ -115,7 +115,7 @@ impl Scale {
         // Packets of N senders that keep no step queue up to √N of each other (Swift, §3.5, scales by flows alike).
         let others = packet.mul_f64(f64::from(ranks).sqrt());
         Self {
-            packet,
+            others: ranks - 1,
             interval: Self::LEAST_INTERVAL
                 .max(packet.saturating_mul(Self::PACKETS))
                 .max(feedback),
@@ -144,14 +144,10 @@ pub(crate) mod tests {
 
     #[test]
     fn times_follow_from_the_limit() {
-        let Scale {
-            packet,
-            interval,
-            target,
-        } = scale();
-        assert_eq!(packet, Duration::from_nanos(662));
-        assert_eq!(interval, Duration::from_micros(50));
-        assert_eq!(target.as_nanos(), 26_872);
+        // A packet takes 662 ns.
+        let scale = scale();
+        assert_eq!(scale.interval, Duration::from_micros(50));
+        assert_eq!(scale.target.as_nanos(), 26_872);
         // At 10 Mb/s a packet takes 1.2 ms: an interval has 16.
         let slow = Config::new(1, 1, 0, 4, 7, Duration::from_millis(50));
         let pacing = Pacing {
@@ -159,7 +155,7 @@ pub(crate) mod tests {
             burst: 0,
             policy: RatePolicy::InBand,
         };
-        let slow = Scale::new(&slow, &pacing);
-        assert_eq!(slow.interval, slow.packet * 16);
+        let interval = Scale::new(&slow, &pacing).interval;
+        assert_eq!(interval, pacing.time(42 + 52 + 1408) * 16);
     }
 }

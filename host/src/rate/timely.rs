@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::time::Time;
 
-use super::{LEAST_SHARE, RateControl, Seen};
+use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
 /// Under it the rate rises whatever the gradient (§4.3).
 const T_LOW: Duration = Duration::from_micros(50);
@@ -23,14 +23,18 @@ const ALPHA: f64 = 0.875;
 const LEAST: Duration = Duration::from_micros(20);
 /// The most that one sample takes off: ours; samples come less often than the paper's, and from many paths.
 const MOST_CUT: f64 = 0.5;
-/// What it rises by: 10 Mb/s of 10 Gb/s (§4.3), as a share.
+/// What a flow rises by: 10 Mb/s of 10 Gb/s (§4.3), as a share. A rank's rate is that of its flows to all others.
 const DELTA: f64 = 1e-3;
+/// The most that a rank's rate rises by, as in-band: however many flows there are.
+const MOST_DELTA: f64 = 1.0 / 64.0;
 /// After so many samples without a positive gradient it rises by as many steps at once (§4.3, HAI: 5).
 const HYPERACTIVE: u32 = 5;
 
 /// The state of TIMELY, of shares instead of bits per second.
 pub(super) struct Timely {
     share: f64,
+    /// What it rises by.
+    delta: f64,
     previous: Option<Duration>,
     /// The average of differences, in seconds.
     difference: f64,
@@ -40,19 +44,18 @@ pub(super) struct Timely {
     falling: u32,
 }
 
-impl Default for Timely {
-    fn default() -> Self {
+impl Timely {
+    pub(super) fn new(scale: &Scale) -> Self {
         Self {
             share: 1.0,
+            delta: (DELTA * f64::from(scale.others)).min(MOST_DELTA),
             previous: None,
             difference: 0.0,
             least: Duration::MAX,
             falling: 0,
         }
     }
-}
 
-impl Timely {
     fn sample(&mut self, round_trip: Duration) {
         self.least = self.least.min(round_trip.max(LEAST));
         let previous = self.previous.replace(round_trip).unwrap_or(round_trip);
@@ -65,7 +68,7 @@ impl Timely {
             self.falling = 0;
         }
         if round_trip < T_LOW {
-            self.share += DELTA;
+            self.share += self.delta;
         } else if round_trip > T_HIGH {
             let over = 1.0 - T_HIGH.as_secs_f64() / round_trip.as_secs_f64();
             self.share *= 1.0 - BETA * over;
@@ -75,7 +78,7 @@ impl Timely {
             } else {
                 1
             };
-            self.share += f64::from(steps) * DELTA;
+            self.share += f64::from(steps) * self.delta;
         } else {
             self.share *= (1.0 - BETA * gradient).max(1.0 - MOST_CUT);
         }
@@ -94,7 +97,11 @@ impl RateControl for Timely {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::scale;
     use super::*;
+
+    /// Seven others.
+    const STEP: f64 = 7.0 * DELTA;
 
     fn seen(us: u64) -> Seen {
         Seen {
@@ -106,7 +113,7 @@ mod tests {
     fn after(samples: &[u64]) -> f64 {
         let mut timely = Timely {
             share: 0.5,
-            ..Timely::default()
+            ..Timely::new(&scale())
         };
         for us in samples {
             timely.adapt(Time::ZERO, &seen(*us));
@@ -117,7 +124,7 @@ mod tests {
     #[test]
     fn thresholds_go_before_the_gradient() {
         // Rising, but low; falling, but high.
-        assert_eq!(after(&[20, 40]), 0.5 + 2.0 * DELTA);
+        assert_eq!(after(&[20, 40]), 0.5 + 2.0 * STEP);
         assert!(after(&[2000, 1000]) < 0.5 * 0.6);
     }
 
@@ -126,13 +133,13 @@ mod tests {
         assert!(after(&[100, 110, 120]) < 0.5);
         assert!(after(&[120, 110, 100]) > 0.5);
         // From the fifth sample without a rise on it grows five times as fast.
-        assert_eq!(after(&[100; 4]), after(&[100; 3]) + DELTA);
-        assert!((after(&[100; 5]) - after(&[100; 4]) - 5.0 * DELTA).abs() < 1e-12);
+        assert_eq!(after(&[100; 4]), after(&[100; 3]) + STEP);
+        assert!((after(&[100; 5]) - after(&[100; 4]) - 5.0 * STEP).abs() < 1e-12);
     }
 
     #[test]
     fn without_echoes_nothing_changes() {
-        let mut timely = Timely::default();
+        let mut timely = Timely::new(&scale());
         timely.adapt(Time::ZERO, &seen(5000));
         let share = timely.share;
         assert_eq!(timely.adapt(Time::ZERO, &Seen::default()), share);

@@ -1,0 +1,217 @@
+//! Rates, incast and turns, from one core to the other.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::*;
+use ultima_host::{Coding, Config, IncastPolicy, OperationId, Pacing, RatePolicy};
+use ultima_wire::{Header, Kind, Ticks};
+
+const RANKS: u16 = 6;
+const SLOT: usize = 16;
+const RATE: u64 = 1_000_000_000;
+/// Slots of a shard.
+const SLOTS: usize = 200;
+
+fn paced(policy: RatePolicy) -> Config {
+    Config {
+        slot_bytes: SLOT * 4,
+        coding: Coding::Identity,
+        pacing: Some(Pacing {
+            bits_per_second: RATE,
+            burst: 0,
+            policy,
+        }),
+        ..config(RANKS)
+    }
+}
+
+/// What ranks send at, as a share of the limit, after some operations behind such a switch.
+fn shares(policy: RatePolicy, switch: Switch) -> Vec<f64> {
+    let mut network = Network::new(&paced(policy));
+    network.switch = Some(switch);
+    for step in 0..5 {
+        let id = OperationId { step, bucket: 0 };
+        network.run(
+            id,
+            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
+            &at_once(RANKS),
+        );
+    }
+    let rates = network.cores.iter().map(|core| core.rate().expect("paced"));
+    rates.map(|rate| rate as f64 / RATE as f64).collect()
+}
+
+/// Marks packets to some ranks as from a full queue.
+fn full_at(ranks: &'static [u16]) -> Switch {
+    Box::new(move |header, to| {
+        header.switch_flags.hops = 1;
+        if ranks.contains(&to) {
+            header.path_queue = Ticks(1000);
+        }
+    })
+}
+
+#[test]
+fn full_queues_at_most_receivers_lower_the_rate_and_at_fewer_do_not() {
+    let in_band = |ranks| shares(RatePolicy::InBand, full_at(ranks));
+    // All but 5 have the three of five others, 5 has two of them.
+    let most = in_band(&[0, 1, 2, 5]);
+    assert!(most.iter().all(|share| *share < 0.5), "{most:?}");
+    assert!(in_band(&[0, 5]).iter().all(|share| *share == 1.0));
+    assert!(in_band(&[]).iter().all(|share| *share == 1.0));
+    let fixed = shares(RatePolicy::Fixed, full_at(&[0, 1, 2, 3, 4, 5]));
+    assert!(fixed.iter().all(|share| *share == 1.0));
+}
+
+/// What moves a timeout moves no rate: late packets, and loss that nobody says a queue is the cause of.
+#[test]
+fn late_and_lost_packets_leave_the_rate_alone() {
+    let mut random = Random::new(3);
+    let late = shares(
+        RatePolicy::InBand,
+        Box::new(move |header, _| {
+            header.switch_flags.hops = 1;
+            header.switch_flags.late = header.kind != Kind::Feedback && random.chance(0.2);
+        }),
+    );
+    assert!(late.iter().all(|share| *share == 1.0), "{late:?}");
+    let mut random = Random::new(3);
+    let trimmed = shares(
+        RatePolicy::InBand,
+        Box::new(move |header, _| {
+            header.switch_flags.hops = 1;
+            header.switch_flags.trimmed = header.kind != Kind::Feedback && random.chance(0.2);
+        }),
+    );
+    assert!(trimmed.iter().all(|share| *share < 0.5), "{trimmed:?}");
+
+    let mut network = Network::new(&paced(RatePolicy::InBand));
+    network.switch = Some(full_at(&[]));
+    network.faults = lossy(0.2, 1);
+    network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * SLOTS * SLOT));
+    assert!(network.cores.iter().all(|core| core.rate() == Some(RATE)));
+}
+
+/// TIMELY's samples: one answer to each source in an interval, and none for other policies.
+#[test]
+fn answers_are_for_timely_and_bounded() {
+    for policy in RatePolicy::ALL {
+        let mut network = Network::new(&paced(policy));
+        let answers = Rc::new(RefCell::new(0));
+        let count = answers.clone();
+        network.faults = Box::new(move |header, _| {
+            *count.borrow_mut() += u64::from(header.echoed != Ticks(0));
+            vec![Duration::ZERO]
+        });
+        // The clock starts at 0, which echoes as none.
+        network.now = ultima_host::Time::from_nanos(10_000);
+        let (outcome, _) =
+            &network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * SLOTS * SLOT))[0];
+        let answers = *answers.borrow();
+        assert_eq!(answers > 0, policy == RatePolicy::Timely, "{policy:?}");
+        // Intervals of 50 us at the least.
+        let intervals = outcome.duration.as_micros() as u64 / 50 + 1;
+        assert!(answers <= u64::from(RANKS * (RANKS - 1)) * intervals);
+    }
+}
+
+/// Owners' first aggregates leave one packet's time after each other.
+#[test]
+fn owners_take_turns() {
+    // Long ones, beside which notices take no time.
+    const SLOT: usize = 2048;
+    let mut network = Network::new(&Config {
+        slot_bytes: SLOT * 4,
+        ..paced(RatePolicy::Fixed)
+    });
+    let first = Rc::new(RefCell::new(vec![None; usize::from(RANKS)]));
+    let seen = first.clone();
+    network.faults = Box::new(move |header: &Header, _| {
+        if header.kind == Kind::Gather {
+            seen.borrow_mut()[usize::from(header.source)].get_or_insert(header.sent_at.0);
+        }
+        vec![Duration::ZERO]
+    });
+    network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * 10 * SLOT));
+    let packet = (42 + 52 + 4 * SLOT as u64) * 8_000_000_000 / RATE;
+    let first: Vec<u64> = (first.borrow().iter())
+        .map(|ticks| u64::from(ticks.expect("each owner sent")) * 1024)
+        .collect();
+    for (rank, at) in (0u64..).zip(&first) {
+        assert!(
+            (at - first[0]).abs_diff(rank * packet) < packet / 8,
+            "{first:?}"
+        );
+    }
+}
+
+/// A receiver that cannot take more has so many senders at a time.
+#[test]
+fn senders_keep_to_the_smallest_incast() {
+    let mut network = Network::new(&Config {
+        incast: IncastPolicy::Fixed(2),
+        ..paced(RatePolicy::Fixed)
+    });
+    let owners = Rc::new(RefCell::new(Vec::new()));
+    let seen = owners.clone();
+    network.faults = Box::new(move |header: &Header, to| {
+        if header.kind == Kind::Scatter && header.source == 0 && header.step == 1 {
+            seen.borrow_mut().push(to);
+        }
+        vec![Duration::ZERO]
+    });
+    for step in 0..2 {
+        let id = OperationId { step, bucket: 0 };
+        network.run(
+            id,
+            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
+            &at_once(RANKS),
+        );
+    }
+    let owners = owners.borrow();
+    let rounds: Vec<Vec<u16>> = owners
+        .chunks(2 * SLOTS)
+        .map(|round| {
+            let mut owners = round.to_vec();
+            owners.sort_unstable();
+            owners.dedup();
+            owners
+        })
+        .collect();
+    assert_eq!(rounds, [vec![1, 2], vec![3, 4], vec![5]]);
+}
+
+/// A full queue in front of one receiver lowers what it says it can take; all keep to it.
+#[test]
+fn a_full_queue_lowers_the_incast() {
+    let mut network = Network::new(&Config {
+        incast: IncastPolicy::Dynamic,
+        ..paced(RatePolicy::Fixed)
+    });
+    network.switch = Some(Box::new(|header, to| {
+        header.switch_flags.trimmed =
+            header.step < 2 && to == 3 && header.kind == Kind::Scatter && header.slot == 7;
+    }));
+    let said = Rc::new(RefCell::new(vec![Vec::new(); 5]));
+    let seen = said.clone();
+    network.faults = Box::new(move |header: &Header, _| {
+        if header.source == 3 && header.kind == Kind::Scatter {
+            seen.borrow_mut()[header.step as usize].push(header.incast);
+        }
+        vec![Duration::ZERO]
+    });
+    for step in 0..5 {
+        let id = OperationId { step, bucket: 0 };
+        network.run(
+            id,
+            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
+            &at_once(RANKS),
+        );
+    }
+    let said: Vec<u8> = said.borrow().iter().map(|step| step[0]).collect();
+    assert_eq!(said, [0, 2, 1, 2, 3]);
+}

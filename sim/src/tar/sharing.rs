@@ -131,6 +131,7 @@ impl Sharing {
                     target: packet.target,
                     frame: packet.frame,
                     head: packet.head,
+                    is_owed: packet.is_owed,
                     body: (number, packet.body),
                 };
                 net.send(packet, budget);

@@ -11,7 +11,7 @@ use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
-use crate::recycling::Carry;
+use crate::recycling::{Carry, Correction};
 use crate::safeguards::{Safeguards, StopError, Verdict};
 use crate::stats::Outcome;
 
@@ -31,9 +31,10 @@ pub enum Error {
         /// Ranks of the job.
         ranks: u16,
     },
-    /// Another length than before under the same id: what is carried would belong to nothing.
+    /// Another length than before under the same id: what is carried, or was started, would belong to nothing.
     #[error(
-        "bucket {bucket} had {was} values and now has {is}; with recycling it keeps its length"
+        "bucket {bucket} had {was} values and now has {is}; it keeps its length until it is waited for, and with recycling from \
+         step to step"
     )]
     Length {
         /// The bucket.
@@ -43,6 +44,9 @@ pub enum Error {
         /// Its length now.
         is: usize,
     },
+    /// Nothing to wait for.
+    #[error("{0} was not started, or was waited for before")]
+    NotStarted(OperationId),
     /// The operation cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -66,8 +70,33 @@ pub struct Collective {
     codec: Codec,
     /// With recycling: what is carried from step to step.
     carry: Option<Carry>,
-    /// The last operation's result, whose memory the next one is encoded to.
-    spare: Vec<f32>,
+    /// What was started and not waited for.
+    under_way: Vec<UnderWay>,
+    /// Results, whose memory the next operations are encoded to.
+    spare: Vec<Vec<f32>>,
+}
+
+struct UnderWay {
+    id: OperationId,
+    values: usize,
+    ended: Option<Result<Ended, StartError>>,
+}
+
+struct Ended {
+    outcome: Box<Outcome>,
+    result: Vec<f32>,
+    corrections: Vec<Correction>,
+}
+
+fn check_length(id: OperationId, was: usize, is: usize) -> Result<(), Error> {
+    match was == is {
+        true => Ok(()),
+        false => Err(Error::Length {
+            bucket: id.bucket,
+            was,
+            is,
+        }),
+    }
 }
 
 impl Collective {
@@ -115,6 +144,7 @@ impl Collective {
             data,
             codec: Codec::new(coding, seed),
             carry: recycling.map(|_| Carry::default()),
+            under_way: Vec::new(),
             spare: Vec::new(),
         })
     }
@@ -130,41 +160,100 @@ impl Collective {
     /// [`Error::Start`] if the id cannot be used, [`Error::Length`] if the bucket's length changed, both with `bucket`
     /// unchanged; [`Error::Link`] if the network is gone.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
-        let mut contributions = std::mem::take(&mut self.spare);
+        self.start(id, bucket)?;
+        self.wait(id, bucket)
+    }
+
+    /// Begins what [`Collective::allreduce`] does and returns at once: several buckets of a step may be under way,
+    /// started in any order, on every rank in its own.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if the bucket's length changed, [`Error::Start`] if it is under way. Whether the id can be used
+    /// [`Collective::wait`] tells.
+    pub fn start(&mut self, id: OperationId, bucket: &[f32]) -> Result<(), Error> {
+        self.check_free(id)?;
+        let mut contributions = self.spare.pop().unwrap_or_default();
         match &mut self.carry {
             Some(carry) => {
                 let was = carry.residual(id.bucket).map_or(bucket.len(), <[f32]>::len);
-                if was != bucket.len() {
-                    return Err(Error::Length {
-                        bucket: id.bucket,
-                        was,
-                        is: bucket.len(),
-                    });
-                }
+                check_length(id, was, bucket.len())?;
                 let contributed = carry.contribute(id.bucket, bucket);
                 self.codec.encode(id, contributed, &mut contributions);
             }
             None => self.codec.encode(id, bucket, &mut contributions),
         }
         self.data.command(Command::Start { id, contributions });
-        loop {
-            match self.data.reply()? {
-                Reply::Done {
+        self.under_way.push(UnderWay {
+            id,
+            values: bucket.len(),
+            ended: None,
+        });
+        Ok(())
+    }
+
+    /// Waits for the end of what [`Collective::start`] began and writes the mean to `bucket`.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`], [`Error::Length`] if `bucket` is not as long as what was started, which then is still to be
+    /// waited for; [`Error::Start`] if the id could not be used, with `bucket` unchanged; [`Error::Link`] if the network
+    /// is gone.
+    pub fn wait(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
+        let position = |under_way: &[UnderWay]| under_way.iter().position(|o| o.id == id);
+        let at = position(&self.under_way).ok_or(Error::NotStarted(id))?;
+        check_length(id, self.under_way[at].values, bucket.len())?;
+        let ended = loop {
+            if let Some(ended) = self.under_way[at].ended.take() {
+                break ended;
+            }
+            // Reports that nobody asked for any more.
+            self.listen()?;
+        };
+        self.under_way.remove(at);
+        let Ended {
+            outcome,
+            result,
+            corrections,
+        } = ended?;
+        self.codec.decode(id, &result, bucket);
+        if let Some(carry) = &mut self.carry {
+            carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
+        }
+        self.spare.push(result);
+        Ok(*outcome)
+    }
+
+    fn check_free(&self, id: OperationId) -> Result<(), Error> {
+        match self.under_way.iter().any(|o| o.id == id) {
+            true => Err(StartError::Repeated(id).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The data thread's next word, unless it is of an operation that is under way: that one keeps it.
+    fn listen(&mut self) -> Result<Option<Reply>, LinkError> {
+        let (id, ended) = match self.data.reply()? {
+            Reply::Done {
+                outcome,
+                result,
+                corrections,
+            } => {
+                let id = outcome.id;
+                let ended = Ended {
                     outcome,
                     result,
                     corrections,
-                } if outcome.id == id => {
-                    self.codec.decode(id, &result, bucket);
-                    if let Some(carry) = &mut self.carry {
-                        carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
-                    }
-                    self.spare = result;
-                    return Ok(*outcome);
-                }
-                Reply::Refused(error) => return Err(error.into()),
-                Reply::Done { .. } | Reply::Exact { .. } | Reply::Report(_) | Reply::Ready => {}
+                };
+                (id, Ok(ended))
             }
+            Reply::Refused(error) if self.check_free(error.id()).is_err() => {
+                (error.id(), Err(error))
+            }
+            reply => return Ok(Some(reply)),
+        };
+        if let Some(operation) = self.under_way.iter_mut().find(|o| o.id == id) {
+            operation.ended = Some(ended);
         }
+        Ok(None)
     }
 
     /// Replaces `values` by their mean over all ranks, every contribution in and the same bits on every rank: for small
@@ -282,6 +371,7 @@ impl Collective {
         values: Vec<f32>,
         limit: Duration,
     ) -> Result<(ExactOutcome, Vec<f32>), Error> {
+        self.check_free(id)?;
         self.data.command(Command::Exact {
             id,
             exact,
@@ -289,13 +379,13 @@ impl Collective {
             limit,
         });
         loop {
-            match self.data.reply()? {
-                Reply::Exact {
+            match self.listen()? {
+                Some(Reply::Exact {
                     id: ended_id,
                     ended,
-                } if ended_id == id => return Ok((*ended)?),
-                Reply::Refused(error) => return Err(error.into()),
-                Reply::Exact { .. } | Reply::Done { .. } | Reply::Report(_) | Reply::Ready => {}
+                }) if ended_id == id => return Ok((*ended)?),
+                Some(Reply::Refused(error)) => return Err(error.into()),
+                _ => {}
             }
         }
     }
@@ -334,7 +424,7 @@ impl Collective {
 
     fn await_report(&mut self) -> Result<Report, Error> {
         loop {
-            if let Reply::Report(report) = self.data.reply()? {
+            if let Some(Reply::Report(report)) = self.listen()? {
                 return Ok(*report);
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ultima_wire::{HEADER_LEN, bitmap};
 
 use crate::codec::Coding;
+use crate::element::Element;
 use crate::estimator::Estimation;
 use crate::incast::IncastPolicy;
 use crate::rate::RatePolicy;
@@ -30,6 +31,8 @@ pub struct Config {
     /// Payload of a full packet in bytes, a multiple of 4; with 80 bytes of headers from IPv4 on it must fit
     /// the path's MTU.
     pub slot_bytes: usize,
+    /// What values are on the wire.
+    pub element: Element,
     /// How buckets are prepared for loss.
     pub coding: Coding,
     /// How aggregates travel.
@@ -173,6 +176,7 @@ impl Config {
             ranks,
             seed,
             slot_bytes: 1408,
+            element: Element::default(),
             coding: Coding::default(),
             gather: Gather::Multicast,
             estimation: Estimation::default(),
@@ -245,7 +249,7 @@ impl Config {
 
     /// Values in a full slot.
     pub fn slot_len(&self) -> usize {
-        self.slot_bytes / 4
+        self.slot_bytes / self.element.size()
     }
 }
 

@@ -299,3 +299,69 @@ fn exact_operations_repair_what_came_too_early() {
     }
     assert!(requests > 0);
 }
+
+#[test]
+fn buckets_are_under_way_side_by_side_in_any_order() {
+    const BUCKETS: u16 = 12;
+    const RANKS: u16 = 3;
+    let (sockets, peers) = sockets(RANKS);
+    let ranks: Vec<_> = (0..RANKS)
+        .zip(sockets)
+        .map(|(rank, socket)| {
+            let config = Config {
+                rank,
+                gather: Gather::Unicast,
+                ..Config::new(7, 1, rank, RANKS, 42, Duration::from_secs(5))
+            };
+            let mut collective = collective(config, socket, &peers);
+            thread::spawn(move || {
+                for step in 0..3 {
+                    let id = |bucket| OperationId { step, bucket };
+                    // Every rank starts and waits in another order.
+                    let order: Vec<u16> =
+                        (0..BUCKETS).map(|n| (n * 5 + rank * 4) % BUCKETS).collect();
+                    for &bucket in &order {
+                        let values = vec![f32::from(bucket + rank); 1000 + usize::from(bucket)];
+                        collective.start(id(bucket), &values).expect("starts");
+                        let again = collective
+                            .start(id(bucket), &values)
+                            .unwrap_err()
+                            .to_string();
+                        assert!(again.contains("started before"), "{again}");
+                    }
+                    // Beside them, one that nothing is lost of.
+                    let mut sum = [f32::from(rank)];
+                    let limit = Duration::from_secs(5);
+                    collective
+                        .allreduce_exact(id(BUCKETS), &mut sum, limit)
+                        .expect("is exact");
+                    assert_eq!(sum, [1.0]);
+                    for bucket in order.into_iter().rev() {
+                        let mut mean = vec![0.0; 1000 + usize::from(bucket)];
+                        let short = collective
+                            .wait(id(bucket), &mut mean[1..])
+                            .unwrap_err()
+                            .to_string();
+                        assert!(short.contains("now has"), "{short}");
+                        let outcome = collective.wait(id(bucket), &mut mean).expect("averages");
+                        assert_eq!(outcome.closed_by, ClosedBy::Complete);
+                        let expected = f32::from(bucket + 1);
+                        assert!(
+                            mean.iter().all(|value| (value - expected).abs() < 1e-5),
+                            "{bucket}"
+                        );
+                        assert!(collective.wait(id(bucket), &mut mean).is_err());
+                    }
+                }
+                // Steps only rise: told to the one who waits.
+                let past = OperationId { step: 1, bucket: 0 };
+                collective.start(past, &[0.0]).expect("is not refused yet");
+                let past = collective.wait(past, &mut [0.0]).unwrap_err().to_string();
+                assert!(past.contains("steps only rise"), "{past}");
+            })
+        })
+        .collect();
+    for rank in ranks {
+        rank.join().expect("no panic");
+    }
+}

@@ -2,6 +2,8 @@
 
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
+use crate::config::Config;
+use crate::element::Element;
 use crate::layout::Layout;
 use crate::recycling::Known;
 use crate::values::Values;
@@ -18,6 +20,7 @@ use super::reduce::Verdict;
 #[derive(Default)]
 pub(super) struct Collect {
     reorder: u32,
+    element: Element,
     received: Bits,
     /// Of these, the ones that lack this rank's contribution.
     uncounted: Bits,
@@ -60,8 +63,9 @@ pub(super) struct Missing {
 
 impl Collect {
     /// Prepares for an operation. Allocates only for the largest one so far.
-    pub(super) fn reset(&mut self, layout: &Layout, (rank, ranks): (u16, u16), reorder: u32) {
-        self.reorder = reorder;
+    pub(super) fn reset(&mut self, layout: &Layout, (rank, ranks): (u16, u16), config: &Config) {
+        self.reorder = config.reorder;
+        self.element = config.element;
         self.owners.clear();
         let mut first = 0;
         self.awaited = 0;
@@ -145,7 +149,7 @@ impl Collect {
         if !counted {
             self.uncounted.insert(index);
         }
-        payload.read(result.get_mut(layout.slot(owner, slot)));
+        payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(usize::from(contributions) < ranks);
         state.missing -= 1;
         if !state.given_up {

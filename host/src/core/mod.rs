@@ -185,6 +185,19 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// The refused operation.
+    pub fn id(&self) -> OperationId {
+        match *self {
+            StartError::Repeated(id)
+            | StartError::Past { id, .. }
+            | StartError::Alone { id, .. }
+            | StartError::Root { id, .. }
+            | StartError::StepUnderWay { id, .. } => id,
+        }
+    }
+}
+
 /// An operation that started, and may have ended.
 struct Started {
     id: OperationId,
@@ -747,7 +760,9 @@ impl Core {
             return;
         };
         if self.config.gather == Gather::Multicast && operation.outbox().scatter_is_out() {
-            let frame = FRAME_OVERHEAD + HEADER_LEN + operation.last_slot(self.config.rank);
+            let frame = FRAME_OVERHEAD
+                + HEADER_LEN
+                + operation.last_slot(self.config.rank, self.config.element);
             let before = frame as u64 * u64::from(self.config.rank);
             let turn = congestion.pacer.after(now, before);
             operation.outbox_mut().hold_gather(turn);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Feedback, Header, Kind};
+use ultima_wire::{Feedback, Header, Kind};
 
 use crate::cause::{Losses, Phase, SlotGone, Ways};
 use crate::config::Config;
+use crate::element::Element;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::OperationId;
@@ -55,8 +56,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) packet: Packet,
     /// None where they are only counted.
     pub(super) values: Option<&'a [f32]>,
-    /// Their bytes.
-    pub(super) payload: usize,
+    /// How many they are.
+    pub(super) count: usize,
     /// Which ranks its aggregate counts; none once the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
@@ -114,10 +115,8 @@ impl Operation {
         let who = (config.rank, config.ranks);
         let rotation = |source| Rotation::new(config.seed, id, source);
         let stored = own.is_stored();
-        buffers
-            .reduce
-            .reset(&layout, who, config.reorder, stored, rotation);
-        buffers.collect.reset(&layout, who, config.reorder);
+        buffers.reduce.reset(&layout, who, config, stored, rotation);
+        buffers.collect.reset(&layout, who, config);
         result.resize(own.len(), stored);
         Self {
             id,
@@ -458,7 +457,7 @@ impl Operation {
             _ => self.layout.slot(packet.owner, packet.slot),
         };
         Some(Outgoing {
-            payload: range.len() * Dtype::F32.size(),
+            count: range.len(),
             values: self.own.get(range),
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
@@ -470,12 +469,12 @@ impl Operation {
     }
 
     /// Bytes of the last slot of `rank`'s shard.
-    pub(super) fn last_slot(&self, rank: u16) -> usize {
+    pub(super) fn last_slot(&self, rank: u16, element: Element) -> usize {
         let slots = self.layout.slots(rank);
         let last = slots
             .checked_sub(1)
             .map(|slot| self.layout.slot(rank, slot));
-        last.map_or(0, |values| values.len() * Dtype::F32.size())
+        last.map_or(0, |values| values.len() * element.size())
     }
 
     /// A FEEDBACK that is no notice.
@@ -489,7 +488,7 @@ impl Operation {
                 last: false,
                 to,
             },
-            payload: 0,
+            count: 0,
             values: None,
             reduce: None,
             slots: self.layout.slots(rank),

@@ -8,6 +8,7 @@ use ultima_wire::{
 use crate::cause::{Cause, Phase, SlotGone};
 use crate::codec::Coding;
 use crate::config::Config;
+use crate::element::Element;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling::{Repair, Request};
@@ -92,10 +93,9 @@ impl<'a> Payload<'a> {
     }
 
     /// Reads as many values as there is room for, if they are stored.
-    pub(super) fn read(self, values: Option<&mut [f32]>) {
-        let (chunks, _) = self.bytes.as_chunks::<4>();
-        for (value, chunk) in values.into_iter().flatten().zip(chunks) {
-            *value = f32::from_le_bytes(*chunk);
+    pub(super) fn read(self, element: Element, values: Option<&mut [f32]>) {
+        if let Some(values) = values {
+            element.read(self.bytes, values);
         }
     }
 }
@@ -221,7 +221,7 @@ pub(super) fn check(
     if header.slots != slots || header.slot >= slots {
         return Err(Rejection::Slot);
     }
-    if header.dtype != Dtype::F32 {
+    if header.dtype != config.element.dtype() {
         return Err(Rejection::Dtype);
     }
     if header.host_flags.hadamard != (config.coding != Coding::Identity) {
@@ -234,7 +234,7 @@ pub(super) fn check(
         };
     }
     let values = layout.slot(header.owner, header.slot).len();
-    match payload.behind(values * Dtype::F32.size()) {
+    match payload.behind(values * config.element.size()) {
         Some(counted) if fits(config, header, counted) => Ok(()),
         _ => Err(Rejection::Length),
     }
@@ -302,7 +302,10 @@ pub(super) fn write(
             hadamard: has_values && config.coding != Coding::Identity,
             exact: false,
         },
-        dtype: if has_values { Dtype::F32 } else { Dtype::None },
+        dtype: match has_values {
+            true => config.element.dtype(),
+            false => Dtype::None,
+        },
         slot: packet.slot,
         slots: outgoing.slots,
         contributions: packet.contributions,
@@ -321,7 +324,8 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        return write_values(*values, outgoing.payload, counted, payload).behind(start);
+        let values = (*values, outgoing.count);
+        return write_values(config.element, values, counted, payload).behind(start);
     }
     let Queues {
         queue,
@@ -355,7 +359,7 @@ pub(super) fn write_repair(
             hadamard: config.coding != Coding::Identity,
             ..HostFlags::default()
         },
-        dtype: Dtype::F32,
+        dtype: config.element.dtype(),
         slot: repair.slot,
         slots: repair.slots,
         contributions: repair.contributions,
@@ -370,7 +374,8 @@ pub(super) fn write_repair(
     };
     let start = header.emit(buf);
     let counted = repair.counted.unwrap_or_default();
-    write_values(repair.values, repair.payload, counted, &mut buf[start..]).behind(start)
+    let values = (repair.values, repair.count);
+    write_values(config.element, values, counted, &mut buf[start..]).behind(start)
 }
 
 /// Writes a request for repair to the front of `buf`.
@@ -452,20 +457,17 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
     Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
-/// Writes `len` bytes of values as the wire has them, little-endian, unless they are only counted, and what follows
-/// them.
+/// Writes values, which are as many as said, unless they are only counted, and what follows them.
 pub(super) fn write_values(
-    values: Option<&[f32]>,
-    len: usize,
+    element: Element,
+    (values, count): (Option<&[f32]>, usize),
     counted: &[u8],
     buf: &mut [u8],
 ) -> Written {
+    let len = count * element.size();
     let written = match values {
         Some(values) => {
-            let (chunks, _) = buf[..len].as_chunks_mut::<4>();
-            for (chunk, value) in chunks.iter_mut().zip(values) {
-                *chunk = value.to_le_bytes();
-            }
+            element.write(values, buf);
             len
         }
         None => 0,

@@ -1,6 +1,6 @@
 //! Recycling's packets: between the ledger, the store and the operations.
 
-use ultima_wire::{Dtype, Header, RepairRequest, bitmap};
+use ultima_wire::{Header, RepairRequest, bitmap};
 
 use crate::config::Config;
 use crate::operation::OperationId;
@@ -17,6 +17,8 @@ pub(super) struct Recycler {
     lapses_after: u32,
     /// The ranks that a packet's aggregate counts.
     counted: Vec<u8>,
+    /// A packet's values.
+    values: Vec<f32>,
 }
 
 impl Recycler {
@@ -26,6 +28,7 @@ impl Recycler {
             store: Store::new(recycling, who),
             lapses_after: recycling.owner_lapses_after(),
             counted: vec![0; bitmap::len(who.1.into())],
+            values: Vec::new(),
         }
     }
 
@@ -62,11 +65,16 @@ impl Recycler {
             return Err(Rejection::Length);
         }
         if packet::cause_of(header.switch_flags).is_none() {
-            let values = layout.slot(header.owner, header.slot).len() * Dtype::F32.size();
+            let count = layout.slot(header.owner, header.slot).len();
+            let values = count * config.element.size();
             let counted = payload.behind(values).filter(|counted| !counted.is_empty());
-            let values = payload.bytes().get(..values).unwrap_or_default();
+            self.values.clear();
+            if stored {
+                self.values.resize(count, 0.0);
+                payload.read(config.element, Some(&mut self.values));
+            }
             self.ledger
-                .repair(id, (header.owner, header.slot), values, counted);
+                .repair(id, (header.owner, header.slot), &self.values, counted);
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
+use crate::config::Config;
+use crate::element::Element;
 use crate::estimator::{Contributions, Estimator, Others};
 use crate::layout::Layout;
 use crate::rotation::Rotation;
@@ -31,6 +33,7 @@ pub(super) struct Reduce {
     ranks: u16,
     /// Packets of one source that may overtake each other.
     reorder: u32,
+    element: Element,
     shard: Range<usize>,
     slots: u32,
     /// The others' values, one shard after the other by rank.
@@ -85,7 +88,7 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         (rank, ranks): (u16, u16),
-        reorder: u32,
+        config: &Config,
         stored: bool,
         rotation: impl Fn(u16) -> Rotation,
     ) {
@@ -93,7 +96,8 @@ impl Reduce {
         let others = usize::from(ranks - 1);
         self.rank = rank;
         self.ranks = ranks;
-        self.reorder = reorder;
+        self.reorder = config.reorder;
+        self.element = config.element;
         self.shard = layout.shard(rank);
         self.slots = slots;
         self.values.resize(self.shard.len() * others, stored);
@@ -194,7 +198,8 @@ impl Reduce {
             self.sources[usize::from(source)].came += 1;
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
-            payload.read(self.values.get_mut(start..start + range.len()));
+            let place = self.values.get_mut(start..start + range.len());
+            payload.read(self.element, place);
             if position >= settled && !self.cuts.contains(bit) {
                 self.settle_one(slot);
             }
@@ -328,6 +333,8 @@ impl Reduce {
                 },
             };
             estimator.estimate(&contributions, mean);
+            // As the others will read it, so that all apply the same.
+            self.element.round(mean);
             own.copy_from_slice(mean);
         }
 

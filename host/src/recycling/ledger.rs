@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, bitmap};
+use ultima_wire::bitmap;
 
 use crate::layout::Layout;
 use crate::operation::OperationId;
@@ -194,7 +194,7 @@ impl Ledger {
         &mut self,
         id: OperationId,
         (owner, slot): (u16, u32),
-        values: &[u8],
+        values: &[f32],
         counted: Option<&[u8]>,
     ) {
         let Some(at) = self.entries.iter().position(|entry| entry.id == id) else {
@@ -214,8 +214,7 @@ impl Ledger {
         entry.open -= 1;
         self.counters.repaired += 1;
         let place = entry.layout.slot(owner, slot);
-        let (chunks, _) = values.as_chunks::<{ Dtype::F32.size() }>();
-        let sent = || chunks.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let sent = || values.iter().copied();
         let correction = correction(&mut self.corrections, id, &entry.layout);
         match entry.healed {
             true => correction.residual.push(place.clone(), sent()),
@@ -377,10 +376,10 @@ mod tests {
     fn a_repair_settles_a_doubt_once() {
         let mut ledger = ledger();
         for _ in 0..2 {
-            ledger.repair(ID, (2, 1), &2f32.to_le_bytes(), None);
-            ledger.repair(ID, (2, 3), &2f32.to_le_bytes(), Some(&[0b110]));
+            ledger.repair(ID, (2, 1), &[2.0], None);
+            ledger.repair(ID, (2, 3), &[2.0], Some(&[0b110]));
             // Never in doubt.
-            ledger.repair(ID, (2, 4), &2f32.to_le_bytes(), None);
+            ledger.repair(ID, (2, 4), &[2.0], None);
         }
         let corrections = ledger.take(ID.bucket);
         let [correction] = &corrections[..] else {

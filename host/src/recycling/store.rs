@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ultima_wire::{Dtype, bitmap};
+use ultima_wire::bitmap;
 
 use crate::layout::Layout;
 use crate::operation::OperationId;
@@ -19,8 +19,8 @@ pub(crate) struct Repair<'a> {
     pub(crate) contributions: u16,
     /// None where they are only counted.
     pub(crate) values: Option<&'a [f32]>,
-    /// Their bytes.
-    pub(crate) payload: usize,
+    /// How many they are.
+    pub(crate) count: usize,
     /// The ranks that it counts, none if all.
     pub(crate) counted: Option<&'a [u8]>,
 }
@@ -184,7 +184,7 @@ impl Store {
                 values: kept
                     .values
                     .get(place.start - shard.start..place.end - shard.start),
-                payload: place.len() * Dtype::F32.size(),
+                count: place.len(),
                 counted: (contributions < self.ranks).then_some(counted),
             });
         }

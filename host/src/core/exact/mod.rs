@@ -22,9 +22,10 @@ mod want;
 
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Ticks};
+use ultima_wire::{Feedback, Header, HostFlags, Kind, RepairRequest, Ticks};
 
 use crate::config::Config;
+use crate::element::Element;
 use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
 use crate::stats::{Phases, Rejection};
@@ -33,6 +34,9 @@ use crate::time::Time;
 use super::Destination;
 use super::packet::{self, Payload, Written};
 use operation::{Body, ExactOperation, Outgoing};
+
+/// What values are on the wire, whatever the job's buckets are: nothing is rounded.
+const ELEMENT: Element = Element::F32;
 
 /// A result, or why there is none.
 pub(super) type Ended = Result<(ExactOutcome, Vec<f32>), Incomplete>;
@@ -243,10 +247,10 @@ fn write(
             ..
         } => {
             (header.slot, header.contributions) = (slot, contributions);
-            (header.dtype, header.host_flags.last) = (Dtype::F32, last);
+            (header.dtype, header.host_flags.last) = (ELEMENT.dtype(), last);
             let start = header.emit(buf);
-            let len = values.len() * Dtype::F32.size();
-            let written = packet::write_values(Some(values), len, &[], &mut buf[start..]);
+            let values = (Some(values), values.len());
+            let written = packet::write_values(ELEMENT, values, &[], &mut buf[start..]);
             (kind, written.behind(start))
         }
         Body::Request(request) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use ultima_wire::{Dtype, Header, Kind, RepairRequest, Requested};
+use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 use crate::config::{Config, Gather};
 use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
@@ -18,6 +18,7 @@ use super::super::Destination;
 use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
+use super::ELEMENT;
 use super::answer::Answers;
 use super::want::{Spacing, Want};
 
@@ -121,7 +122,7 @@ impl ExactOperation {
             own.resize(part * usize::from(ranks), 0.0);
             own.copy_within(..part, part * usize::from(rank));
         }
-        let layout = Layout::new(own.len(), ranks, config.slot_len());
+        let layout = Layout::new(own.len(), ranks, config.slot_bytes / ELEMENT.size());
         let spacing = Spacing::of(config.t_b);
         let own_slots = layout.slots(rank);
         let slots_of = |source, owner| match exact.contributes(source, owner) {
@@ -244,14 +245,14 @@ impl ExactOperation {
         match header.kind {
             Kind::Scatter => {
                 let at = self.received_at(header.source, place);
-                payload.read(Some(&mut self.received[at]));
+                payload.read(ELEMENT, Some(&mut self.received[at]));
                 self.open[header.slot as usize] -= 1;
                 if self.open[header.slot as usize] == 0 {
                     self.close(header.slot);
                 }
             }
             _ => {
-                payload.read(Some(&mut self.result[place]));
+                payload.read(ELEMENT, Some(&mut self.result[place]));
                 self.missing -= 1;
             }
         }
@@ -271,7 +272,7 @@ impl ExactOperation {
         if header.slots != slots || header.slot >= slots {
             return Err(Rejection::Slot);
         }
-        if header.dtype != Dtype::F32 {
+        if header.dtype != ELEMENT.dtype() {
             return Err(Rejection::Dtype);
         }
         if header.host_flags.hadamard {
@@ -280,7 +281,7 @@ impl ExactOperation {
         let place = self.layout.slot(header.owner, header.slot);
         let len = match packet::cause_of(header.switch_flags) {
             Some(_) => 0,
-            None => place.len() * Dtype::F32.size(),
+            None => place.len() * ELEMENT.size(),
         };
         match payload.len() == len && payload.is_whole() {
             true => Ok(place),

@@ -1,0 +1,132 @@
+//! The type of the values on the wire.
+
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+use ultima_wire::Dtype;
+
+/// How values travel; ranks compute in f32. The same on every rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Element {
+    /// As they are.
+    #[default]
+    F32,
+    /// The upper half of an f32, rounded: relative errors up to 2^-8.
+    Bf16,
+    /// IEEE 754 binary16: relative errors up to 2^-11 from 6·10^-5 to 65,504, which larger values become.
+    F16,
+}
+
+impl Element {
+    /// All of them.
+    pub const ALL: [Element; 3] = [Element::F32, Element::Bf16, Element::F16];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Element::F32 => "f32",
+            Element::Bf16 => "bf16",
+            Element::F16 => "f16",
+        }
+    }
+
+    pub(crate) const fn dtype(self) -> Dtype {
+        match self {
+            Element::F32 => Dtype::F32,
+            Element::Bf16 => Dtype::Bf16,
+            Element::F16 => Dtype::F16,
+        }
+    }
+
+    /// Bytes of one value.
+    pub(crate) const fn size(self) -> usize {
+        self.dtype().size()
+    }
+
+    /// Writes values, little-endian, to the front of `buf`.
+    pub(crate) fn write(self, values: &[f32], buf: &mut [u8]) {
+        fn each<const N: usize>(values: &[f32], buf: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) {
+            let (chunks, _) = buf.as_chunks_mut::<N>();
+            for (chunk, value) in chunks[..values.len()].iter_mut().zip(values) {
+                *chunk = bytes(*value);
+            }
+        }
+        match self {
+            Element::F32 => each(values, buf, f32::to_le_bytes),
+            Element::Bf16 => each(values, buf, |value| bf16::from_f32(value).to_le_bytes()),
+            Element::F16 => each(values, buf, |value| to_f16(value).to_le_bytes()),
+        }
+    }
+
+    /// Reads as many values as there is room for.
+    pub(crate) fn read(self, bytes: &[u8], values: &mut [f32]) {
+        fn each<const N: usize>(bytes: &[u8], values: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+            let (chunks, _) = bytes.as_chunks::<N>();
+            for (place, chunk) in values.iter_mut().zip(chunks) {
+                *place = value(*chunk);
+            }
+        }
+        match self {
+            Element::F32 => each(bytes, values, f32::from_le_bytes),
+            Element::Bf16 => each(bytes, values, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Element::F16 => each(bytes, values, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        }
+    }
+
+    /// Makes of values what others will read of them.
+    pub(crate) fn round(self, values: &mut [f32]) {
+        match self {
+            Element::F32 => {}
+            Element::Bf16 => values
+                .iter_mut()
+                .for_each(|value| *value = bf16::from_f32(*value).to_f32()),
+            Element::F16 => values
+                .iter_mut()
+                .for_each(|value| *value = to_f16(*value).to_f32()),
+        }
+    }
+}
+
+/// The nearest finite one: an infinity would spread over a block.
+fn to_f16(value: f32) -> f16 {
+    f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_rounding_gives() {
+        let values: Vec<f32> = (-300i16..300)
+            .map(|n| f32::from(n).powi(3) / 700.0)
+            .collect();
+        for element in Element::ALL {
+            let mut bytes = vec![0; values.len() * element.size() + 3];
+            element.write(&values, &mut bytes);
+            let mut read = vec![f32::NAN; values.len()];
+            element.read(&bytes, &mut read);
+            let mut rounded = values.clone();
+            element.round(&mut rounded);
+            assert_eq!(read, rounded, "{element:?}");
+            let bound = match element {
+                Element::F32 => 0.0,
+                Element::Bf16 => 1.0 / 256.0,
+                Element::F16 => 1.0 / 2048.0,
+            };
+            for (value, read) in values.iter().zip(&read) {
+                assert!(
+                    (value - read).abs() <= value.abs() * bound,
+                    "{value} {read}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn large_values_stay_finite() {
+        let mut values = [1e9, -1e9];
+        Element::F16.round(&mut values);
+        assert_eq!(values, [65504.0, -65504.0]);
+    }
+}

@@ -25,6 +25,13 @@ fn options_out_of_range() {
     assert_says(&["demo", "--grpc", "here"], &["--grpc", "ADDRESS:PORT"]);
     assert_says(&["demo", "--burst-loss", "0.1"], &["--burst-loss", "P:LEN"]);
     assert_says(&["demo", "--straggler", "2:5"], &["--straggler", "P:MS"]);
+    assert_says(&["demo", "--late", "two:5"], &["--late", "RANK:MS"]);
+    assert_says(&["demo", "--late", "4:5"], &["rank 4", "0 to 3"]);
+    assert_says(&["demo", "--skip-loss", "2"], &["--skip-loss", "0 to 1"]);
+    assert_says(
+        &["demo", "--stop-loss", "0.1:0"],
+        &["--stop-loss", "SHARE:N"],
+    );
     assert_says(
         &["demo", "--drop-slots", "9..3"],
         &["--drop-slots", "A < B"],

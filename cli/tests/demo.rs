@@ -185,6 +185,71 @@ fn recycling_makes_losses_good() {
     assert!(with <= without / 10.0, "{with} and {without}");
 }
 
+/// Without recycling replicas part for good: they are averaged, exactly, over the wires that lose their packets.
+#[test]
+fn replicas_that_part_are_averaged() {
+    let report = demo(&[
+        "--recycling",
+        "off",
+        "--loss",
+        "0.05",
+        "--straggler",
+        "0:0",
+        "--deadline",
+        "20s",
+        "--steps",
+        "20",
+        "--drift-every",
+        "10",
+        "--drift-bound",
+        "1e-5",
+    ]);
+    check_accounts(&report);
+    let drift = &report["agreements"]["drift"];
+    assert_eq!(drift["measured"], 2);
+    let healed = drift["healed"].as_array().unwrap();
+    assert_eq!(healed.len(), 2, "{drift}");
+    for healed in healed {
+        assert!(healed["before"].as_f64().unwrap() > 1e-5, "{drift}");
+        assert_eq!(healed["after"], 0.0, "{drift}");
+    }
+    // They were, after the last step.
+    assert_eq!(report["replica_spread"], 0.0);
+}
+
+/// Some packet of every update is lost, and then nobody applies it.
+#[test]
+fn updates_are_skipped_by_all_or_none() {
+    let options = ["--loss", "0.05", "--straggler", "0:0", "--deadline", "20s"];
+    let report = demo(&[&options[..], &["--steps", "5", "--skip-loss", "0"]].concat());
+    check_accounts(&report);
+    assert_eq!(report["agreements"]["skipped_updates"], 5);
+    assert_eq!(report["replica_spread"], 0.0);
+    assert_eq!(report["update_error"], 1.0);
+    let stopped = start(&[&options[..], &["--steps", "50", "--stop-loss", "0:3"]].concat());
+    let output = stopped.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("the job stops at step 2: in each of the last 3 updates"),
+        "{text}"
+    );
+}
+
+/// Rank 2 sleeps for longer than the others wait: it is named with its weight, and skips forward.
+#[test]
+fn a_worker_that_is_always_late_is_named() {
+    let options = ["--loss", "0", "--straggler", "0:0", "--drift-every", "0"];
+    let report = demo(&[&options[..], &["--steps", "60", "--late", "2:700"]].concat());
+    check_accounts(&report);
+    let weights = report["weights"].as_array().unwrap();
+    let weight = |rank: usize| weights[rank].as_f64().unwrap();
+    assert!(weight(2) < 0.125, "{weights:?}");
+    assert!((weights.iter().map(|w| w.as_f64().unwrap()).sum::<f64>() - 1.0).abs() < 1e-3);
+    assert!(report["passed_steps"][2].as_u64().unwrap() > 0, "{report}");
+    assert!(report["agreements"]["drift"].is_null());
+}
+
 #[test]
 fn fixed_slots_are_lost_and_hurt_less_with_the_transform() {
     let options = [

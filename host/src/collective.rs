@@ -336,6 +336,23 @@ impl Collective {
         Ok(safeguards.count(id, &votes, ranks as u16)?)
     }
 
+    /// How far all ranks' `parameters` are from each other, as [`safeguards::Sketch::spread`] has it.
+    ///
+    /// # Errors
+    /// As [`Collective::allreduce_exact`].
+    ///
+    /// [`safeguards::Sketch::spread`]: crate::safeguards::Sketch::spread
+    pub fn spread(
+        &mut self,
+        id: OperationId,
+        safeguards: &Safeguards,
+        parameters: &[f32],
+        limit: Duration,
+    ) -> Result<f64, Error> {
+        let (_, digests) = self.all_gather(id, &safeguards.digest(id, parameters), limit)?;
+        Ok(Safeguards::spread(&digests))
+    }
+
     /// All ranks skip the update of `bucket` that [`Collective::allreduce`] gave, which becomes zero: with
     /// [`Config::recycling`] the next one brings it, without it is gone.
     pub fn skip(&mut self, bucket: u16, update: &mut [f32]) {

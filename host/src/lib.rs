@@ -87,6 +87,8 @@ pub use rate::RatePolicy;
 pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};
 pub use rotation::Rotation;
 pub use safeguards::{Rules, Safeguards, Verdict};
-pub use stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals};
+pub use stats::{
+    ClosedBy, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals, underweight,
+};
 pub use time::Time;
 pub use timeout::Timeouts;

@@ -142,14 +142,13 @@ impl Outcome {
             owed => lost as f64 / owed as f64,
         }
     }
+}
 
-    /// Ranks whose data weigh less than half of what they should, and how much.
-    pub fn underweight(&self) -> impl Iterator<Item = (u16, f32)> + '_ {
-        let half = 0.5 / self.weights.len() as f32;
-        (0u16..)
-            .zip(self.weights.iter().copied())
-            .filter(move |(_, weight)| *weight < half)
-    }
+/// Of [`Outcome::weights`], the ranks whose data weigh less than half of what they should, and how much.
+pub fn underweight(weights: &[f32]) -> impl Iterator<Item = (u16, f32)> + '_ {
+    let half = 0.5 / weights.len() as f32;
+    let weights = (0u16..).zip(weights.iter().copied());
+    weights.filter(move |(_, weight)| *weight < half)
 }
 
 /// Why a datagram was ignored.

@@ -10,7 +10,7 @@ use common::training::{Rank, T_B, errors, id, recycling};
 use common::*;
 use proptest::prelude::*;
 use ultima_host::safeguards::{DriftRule, SkipRule, StopRule};
-use ultima_host::{Config, Exact, OperationId, Rules, Safeguards, Verdict};
+use ultima_host::{Config, Exact, OperationId, Rules, Safeguards, Verdict, underweight};
 use ultima_wire::Kind;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -331,7 +331,9 @@ fn a_rank_that_is_always_late_is_named_with_its_weight() {
         assert_eq!(outcome.newest_step, Some(step));
         weights = outcome.weights.clone();
         if step > 5 {
-            let named: Vec<u16> = outcome.underweight().map(|(rank, _)| rank).collect();
+            let named: Vec<u16> = underweight(&outcome.weights)
+                .map(|(rank, _)| rank)
+                .collect();
             assert_eq!(named, [2]);
         }
     }

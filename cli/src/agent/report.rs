@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use ultima_controller::api;
-use ultima_host::{Cause, Causes, ClosedBy, CutOnTheWay, LinkCounters};
+use ultima_host::{Cause, Causes, ClosedBy, CutOnTheWay, LinkCounters, underweight};
 
 use super::rank::{Done, Operation};
 use crate::command::check;
@@ -81,6 +81,8 @@ struct Summary {
     ms: Spread,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
+    /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late.
+    weights: Vec<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     largest_error: Option<f64>,
     packets_sent: u64,
@@ -165,6 +167,13 @@ impl Report {
                 summary.lost_aggregates.total(),
                 error_text(summary.largest_error),
             );
+            for (late, weight) in underweight(&summary.weights) {
+                text += &format!(
+                    "rank {rank}: rank {late} is late or lost at most operations; in this rank's shard its data weigh \
+                     {weight:.3} instead of {:.3}\n",
+                    1.0 / summary.weights.len() as f64
+                );
+            }
         }
         text
     }
@@ -224,6 +233,9 @@ fn summary(done: &Done) -> Summary {
         },
         lost_contributions: totals.lost.scatter.into(),
         lost_aggregates: totals.lost.gather.into(),
+        weights: operations
+            .last()
+            .map_or_else(Vec::new, |last| last.outcome.weights.clone()),
         largest_error: errors.max_by(f64::total_cmp),
         packets_sent: phases.iter().map(|p| p.sent).sum(),
         packets_received: phases

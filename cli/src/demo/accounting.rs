@@ -96,7 +96,8 @@ fn phase(
         drops(|d| d.egress_program.as_ref()),
     );
     let in_time = hosts(|phase| phase.in_time);
-    let late = hosts(|phase| phase.late);
+    // What comes again, because exact operations asked for it again, is late too.
+    let late = hosts(|phase| phase.late + phase.duplicates);
     let cut = hosts(|phase| phase.cut);
     let no_room = hosts(|phase| phase.refused);
 

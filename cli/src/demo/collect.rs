@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ultima_host::safeguards::DriftRule;
 use ultima_host::{ClosedBy, Totals};
 
+use super::agreement::Agreements;
 use super::baseline::exact_mean;
 use super::link::{Message, Step};
 use super::metrics::{Accuracy, RunError, UpdateError};
@@ -25,6 +27,10 @@ pub struct Worker {
     pub progress: Progress,
     pub totals: Totals,
     pub trained: Option<(Accuracy, Vec<f32>)>,
+    /// What each worker's data weighed at last in this one's shard, by rank.
+    pub weights: Vec<f32>,
+    /// Steps that it contributed nothing of its own to.
+    pub passed: u32,
     /// Why it could not go on, if it had the time to say so.
     pub failure: Option<String>,
 }
@@ -38,6 +44,9 @@ pub struct Collected {
     pub closed_by: report::ClosedBy,
     pub durations: Vec<Duration>,
     pub update_error: UpdateError,
+    pub agreements: Agreements,
+    /// The first step of which nobody has told what was agreed.
+    agreed_until: u32,
     run: RunError,
     /// How far the workers' own gradients are from their mean.
     pub dispersion: UpdateError,
@@ -49,11 +58,13 @@ pub struct Collected {
 }
 
 impl Collected {
-    pub fn new(workers: u16, parameters: usize) -> Self {
+    pub fn new(workers: u16, parameters: usize, drift: Option<DriftRule>) -> Self {
         let worker = || Worker {
             progress: Progress::Training,
             totals: Totals::default(),
             trained: None,
+            weights: Vec::new(),
+            passed: 0,
             failure: None,
         };
         Self {
@@ -61,6 +72,8 @@ impl Collected {
             closed_by: report::ClosedBy::default(),
             durations: Vec::new(),
             update_error: UpdateError::default(),
+            agreements: Agreements::new(drift),
+            agreed_until: 0,
             run: RunError::new(workers.into(), parameters),
             dispersion: UpdateError::default(),
             steps_done: 0,
@@ -82,6 +95,13 @@ impl Collected {
             Some((Message::Step(step), tensors)) => {
                 worker.totals = step.totals;
                 self.count(&step);
+                // All say alike, unless one is missing: who tells of a step first is heard.
+                if let Some(agreed) = step.agreed
+                    && self.agreed_until <= step.step
+                {
+                    self.agreed_until = step.step + 1;
+                    self.agreements.count(step.step, &agreed);
+                }
                 if let Ok([gradient, applied]) = <[Vec<f32>; 2]>::try_from(tensors) {
                     let ranks = self.workers.len();
                     let updates = self
@@ -91,8 +111,16 @@ impl Collected {
                     updates[rank] = Some((gradient, applied));
                 }
             }
-            Some((Message::Trained { accuracy }, mut tensors)) => {
+            Some((
+                Message::Trained {
+                    accuracy,
+                    weights,
+                    passed,
+                },
+                mut tensors,
+            )) => {
                 worker.progress = Progress::Trained;
+                (worker.weights, worker.passed) = (weights, passed);
                 worker.trained = tensors.pop().map(|parameters| (accuracy, parameters));
             }
             Some((Message::Failed { reason }, _)) => worker.failure = Some(reason),
@@ -122,6 +150,20 @@ impl Collected {
     pub fn run_error(&self) -> f64 {
         self.run
             .mean(|rank| self.workers[rank].progress != Progress::Lost)
+    }
+
+    /// What each worker's data weighed at last, by rank: the mean over the shards of those that finished.
+    pub fn weights(&self) -> Vec<f32> {
+        let views = self.workers.iter().map(|worker| &worker.weights);
+        let views: Vec<&Vec<f32>> = views.filter(|weights| !weights.is_empty()).collect();
+        let mean = |rank: usize| {
+            let sum: f32 = views.iter().map(|weights| weights[rank]).sum();
+            sum / views.len() as f32
+        };
+        match views.is_empty() {
+            true => Vec::new(),
+            false => (0..self.workers.len()).map(mean).collect(),
+        }
     }
 
     /// Why workers could not go on, as far as they said so.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use ultima_host::{ClosedBy, Totals};
 
+use super::agreement::{Agreed, Told};
 use super::metrics::Accuracy;
 
 /// A worker's message.
@@ -22,6 +23,10 @@ pub enum Message {
     Trained {
         /// On the held-out images.
         accuracy: Accuracy,
+        /// What each worker's data weighed at last, by rank, in this one's shard.
+        weights: Vec<f32>,
+        /// Steps that it contributed nothing of its own to, because the others were long past them.
+        passed: u32,
     },
     /// It cannot go on; its process ends.
     Failed {
@@ -46,6 +51,8 @@ pub struct Step {
     pub closed_by: ClosedBy,
     /// Packets so far.
     pub totals: Totals,
+    /// What all workers agreed on after it, or why they could not; none where they were not asked.
+    pub agreed: Option<Told<Agreed>>,
 }
 
 #[derive(Serialize, Deserialize)]

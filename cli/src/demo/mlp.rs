@@ -90,6 +90,11 @@ impl Mlp {
         &self.parameters
     }
 
+    /// The same to be replaced.
+    pub fn parameters_mut(&mut self) -> &mut [f32] {
+        &mut self.parameters
+    }
+
     /// Writes the gradient of the mean loss over a batch into `gradient`, laid out as
     /// [`parameters`](Self::parameters) are; returns that loss, in nats.
     ///

@@ -4,6 +4,7 @@
 //! network that is measured.
 
 mod accounting;
+mod agreement;
 mod baseline;
 mod collect;
 mod deadline;

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::safeguards::{DriftRule, SkipRule, StopRule};
+use ultima_host::{IncastPolicy, RatePolicy, Rules, Timeouts};
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -72,6 +73,10 @@ pub struct Options {
     #[arg(long, value_name = "P:MS", default_value = "0.01:250")]
     pub straggler: Straggler,
 
+    /// A worker sleeps this many milliseconds before every step
+    #[arg(long, value_name = "RANK:MS")]
+    pub late: Option<Late>,
+
     /// When an AllReduce ends, whatever has arrived [default: grows with the workers]
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
@@ -84,6 +89,18 @@ pub struct Options {
     /// Send in later steps what a step could not deliver, so that only the order of updates suffers
     #[arg(long, value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
+    /// Average the replicas, exactly, when they have parted by more than this share of their norm
+    #[arg(long, value_name = "SHARE", default_value_t = 0.005, value_parser = share)]
+    pub drift_bound: f64,
+    /// Measure that in every so many steps, for which all workers wait for each other; 0 never does
+    #[arg(long, value_name = "STEPS", default_value_t = 50)]
+    pub drift_every: u32,
+    /// Skip updates, all workers or none, of which any worker lost more than this share; they vote after every step
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub skip_loss: Option<f64>,
+    /// Stop when in each of N steps in a row any worker lost more than this share; they vote after every step
+    #[arg(long, value_name = "SHARE:N", value_parser = stop_rule)]
+    pub stop_loss: Option<StopRule>,
     /// Who makes the copies of an aggregate: the switch, or its owner
     #[arg(long, value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
@@ -141,6 +158,31 @@ impl FromStr for Straggler {
     }
 }
 
+/// A worker that is late at every step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Late {
+    /// Which one.
+    pub rank: u16,
+    /// For how many milliseconds it sleeps.
+    pub sleep_ms: f64,
+}
+
+impl FromStr for Late {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || String::from("expected RANK:MS with a worker's rank, from 0, and MS up to 60000");
+        let (rank, sleep_ms) = text.split_once(':').ok_or_else(wrong)?;
+        let late = Self {
+            rank: rank.parse().map_err(|_| wrong())?,
+            sleep_ms: sleep_ms.parse().map_err(|_| wrong())?,
+        };
+        let valid = (0.0..=60_000.0).contains(&late.sleep_ms);
+        if valid { Ok(late) } else { Err(wrong()) }
+    }
+}
+
 /// What is done to a run on purpose, as the report repeats it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Impairments {
@@ -158,6 +200,8 @@ pub struct Impairments {
     pub queue: u64,
     /// Sleeping workers.
     pub straggler: Straggler,
+    /// A worker that is late at every step.
+    pub late: Option<Late>,
 }
 
 /// The share of packets lost where the user asks for no loss of any kind.
@@ -201,7 +245,29 @@ impl Options {
         arguments
     }
 
-    /// The same for the report.
+    /// What the workers agree on.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            skip: self.skip_loss.map(|share| SkipRule { share }),
+            stop: self.stop_loss,
+            drift: (self.drift_every > 0).then_some(DriftRule {
+                bound: self.drift_bound,
+                every: self.drift_every,
+            }),
+        }
+    }
+
+    /// The longest that a worker sleeps before a step.
+    pub fn longest_sleep(&self) -> Duration {
+        let straggler_ms = match self.straggler.probability > 0.0 {
+            true => self.straggler.sleep_ms,
+            false => 0.0,
+        };
+        let late_ms = self.late.map_or(0.0, |late| late.sleep_ms);
+        Duration::from_secs_f64((straggler_ms + late_ms) * 1e-3)
+    }
+
+    /// What is done on purpose, for the report.
     pub fn impairments(&self) -> Impairments {
         let mut impairments = Impairments {
             loss: 0.0,
@@ -211,6 +277,7 @@ impl Options {
             link_delay_ms: self.link_delay.as_secs_f64() * 1e3,
             queue: self.queue,
             straggler: self.straggler,
+            late: self.late,
         };
         for loss in self.wire().loss {
             match loss {
@@ -226,6 +293,28 @@ impl Options {
         }
         impairments
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text
+        .parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.25".into())
+}
+
+fn stop_rule(text: &str) -> Result<StopRule, String> {
+    let wrong = || {
+        String::from(
+            "expected SHARE:N with a share from 0 to 1 and N steps, 1 or more, such as 0.5:20",
+        )
+    };
+    let (part, updates) = text.split_once(':').ok_or_else(wrong)?;
+    let updates = updates.parse().ok().filter(|updates| *updates > 0);
+    Ok(StopRule {
+        share: share(part).map_err(|_| wrong())?,
+        updates: updates.ok_or_else(wrong)?,
+    })
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {

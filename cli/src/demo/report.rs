@@ -1,5 +1,6 @@
 //! What a run of the demo found out: the object that `--json` prints.
 
+use super::agreement::Agreements;
 use super::digits::CLASSES;
 use super::metrics::Percentiles;
 use super::options::Impairments;
@@ -56,7 +57,7 @@ pub struct Phase {
     pub copies: u64,
     /// Copies that their receiver used.
     pub delivered_in_time: u64,
-    /// Copies that arrived after their slot had closed or their operation had ended.
+    /// Copies that arrived after their slot had closed or their operation had ended, or a second time.
     pub delivered_late: u64,
     /// Copies that did not arrive, by cause.
     pub dropped: BTreeMap<String, u64>,
@@ -150,6 +151,13 @@ pub struct Report {
     pub update_error: f64,
     /// The same of the run as a whole: the mean over ranks of ‖Σ applied − Σ exact‖²/‖Σ exact‖².
     pub run_error: f64,
+    /// What the workers agreed on beside the updates.
+    pub agreements: Agreements,
+    /// What each worker's data weighed over the last steps, by rank: 1/N for each of N where nothing is late. Empty
+    /// where no worker finished.
+    pub weights: Vec<f32>,
+    /// Steps that a worker contributed nothing of its own to because the others were long past them, by rank.
+    pub passed_steps: Vec<u32>,
     /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks: what a missing contribution costs
     /// depends on it.
     pub gradient_dispersion: f64,
@@ -183,7 +191,8 @@ impl Report {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::demo::options::Straggler;
+    use crate::demo::agreement::{Drift, Healed};
+    use crate::demo::options::{Late, Straggler};
 
     /// A report whose counts add up.
     pub fn example() -> Report {
@@ -208,6 +217,10 @@ pub(super) mod tests {
                     probability: 0.01,
                     sleep_ms: 250.0,
                 },
+                late: Some(Late {
+                    rank: 3,
+                    sleep_ms: 30.0,
+                }),
             },
             lost_workers: vec![],
             accuracy: 0.975,
@@ -219,6 +232,23 @@ pub(super) mod tests {
             parameters_sha256: "00".into(),
             update_error: 0.0123,
             run_error: 0.0004,
+            agreements: Agreements {
+                skipped_updates: 2,
+                drift: Some(Drift {
+                    bound: 0.005,
+                    every: 50,
+                    measured: 6,
+                    largest: 0.0071,
+                    healed: vec![Healed {
+                        step: 99,
+                        before: 0.0071,
+                        after: 0.0,
+                    }],
+                }),
+                ended: None,
+            },
+            weights: vec![0.33, 0.33, 0.33, 0.01],
+            passed_steps: vec![0, 0, 0, 12],
             gradient_dispersion: 1.85,
             allreduce_ms: Percentiles {
                 p50: 4.25,

@@ -126,6 +126,16 @@ impl Processes {
 
 async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     let started = Instant::now();
+    if let Some(late) = options.late
+        && late.rank >= options.workers
+    {
+        bail!(
+            "--late names rank {}; with {} workers ranks are 0 to {}",
+            late.rank,
+            options.workers,
+            options.workers - 1
+        );
+    }
     let plan = Plan {
         workers: options.workers,
         shards: options.shards,
@@ -177,6 +187,11 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             hadamard: !options.no_hadamard,
             recycling: options.recycling == Recycle::On,
             timeouts: options.timeouts,
+            late_ms: (options.late)
+                .filter(|late| usize::from(late.rank) == rank)
+                .map(|late| late.sleep_ms),
+            longest_sleep: options.longest_sleep(),
+            rules: options.rules(),
             link_rate: options.link_rate,
             rate_control: options.rate_control,
             incast: options.incast,
@@ -188,8 +203,8 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     drop(messages);
 
     let bar = progress_bar(options);
-    let mut collected = Collected::new(options.workers, parameters);
-    let silence = SILENCE + bounds.t_b + Duration::from_secs_f64(options.straggler.sleep_ms * 1e-3);
+    let mut collected = Collected::new(options.workers, parameters, options.rules().drift);
+    let silence = SILENCE + 20 * (bounds.t_b + options.longest_sleep());
     collect(
         Progress::Trained,
         &mut collected,
@@ -324,6 +339,9 @@ fn report(
         parameters_sha256: sha256(replicas[0]),
         update_error: collected.update_error.mean(),
         run_error: collected.run_error(),
+        agreements: collected.agreements.clone(),
+        weights: collected.weights(),
+        passed_steps: collected.workers.iter().map(|w| w.passed).collect(),
         gradient_dispersion: collected.dispersion.mean(),
         allreduce_ms: Percentiles::of(collected.durations.clone()),
         deadline_ms: bounds.t_b.as_secs_f64() * 1e3,

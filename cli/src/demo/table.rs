@@ -4,6 +4,7 @@ use super::options::Impairments;
 use super::report::{Multicast, Phase, Report};
 use std::collections::BTreeSet;
 use std::fmt;
+use ultima_host::underweight;
 
 /// Width of the column of names.
 const NAME: usize = 18;
@@ -86,7 +87,66 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f,
         "replica spread",
         &format!("{spread} of the parameters' norm"),
-    )
+    )?;
+    agreed(report, f)?;
+    weights(report, f)
+}
+
+/// What the workers agreed on.
+fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let agreements = &report.agreements;
+    if let Some(drift) = &agreements.drift {
+        let mut text = format!(
+            "{} on the way, in {} measurements",
+            small(drift.largest),
+            drift.measured
+        );
+        if let Some(last) = drift.healed.last() {
+            let times = match drift.healed.len() {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            let after = match last.after == 0.0 {
+                true => "0".to_owned(),
+                false => small(last.after),
+            };
+            text += &format!(
+                "; averaged {times} when over {}, last at step {} from {} to {after}",
+                small(drift.bound),
+                last.step,
+                small(last.before),
+            );
+        }
+        row(f, "  largest", &text)?;
+    }
+    if agreements.skipped_updates > 0 {
+        row(f, "skipped updates", &agreements.skipped_updates)?;
+    }
+    if let Some(ended) = &agreements.ended {
+        row(f, "not agreed", ended)?;
+    }
+    Ok(())
+}
+
+/// What each worker's data weighed: by name where it is not what it should be.
+fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (rank, weight) in underweight(&report.weights) {
+        let text = format!(
+            "rank {rank} is late at most steps: its data weigh {weight:.3} instead of {:.3}",
+            1.0 / report.weights.len() as f64
+        );
+        row(f, "weights", &text)?;
+    }
+    let passed = report.passed_steps.iter().enumerate();
+    let passed: Vec<String> = passed
+        .filter(|(_, steps)| **steps > 0)
+        .map(|(rank, steps)| format!("rank {rank} {steps} steps"))
+        .collect();
+    if !passed.is_empty() {
+        let text = format!("{}, as the others were long past them", passed.join(", "));
+        row(f, "skipped forward", &text)?;
+    }
+    Ok(())
 }
 
 fn timing(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,6 +248,9 @@ fn impairments(impairments: &Impairments) -> String {
             straggler.sleep_ms
         ));
     }
+    if let Some(late) = impairments.late {
+        parts.push(format!("rank {} {} ms late", late.rank, late.sleep_ms));
+    }
     if parts.is_empty() {
         "none".into()
     } else {
@@ -255,7 +318,7 @@ mod tests {
         let expected = "\
 Result
   training          300 steps of 104,842 parameters by 4 workers, shards by-class, seed 1
-  impairments       1 % loss, stragglers (1 % sleep 250 ms)
+  impairments       1 % loss, stragglers (1 % sleep 250 ms), rank 3 30 ms late
   accuracy          97.5 % (worst worker); exact averaging 98.2 %
     by digit             0     1     2     3     4     5     6     7     8     9
     worst worker     100.0  99.0  98.0  97.0  96.0  95.0  94.0  93.0  92.0  91.0
@@ -263,6 +326,10 @@ Result
   update error      0.0123 of an update's energy; gradients Hadamard-coded
   error of the run  4.0e-4 of all updates' energy; losses made good in later steps
   replica spread    0.0186 of the parameters' norm
+    largest         0.0071 on the way, in 6 measurements; averaged once when over 0.0050, last at step 99 from 0.0071 to 0
+  skipped updates   2
+  weights           rank 3 is late at most steps: its data weigh 0.010 instead of 0.250
+  skipped forward   rank 3 12 steps, as the others were long past them
 
 Timing
   AllReduce         p50 4.25 ms, p99 11.50 ms, longest 20.02 ms; deadline 20.00 ms
@@ -334,11 +401,13 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
         assert_eq!(
             impairments(&done),
             "1 % loss, 0.5 % loss in bursts of 8, slots 3..7 lost, links of 2500 Mbit/s with \
-             queues of 1,048,576 bytes, 0.25 ms link delay, stragglers (1 % sleep 250 ms)"
+             queues of 1,048,576 bytes, 0.25 ms link delay, stragglers (1 % sleep 250 ms), \
+             rank 3 30 ms late"
         );
         let mut none = example().impairments;
         none.loss = 0.0;
         none.straggler.probability = 0.0;
+        none.late = None;
         assert_eq!(impairments(&none), "none");
     }
 }

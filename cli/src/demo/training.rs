@@ -96,6 +96,11 @@ impl Trainer {
         self.model.parameters()
     }
 
+    /// The same to be replaced.
+    pub fn parameters_mut(&mut self) -> &mut [f32] {
+        self.model.parameters_mut()
+    }
+
     /// Takes the next batch, writes its mean gradient into `gradient`, returns its mean loss in nats.
     ///
     /// # Panics

@@ -14,9 +14,10 @@ use ultima_agent::Membership;
 use ultima_controller::client::Client;
 use ultima_host::{
     Coding, Collective, Config, EarlyBounds, IncastPolicy, OperationId, Pacing, RatePolicy,
-    Recycling, Timeouts,
+    Recycling, Rules, Timeouts,
 };
 
+use super::agreement::{Agreed, Agreement, GRADIENT};
 use super::deadline::{Bounds, SLOT_BYTES};
 use super::link::{self, Message, Step};
 use super::options::Straggler;
@@ -29,6 +30,8 @@ const PACING_BURST: u32 = 10 * 1500;
 /// Operations that a worker may fall behind before packets of the newest find no room: a straggler sleeps through many
 /// where the deadline is short.
 const EARLY_OPERATIONS: usize = 64;
+/// Steps that a worker may be behind before it skips forward: as many as recycling keeps what it could contribute to.
+const PASS_AFTER: u32 = 8;
 /// How long a worker waits until all the others have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -70,6 +73,12 @@ pub struct WorkerConfig {
     pub recycling: bool,
     /// What t_S and t_B become.
     pub timeouts: Timeouts,
+    /// Milliseconds that this worker sleeps before every step.
+    pub late_ms: Option<f64>,
+    /// The longest that any worker sleeps before a step.
+    pub longest_sleep: Duration,
+    /// What the workers agree on.
+    pub rules: Rules,
     /// The wires' rate in bits per second, to pace to.
     pub link_rate: Option<u64>,
     /// How it follows the network.
@@ -124,25 +133,62 @@ fn train(
     let mut sleeps = random::stream(config.plan.seed, Purpose::Stragglers, rank.into());
     let mut gradient = vec![0.0; trainer.parameters().len()];
     let mut update = gradient.clone();
+    let mut agreement = Agreement::new(
+        config.rules,
+        config.plan.seed,
+        config.bounds,
+        config.longest_sleep,
+    );
+    let mut weights = Vec::new();
+    let mut passed = 0;
     for step in 0..config.steps {
-        if sleeps.random_bool(config.straggler.probability) {
-            thread::sleep(Duration::from_secs_f64(config.straggler.sleep_ms * 1e-3));
+        if collective.report()?.newest_step >= step.checked_add(PASS_AFTER) {
+            // Its own part would be late: what came of the step is all that it takes of it.
+            passed += 1;
+            gradient.fill(0.0);
+        } else {
+            if sleeps.random_bool(config.straggler.probability) {
+                thread::sleep(Duration::from_secs_f64(config.straggler.sleep_ms * 1e-3));
+            }
+            if let Some(late_ms) = config.late_ms {
+                thread::sleep(Duration::from_secs_f64(late_ms * 1e-3));
+            }
+            trainer.gradient(&mut gradient);
         }
-        trainer.gradient(&mut gradient);
         update.copy_from_slice(&gradient);
-        let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut update)?;
+        let id = OperationId {
+            step,
+            bucket: GRADIENT,
+        };
+        let outcome = collective.allreduce(id, &mut update)?;
+        let parameters = trainer.parameters();
+        let vote = agreement.vote(&mut collective, &outcome, &mut update, parameters)?;
         trainer.apply(&update, learning_rate(step, config.steps));
+        let agreed = match vote {
+            Some(Ok(agreed)) if agreed.heal => {
+                let healed = agreement.heal(&mut collective, step, trainer.parameters_mut())?;
+                Some(healed.map(|spread| Agreed {
+                    healed_to: Some(spread),
+                    ..agreed
+                }))
+            }
+            vote => vote,
+        };
 
         let message = Message::Step(Step {
             step,
             took_ns: u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX),
             closed_by: outcome.closed_by,
             totals: collective.report()?.totals,
+            agreed,
         });
         link::send(report, message, &[&gradient, &update])?;
+        weights = outcome.weights;
     }
     let trained = Message::Trained {
         accuracy: trainer.accuracy(),
+        weights,
+        passed,
     };
     link::send(report, trained, &[trainer.parameters()])?;
 

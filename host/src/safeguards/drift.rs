@@ -1,11 +1,13 @@
 //! Replicas that part.
 
+use serde::{Deserialize, Serialize};
+
 /// Now and then ranks measure how far their replicas have parted; beyond the bound all take the mean of them, by an exact
 /// operation ([`crate::Collective::heal`]).
 ///
 /// Replicas part where a rank takes zero for an aggregate that it missed: for good without recycling, and with it until
 /// the repair comes, but for the step size that changed meanwhile, and optimizers that are not linear.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriftRule {
     /// The largest spread that is left alone, as a share of the parameters' norm.
     pub bound: f64,

@@ -25,10 +25,12 @@ pub use sketch::{Digest, Sketch};
 pub use skip::SkipRule;
 pub use stop::{StopError, StopRule};
 
+use serde::{Deserialize, Serialize};
+
 use crate::operation::OperationId;
 
 /// Which safeguards a job has; the same on all ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     /// When an update is skipped.
     pub skip: Option<SkipRule>,
@@ -84,10 +86,21 @@ impl Safeguards {
     pub fn vote(&self, id: OperationId, lost: f64, parameters: &[f32]) -> Vec<f32> {
         let mut vote = vec![lost as f32];
         if self.measures(id.step) {
-            let digest = Sketch::new(self.seed, id).digest(parameters);
-            vote.extend(digest.values());
+            vote.extend(self.digest(id, parameters));
         }
         vote
+    }
+
+    /// The values of a digest of `parameters`.
+    pub(crate) fn digest(&self, id: OperationId, parameters: &[f32]) -> Vec<f32> {
+        let digest = Sketch::new(self.seed, id).digest(parameters);
+        digest.values().collect()
+    }
+
+    /// The spread that the values of all digests tell, one behind the other.
+    pub(crate) fn spread(digests: &[f32]) -> f64 {
+        let digests = digests.chunks(Digest::LEN).filter_map(Digest::from_values);
+        Sketch::spread(&digests.collect::<Vec<_>>())
     }
 
     /// Counts the `votes` of all `ranks`, one behind the other.
@@ -116,11 +129,12 @@ impl Safeguards {
             stop.check(id.step, self.high, &lost)?;
         }
         let spread = measures.then(|| {
-            let digests: Vec<Digest> = votes
+            let digests: Vec<f32> = votes
                 .chunks(len)
-                .filter_map(|vote| Digest::from_values(&vote[1..]))
+                .flat_map(|vote| &vote[1..])
+                .copied()
                 .collect();
-            Sketch::spread(&digests)
+            Self::spread(&digests)
         });
         Ok(Verdict {
             skip: self.rules.skip.is_some_and(|skip| skip.skips(&lost)),

@@ -1,10 +1,12 @@
 //! A job whose loss stays high.
 
+use serde::{Deserialize, Serialize};
+
 use super::worst;
 
 /// The job stops when in each of so many updates in a row any rank lost more than a share of the packets: training goes on
 /// with so little only to end nowhere (the safeguard of OptiReduce, NSDI 2025; both numbers are the user's).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StopRule {
     /// 0 to 1.
     pub share: f64,

@@ -1,0 +1,189 @@
+//! What the workers agree on beside the updates: one worker's part, and what the main process makes of it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use ultima_host::safeguards::DriftRule;
+use ultima_host::{Collective, Error, OperationId, Outcome, Rules, Safeguards};
+
+use super::deadline::Bounds;
+
+/// The gradients' bucket, and those of what is exact.
+pub const GRADIENT: u16 = 0;
+const VOTE: u16 = 1;
+const HEAL: u16 = 2;
+const AFTER: u16 = 3;
+
+/// What the machine may take beyond deadlines and sleeps, until a worker that does not vote is taken to be gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What all workers agreed on after a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// The update was applied by none.
+    pub skipped: bool,
+    /// How far replicas had parted, where that was measured.
+    pub spread: Option<f64>,
+    /// Whether they are averaged.
+    pub heal: bool,
+    /// How far they were from each other then.
+    pub healed_to: Option<f64>,
+}
+
+/// What was agreed, or in one line who is missing.
+pub type Told<T> = Result<T, String>;
+
+/// One worker's part.
+pub struct Agreement {
+    safeguards: Safeguards,
+    limit: Duration,
+    /// A worker is gone: nobody asks it any more.
+    over: bool,
+}
+
+impl Agreement {
+    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step.
+    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration) -> Self {
+        Self {
+            safeguards: Safeguards::new(rules, seed),
+            limit: PATIENCE + 10 * bounds.t_b + 10 * sleeps,
+            over: false,
+        }
+    }
+
+    /// Votes on the update of a step where that is due: none where it is not, an error's text where a worker is missing.
+    /// `update` becomes zero where all skip it; `parameters` is what it will be applied to.
+    ///
+    /// # Errors
+    /// If the workers agreed to stop, or the network is gone.
+    pub fn vote(
+        &mut self,
+        collective: &mut Collective,
+        outcome: &Outcome,
+        update: &mut [f32],
+        parameters: &[f32],
+    ) -> Result<Option<Told<Agreed>>, Error> {
+        let step = outcome.id.step;
+        if self.over || !self.safeguards.is_due(step) {
+            return Ok(None);
+        }
+        let id = OperationId { step, bucket: VOTE };
+        let lost = outcome.lost_share();
+        let verdict = collective.agree(id, &mut self.safeguards, (lost, parameters), self.limit);
+        let agreed = self.unless_missing(verdict)?.map(|verdict| {
+            if verdict.skip {
+                collective.skip(GRADIENT, update);
+            }
+            Agreed {
+                skipped: verdict.skip,
+                spread: verdict.spread,
+                heal: verdict.heal,
+                healed_to: None,
+            }
+        });
+        Ok(Some(agreed))
+    }
+
+    /// Averages the replicas; tells how far they are from each other then.
+    ///
+    /// # Errors
+    /// If the network is gone.
+    pub fn heal(
+        &mut self,
+        collective: &mut Collective,
+        step: u32,
+        parameters: &mut [f32],
+    ) -> Result<Told<f64>, Error> {
+        let id = |bucket| OperationId { step, bucket };
+        let healed = collective.heal(id(HEAL), parameters, self.limit);
+        if let Err(missing) = self.unless_missing(healed)? {
+            return Ok(Err(missing));
+        }
+        let spread = collective.spread(id(AFTER), &self.safeguards, parameters, self.limit);
+        self.unless_missing(spread)
+    }
+
+    /// What a missing worker ends is not the training.
+    fn unless_missing<T>(&mut self, result: Result<T, Error>) -> Result<Told<T>, Error> {
+        match result {
+            Ok(value) => Ok(Ok(value)),
+            Err(Error::Incomplete(missing)) => {
+                self.over = true;
+                Ok(Err(missing.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What was agreed in a run, as the report tells it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Agreements {
+    /// Updates that all workers skipped.
+    pub skipped_updates: u32,
+    /// The drift of the replicas, where it is measured.
+    pub drift: Option<Drift>,
+    /// Why nothing was agreed any more from some step on.
+    pub ended: Option<String>,
+}
+
+/// How far replicas parted on the way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Drift {
+    /// The largest spread that is left alone, as a share of the parameters' norm.
+    pub bound: f64,
+    /// Measured in every so many steps.
+    pub every: u32,
+    /// How often it was measured.
+    pub measured: u32,
+    /// The largest that was found.
+    pub largest: f64,
+    /// When replicas were averaged.
+    pub healed: Vec<Healed>,
+}
+
+/// Replicas that were averaged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Healed {
+    /// After which step.
+    pub step: u32,
+    /// How far they had parted.
+    pub before: f64,
+    /// How far they were from each other then.
+    pub after: f64,
+}
+
+impl Agreements {
+    /// Nothing yet, in a run with this rule for drift.
+    pub fn new(drift: Option<DriftRule>) -> Self {
+        Self {
+            drift: drift.map(|rule| Drift {
+                bound: rule.bound,
+                every: rule.every,
+                ..Drift::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// What the workers agreed on after `step`, which all say alike: one of them is asked.
+    pub fn count(&mut self, step: u32, agreed: &Told<Agreed>) {
+        let agreed = match agreed {
+            Ok(agreed) => agreed,
+            Err(missing) => {
+                self.ended.get_or_insert_with(|| missing.clone());
+                return;
+            }
+        };
+        self.skipped_updates += u32::from(agreed.skipped);
+        if let (Some(drift), Some(spread)) = (&mut self.drift, agreed.spread) {
+            drift.measured += 1;
+            drift.largest = drift.largest.max(spread);
+            drift.healed.extend(agreed.healed_to.map(|after| Healed {
+                step,
+                before: spread,
+                after,
+            }));
+        }
+    }
+}

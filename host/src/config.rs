@@ -109,9 +109,10 @@ pub struct EarlyBounds {
 }
 
 impl Default for EarlyBounds {
+    /// As many buckets as a step of a large model has, of some tens of megabytes in all.
     fn default() -> Self {
         Self {
-            operations: 8,
+            operations: 64,
             bytes: 256 << 20,
         }
     }

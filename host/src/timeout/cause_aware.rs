@@ -124,7 +124,7 @@ impl Bucket {
         let [t_s, t_b] = self.stages.each_ref().map(|times| {
             let usual = times.came.median().max(times.sent.median());
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
-            times.came.bound().min(most).max(times.sent.bound())
+            times.came.bound().max(times.sent.bound()).min(most)
         });
         self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
     }

@@ -13,6 +13,7 @@ pub mod controller_address;
 mod job;
 mod lab;
 mod sim;
+mod study;
 mod switch;
 mod telemetry;
 mod traffic_file;
@@ -33,6 +34,7 @@ pub enum Command {
     LabTraffic(lab::TrafficArguments),
     Telemetry(telemetry::Arguments),
     Sim(Box<sim::Arguments>),
+    Study(study::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -51,6 +53,7 @@ impl Command {
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),
             Command::Telemetry(arguments) => return telemetry::run(arguments),
             Command::Sim(arguments) => sim::run(&arguments),
+            Command::Study(arguments) => study::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

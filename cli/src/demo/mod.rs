@@ -5,7 +5,7 @@
 
 mod accounting;
 mod agreement;
-mod baseline;
+pub mod baseline;
 mod collect;
 mod deadline;
 mod digits;
@@ -16,9 +16,9 @@ mod options;
 mod random;
 mod report;
 mod run;
-mod shards;
+pub mod shards;
 mod table;
-mod training;
+pub mod training;
 mod worker;
 
 pub use options::Options;

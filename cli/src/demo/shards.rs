@@ -18,6 +18,9 @@ pub enum Dealing {
 }
 
 impl Dealing {
+    /// Both.
+    pub const ALL: [Dealing; 2] = [Dealing::Random, Dealing::ByClass];
+
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {

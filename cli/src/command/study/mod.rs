@@ -1,0 +1,26 @@
+//! `ultima study`: what a choice costs, measured on real gradients.
+
+mod cores;
+mod estimators;
+
+use anyhow::Result;
+
+/// Measures what a choice of the transport costs, on gradients of a real training job
+#[derive(clap::Args)]
+#[command(after_help = "Example: ultima study estimators --loss 0.05:6")]
+pub struct Arguments {
+    #[command(subcommand)]
+    study: Study,
+}
+
+#[derive(clap::Subcommand)]
+enum Study {
+    Estimators(Box<estimators::Arguments>),
+}
+
+/// Runs the study and prints what it found.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    match &arguments.study {
+        Study::Estimators(arguments) => estimators::run(arguments),
+    }
+}

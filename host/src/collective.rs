@@ -322,7 +322,8 @@ impl Collective {
     /// [`Collective::heal`].
     ///
     /// # Errors
-    /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`].
+    /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`]: then nothing was agreed here, although others
+    /// may have all votes.
     pub fn agree(
         &mut self,
         id: OperationId,

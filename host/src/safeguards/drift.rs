@@ -21,8 +21,8 @@ impl DriftRule {
     }
 
     pub(super) fn heals(self, spread: f64) -> bool {
-        // What is no number has parted beyond any bound.
-        spread.is_nan() || spread > self.bound
+        // One replica that is no number any more would make all of them so.
+        spread.is_finite() && spread > self.bound
     }
 }
 
@@ -39,6 +39,6 @@ mod tests {
         let due: Vec<u32> = (0..9).filter(|step| drift.is_due(*step)).collect();
         assert_eq!(due, [2, 5, 8]);
         assert!(drift.is_due(u32::MAX - 1));
-        assert!(drift.heals(0.2) && drift.heals(f64::NAN) && !drift.heals(0.1));
+        assert!(drift.heals(0.2) && !drift.heals(f64::NAN) && !drift.heals(0.1));
     }
 }

@@ -418,9 +418,8 @@ impl ExactOperation {
     /// Whether nobody can need anything of it: all others have the result by their own word, or by `past`, which tells
     /// who has left its step; or whoever lacks it has given up.
     pub(super) fn is_over(&self, now: Time, past: impl Fn(u16) -> bool) -> bool {
-        self.ended
-            && self.closed.is_empty()
-            && (now >= self.until || self.notice.is_none() && self.all_done(past))
+        let unsent = !self.closed.is_empty() || self.notice.is_some();
+        self.ended && (now >= self.until || !unsent && self.all_done(past))
     }
 
     fn all_done(&self, past: impl Fn(u16) -> bool) -> bool {

@@ -31,6 +31,17 @@ impl Cause {
         Cause::Silent,
         Cause::Overdue,
     ];
+
+    /// As reports and metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Trimmed => "trimmed",
+            Cause::Late => "late",
+            Cause::Overtaken => "overtaken",
+            Cause::Silent => "silent",
+            Cause::Overdue => "overdue",
+        }
+    }
 }
 
 /// Which way a slot was on.

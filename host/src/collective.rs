@@ -1,18 +1,21 @@
 //! What a training process calls.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::codec::Codec;
 use crate::config::{Config, ConfigError};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
-use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
+use crate::driver::thread::{Command, Handle, Prober, Reply, Report, Stopped};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
+use crate::history::History;
 use crate::operation::OperationId;
 use crate::recycling::{Carry, Correction};
 use crate::safeguards::{Safeguards, StopError, Verdict};
+use crate::spans;
 use crate::stats::Outcome;
 
 /// Why a collective cannot be used.
@@ -61,6 +64,40 @@ pub enum Error {
     Link(#[from] LinkError),
 }
 
+/// What a collective's operations took and lost so far.
+#[derive(Clone, Debug, Default)]
+struct SharedHistory(Arc<Mutex<History>>);
+
+impl SharedHistory {
+    fn lock(&self) -> MutexGuard<'_, History> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at a collective from any thread, also while an operation runs.
+#[derive(Clone)]
+pub struct Observer {
+    prober: Prober,
+    history: SharedHistory,
+}
+
+impl Observer {
+    /// What was counted so far. Takes no longer than the data thread needs to look up.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn report(&self) -> Result<Report, Stopped> {
+        // A round that no check has.
+        self.prober.heard(0).map(|(_, report)| report)
+    }
+
+    /// What the operations that have ended took and lost, also once the collective has ended.
+    pub fn history(&self) -> History {
+        self.history.lock().clone()
+    }
+}
+
 /// One rank's part in a job: averages buckets over all ranks, each by its deadline.
 ///
 /// A thread of its own moves the packets, also between calls. Dropping the collective sends
@@ -74,11 +111,14 @@ pub struct Collective {
     under_way: Vec<UnderWay>,
     /// Results, whose memory the next operations are encoded to.
     spare: Vec<Vec<f32>>,
+    history: SharedHistory,
+    rank: u16,
 }
 
 struct UnderWay {
     id: OperationId,
     values: usize,
+    span: tracing::Span,
     ended: Option<Result<Ended, StartError>>,
 }
 
@@ -129,6 +169,7 @@ impl Collective {
     ) -> Result<Self, Error> {
         let core = Core::new(config)?;
         let &Config {
+            rank,
             ranks,
             coding,
             seed,
@@ -146,6 +187,8 @@ impl Collective {
             carry: recycling.map(|_| Carry::default()),
             under_way: Vec::new(),
             spare: Vec::new(),
+            history: SharedHistory::default(),
+            rank,
         })
     }
 
@@ -173,6 +216,8 @@ impl Collective {
     pub fn start(&mut self, id: OperationId, bucket: &[f32]) -> Result<(), Error> {
         self.check_free(id)?;
         let mut contributions = self.spare.pop().unwrap_or_default();
+        let span = spans::allreduce(self.rank, id, bucket.len());
+        let _entered = span.enter();
         match &mut self.carry {
             Some(carry) => {
                 let was = carry.residual(id.bucket).map_or(bucket.len(), <[f32]>::len);
@@ -186,6 +231,7 @@ impl Collective {
         self.under_way.push(UnderWay {
             id,
             values: bucket.len(),
+            span: span.clone(),
             ended: None,
         });
         Ok(())
@@ -208,7 +254,8 @@ impl Collective {
             // Reports that nobody asked for any more.
             self.listen()?;
         };
-        self.under_way.remove(at);
+        let span = self.under_way.remove(at).span;
+        let _entered = span.enter();
         let Ended {
             outcome,
             result,
@@ -219,6 +266,8 @@ impl Collective {
             carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
         }
         self.spare.push(result);
+        self.history.lock().add(&outcome);
+        spans::ended(&outcome);
         Ok(*outcome)
     }
 
@@ -390,6 +439,7 @@ impl Collective {
         limit: Duration,
     ) -> Result<(ExactOutcome, Vec<f32>), Error> {
         self.check_free(id)?;
+        let _span = spans::exact(self.rank, id, values.len()).entered();
         self.data.command(Command::Exact {
             id,
             exact,
@@ -417,6 +467,14 @@ impl Collective {
     /// A handle to check the ways to the other ranks with, also while an operation runs.
     pub fn prober(&self) -> Prober {
         self.data.prober()
+    }
+
+    /// A handle to look on with.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            prober: self.data.prober(),
+            history: self.history.clone(),
+        }
     }
 
     /// What happened so far.

@@ -32,6 +32,11 @@ impl Layout {
         }
     }
 
+    /// Owners of shards.
+    pub fn ranks(&self) -> u16 {
+        self.ranks
+    }
+
     /// Values in the bucket.
     pub fn len(&self) -> usize {
         self.len

@@ -7,6 +7,7 @@
 //!   and simulators drive the same code.
 //! - [`Exact`] operations run on the same transport and repair what is lost until it is there: broadcasts, barriers and
 //!   small tensors need no second stack.
+//! - [`Outcome`] tells what became of one operation, [`History`] of all, [`Totals`] of every packet.
 //! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual
 //!   switch port on a thread of its own.
 //!
@@ -54,6 +55,7 @@ mod element;
 mod estimator;
 mod exact;
 mod hadamard;
+mod history;
 mod incast;
 mod layout;
 mod operation;
@@ -63,6 +65,7 @@ pub mod recycling;
 mod rotation;
 pub mod safeguards;
 mod seed;
+mod spans;
 mod stats;
 mod time;
 mod timeout;
@@ -70,7 +73,7 @@ mod values;
 
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
-pub use collective::{Collective, Error};
+pub use collective::{Collective, Error, Observer};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
 pub use core::{CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit};
 pub use driver::port::{PortAddress, PortConfig};
@@ -80,6 +83,7 @@ pub use driver::{LinkCounters, LinkError};
 pub use element::Element;
 pub use estimator::Estimation;
 pub use exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
+pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;
 pub use operation::OperationId;
@@ -88,7 +92,8 @@ pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};
 pub use rotation::Rotation;
 pub use safeguards::{Rules, Safeguards, Verdict};
 pub use stats::{
-    ClosedBy, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals, underweight,
+    ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection, Rejections, Totals,
+    underweight,
 };
 pub use time::Time;
 pub use timeout::Timeouts;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{CutOnTheWay, Losses};
 use crate::exact::ExactCounters;
+use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling::RecyclingCounters;
 
@@ -14,6 +15,7 @@ use crate::recycling::RecyclingCounters;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[serde(rename_all = "kebab-case")]
 pub enum ClosedBy {
     /// Everything that this rank waited for came.
     #[default]
@@ -26,6 +28,48 @@ pub enum ClosedBy {
     Flush,
     /// t_B: the operation's end.
     Deadline,
+}
+
+impl ClosedBy {
+    /// All of them, the best first.
+    pub const ALL: [ClosedBy; 5] = [
+        ClosedBy::Complete,
+        ClosedBy::KnownLoss,
+        ClosedBy::Early,
+        ClosedBy::Flush,
+        ClosedBy::Deadline,
+    ];
+
+    /// As reports, metrics and traces have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClosedBy::Complete => "complete",
+            ClosedBy::KnownLoss => "known-loss",
+            ClosedBy::Early => "early",
+            ClosedBy::Flush => "flush",
+            ClosedBy::Deadline => "deadline",
+        }
+    }
+}
+
+/// Packets of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FromRank {
+    /// Its contributions to this rank's shard.
+    pub contributions: u32,
+    /// Aggregates of its shard.
+    pub aggregates: u32,
+}
+
+/// When the last packets of an operation's phases passed at one rank, from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastPackets {
+    /// This rank's last contribution left; none where a bound passed before all of them had.
+    pub contribution_sent: Option<Duration>,
+    /// The last contribution that counted came; zero if it came before the start, none if none did.
+    pub contribution_came: Option<Duration>,
+    /// The last aggregate that counted came; as above.
+    pub aggregate_came: Option<Duration>,
 }
 
 /// One phase's packets at one rank.
@@ -100,6 +144,8 @@ pub struct Outcome {
     pub duration: Duration,
     /// From the start until the last slot of this rank's shard had closed.
     pub shard_duration: Duration,
+    /// When each phase's last packets passed.
+    pub last: LastPackets,
     /// How long this rank would have waited for contributions.
     pub t_s: Duration,
     /// How long it would have waited in all.
@@ -107,6 +153,10 @@ pub struct Outcome {
     /// Slots of this rank's shard by how many contributions they average: element *m* counts those
     /// with *m*, from 0, a shard that lapsed ([`crate::recycling`]), to the number of ranks.
     pub contributions: Vec<u32>,
+    /// How the encoded bucket was cut: what each rank owed.
+    pub layout: Layout,
+    /// What of each rank came in time, by rank; nothing of this one itself.
+    pub arrived: Vec<FromRank>,
     /// Slots of the others' shards for which zero was taken.
     pub missed_aggregates: u32,
     /// Values for which zero was taken.
@@ -141,6 +191,26 @@ impl Outcome {
             0 => 0.0,
             owed => lost as f64 / owed as f64,
         }
+    }
+
+    /// From the close of this rank's shard to the end: what the others' aggregates were waited for, beyond.
+    pub fn gather_duration(&self) -> Duration {
+        self.duration.saturating_sub(self.shard_duration)
+    }
+
+    /// Other ranks of which something did not come in time, with what that was, at `rank`, whose outcome this is.
+    pub fn missing_from(&self, rank: u16) -> impl Iterator<Item = (u16, FromRank)> + '_ {
+        let owed = self.layout.slots(rank);
+        let others = (0u16..)
+            .zip(&self.arrived)
+            .filter(move |(other, _)| *other != rank);
+        others.filter_map(move |(other, arrived)| {
+            let missing = FromRank {
+                contributions: owed - arrived.contributions,
+                aggregates: self.layout.slots(other) - arrived.aggregates,
+            };
+            (missing != FromRank::default()).then_some((other, missing))
+        })
     }
 }
 

@@ -192,13 +192,7 @@ fn row(operation: &Operation) -> Row {
     Row {
         step: outcome.id.step,
         ms: ms(outcome.duration),
-        closed_by: match outcome.closed_by {
-            ClosedBy::Complete => "complete",
-            ClosedBy::KnownLoss => "known loss",
-            ClosedBy::Early => "early",
-            ClosedBy::Flush => "flush",
-            ClosedBy::Deadline => "deadline",
-        },
+        closed_by: outcome.closed_by.name(),
         whole: operation.is_whole(),
         lost_contributions: outcome.lost.scatter.into(),
         lost_aggregates: outcome.lost.gather.into(),

@@ -73,7 +73,7 @@ fn operations_end_by_cuts(fabric: &str, hops: u64) {
         assert_eq!(operations.len(), REPEAT);
         for operation in operations {
             let by = operation["closed_by"].as_str().expect("a word");
-            assert!(by == "known loss" || by == "complete", "{operation}");
+            assert!(by == "known-loss" || by == "complete", "{operation}");
             for way in operation["cut"].as_array().into_iter().flatten() {
                 assert_eq!(way["hops"], hops, "{operation}");
                 assert!(

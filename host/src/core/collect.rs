@@ -98,6 +98,11 @@ impl Collect {
         self.incomplete
     }
 
+    /// Slots of `owner`'s shard whose aggregates are not here.
+    pub(super) fn missing(&self, owner: u16) -> u32 {
+        self.owners[usize::from(owner)].missing
+    }
+
     /// Aggregates that the others owe this rank.
     pub(super) fn owed(&self) -> u64 {
         self.owed

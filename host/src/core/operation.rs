@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling;
 use crate::rotation::Rotation;
-use crate::stats::{ClosedBy, Outcome, PhaseCounters, Phases, Rejection};
+use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
 use crate::timeout::{Bounds, Ended, Policy, Stage};
 use crate::values::Values;
@@ -47,6 +47,7 @@ pub(super) struct Operation {
     outbox: Outbox,
     ways: Ways,
     waits: Waits,
+    last: LastPackets,
     /// None once the operation ended; what it still sends is in `own`.
     waiting: Option<Waiting>,
 }
@@ -132,6 +133,7 @@ impl Operation {
             outbox: Outbox::new(config, &layout, id, (incast, bounds.t_b), now),
             waits: Waits::new(config.ranks, now + bounds.t_b),
             ways: Ways::default(),
+            last: LastPackets::default(),
             own,
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
@@ -219,6 +221,13 @@ impl Operation {
                 return Ok(None);
             }
         };
+        if verdict == Verdict::InTime {
+            let came = Some(arrival.since(self.started));
+            match header.kind {
+                Kind::Scatter => self.last.contribution_came = came,
+                _ => self.last.aggregate_came = came,
+            }
+        }
         count(
             header.kind,
             self.outbox.counters_mut(),
@@ -395,15 +404,26 @@ impl Operation {
             never_sent: [phases.scatter.never_sent, phases.gather.never_sent],
             overdue: &|rank| reduce.is_overdue(rank),
         });
+        let ranks = self.layout.ranks();
+        let arrived = |other: u16| match other == rank {
+            true => FromRank::default(),
+            false => FromRank {
+                contributions: reduce.came(other),
+                aggregates: self.layout.slots(other) - collect.missing(other),
+            },
+        };
         let outcome = Outcome {
             id: self.id,
             closed_by,
             shard_closed_by: reduce.closed_by(),
             duration,
             shard_duration,
+            last: self.last,
             t_s: self.bounds.t_s,
             t_b: self.bounds.t_b,
             contributions: reduce.histogram().to_vec(),
+            layout: self.layout,
+            arrived: (0..ranks).map(arrived).collect(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,
             incomplete_aggregates: collect.incomplete(),
@@ -443,6 +463,9 @@ impl Operation {
         timeouts: &mut dyn Policy,
     ) -> Option<Outgoing<'_>> {
         let packet = self.outbox.next(&self.layout, now)?;
+        if packet.kind == Kind::Scatter && self.outbox.scatter_is_out() {
+            self.last.contribution_sent = Some(now.since(self.started));
+        }
         let bucket = self.id.bucket;
         let stage = match packet.kind {
             Kind::Scatter => Phase::Scatter,

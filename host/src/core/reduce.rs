@@ -274,6 +274,11 @@ impl Reduce {
         self.coming == 0
     }
 
+    /// Contributions of `source` that are here.
+    pub(super) fn came(&self, source: u16) -> u32 {
+        self.sources[usize::from(source)].came
+    }
+
     /// Whether a bound passed while contributions of `source` were awaited.
     pub(super) fn is_overdue(&self, source: u16) -> bool {
         self.sources[usize::from(source)].overdue

@@ -17,6 +17,7 @@ use crate::recycling::{Carry, Correction};
 use crate::safeguards::{Safeguards, StopError, Verdict};
 use crate::spans;
 use crate::stats::Outcome;
+use crate::trace::Sink;
 
 /// Why a collective cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -467,6 +468,11 @@ impl Collective {
     /// A handle to check the ways to the other ranks with, also while an operation runs.
     pub fn prober(&self) -> Prober {
         self.data.prober()
+    }
+
+    /// Tells `sink` what happens from now on, packet by packet, on the data thread; it is dropped with the collective.
+    pub fn trace(&mut self, sink: Box<dyn Sink>) {
+        self.data.command(Command::Trace(sink));
     }
 
     /// A handle to look on with.

@@ -69,6 +69,7 @@ mod spans;
 mod stats;
 mod time;
 mod timeout;
+pub mod trace;
 mod values;
 
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};

@@ -266,6 +266,24 @@ impl Rejection {
         Rejection::Length,
         Rejection::Exact,
     ];
+
+    /// As metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rejection::Malformed => "malformed",
+            Rejection::Kind => "kind",
+            Rejection::Job => "job",
+            Rejection::Epoch => "epoch",
+            Rejection::Source => "source",
+            Rejection::Own => "own",
+            Rejection::Owner => "owner",
+            Rejection::Slot => "slot",
+            Rejection::Dtype => "dtype",
+            Rejection::Coding => "coding",
+            Rejection::Length => "length",
+            Rejection::Exact => "exact",
+        }
+    }
 }
 
 /// Ignored datagrams by reason.

@@ -20,6 +20,7 @@
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | who was heard, who is suspected |
+//! | `tracer.rs` | tells what happens, where somebody wants to know: [`crate::trace`] |
 //! | `weights.rs` | what each rank's data weigh |
 //! | `exact/` | exact operations, which repair what is lost until it is there |
 //!
@@ -54,6 +55,7 @@ mod outbox;
 mod packet;
 mod recycler;
 mod reduce;
+mod tracer;
 mod waits;
 mod weights;
 
@@ -75,6 +77,7 @@ use crate::recycling::Correction;
 use crate::stats::{ClosedBy, Outcome, Rejection, Totals};
 use crate::time::Time;
 use crate::timeout::Policy;
+use crate::trace::{Fate, Happened, Sink, Timer};
 use crate::values::Values;
 
 pub use check::{CheckPacket, Heard, HeardInRound};
@@ -84,9 +87,10 @@ use congestion::{Congestion, Queues, Told};
 use early::Early;
 use exact::ExactOperations;
 use members::Members;
-use operation::{Buffers, Operation};
+use operation::{Buffers, Operation, Received};
 use packet::{Datagram, Payload, Said, Written};
 use recycler::Recycler;
+use tracer::Tracer;
 use weights::Weights;
 
 /// Of how many operations it is known when they started, so that a packet that comes after its operation's end tells how
@@ -231,6 +235,7 @@ pub struct Core {
     events: VecDeque<Event>,
     /// Of operations that are over.
     totals: Totals,
+    tracer: Tracer,
     spare_buffers: Vec<Buffers>,
     spare_values: Vec<Values>,
 }
@@ -261,6 +266,7 @@ impl Core {
             incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),
             totals: Totals::default(),
+            tracer: Tracer::default(),
             spare_buffers: Vec::new(),
             spare_values: Vec::new(),
             config,
@@ -270,6 +276,12 @@ impl Core {
     /// This rank's configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Tells `sink` what happens from now on: of every AllReduce each packet, each slot that closes, each bound that
+    /// passes; of exact operations the packets that are sent.
+    pub fn trace(&mut self, sink: Box<dyn Sink>) {
+        self.tracer = Tracer::new(self.config.rank, sink);
     }
 
     /// The longest datagram that [`Core::poll_transmit`] writes.
@@ -355,6 +367,13 @@ impl Core {
         let result = self.spare_values.pop().unwrap_or_default();
         let bounds = self.timeouts.start(now, id.bucket, contributions.len());
         self.note_start(id, contributions.len(), now);
+        self.tracer.tell(now, id, || Happened::Started {
+            values: contributions.len() as u64,
+            t_s: bounds.t_s,
+            t_b: bounds.t_b,
+            t_c_scatter: bounds.grace[Phase::Scatter as usize],
+            t_c_gather: bounds.grace[Phase::Gather as usize],
+        });
         let incast = self
             .incast
             .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank));
@@ -608,6 +627,11 @@ impl Core {
             early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
                 phase.late += n
             });
+            let fate = match header.kind {
+                Kind::Feedback => Fate::Heard,
+                _ => Fate::Late,
+            };
+            self.tracer.received(arrival, header, fate);
             if header.kind == Kind::Gather {
                 self.receive_late_aggregate(header, payload);
             }
@@ -615,8 +639,14 @@ impl Core {
         };
         let late = header.kind == Kind::Gather && !operation.is_waiting();
         match operation.receive(arrival, &self.config, header, payload) {
-            Ok(gone) => self.events.extend(gone.map(Event::SlotGone)),
-            Err(reason) => self.totals.rejected.count(reason),
+            Ok(Received { fate, gone }) => {
+                self.tracer.received(arrival, header, fate);
+                self.events.extend(gone.map(Event::SlotGone));
+            }
+            Err(reason) => {
+                self.tracer.received(arrival, header, Fate::Refused);
+                self.totals.rejected.count(reason);
+            }
         }
         if late {
             self.receive_late_aggregate(header, payload);
@@ -657,6 +687,12 @@ impl Core {
     /// # Panics
     /// If `buf` is too short.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.transmit(now, buf)?;
+        self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
+        Some(transmit)
+    }
+
+    fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         self.handle_timeout(now);
         if let Some(transmit) = self.transmit_told(now, buf) {
             return Some(transmit);
@@ -891,9 +927,15 @@ impl Core {
         for at in 0..self.operations.len() {
             let operation = &mut self.operations[at];
             if now >= operation.deadline {
+                if operation.is_waiting() {
+                    let timer = Timer::Deadline;
+                    (self.tracer).tell(now, operation.id, || Happened::Timer { timer });
+                }
                 operation.outbox_mut().abandon(now);
                 self.end(at, now, Some(ClosedBy::Deadline));
-            } else if operation.due() <= now && operation.expire(now, self.estimator.as_mut()) {
+            } else if operation.due() <= now
+                && operation.expire(now, self.estimator.as_mut(), &mut self.tracer)
+            {
                 self.end(at, now, Some(ClosedBy::Early));
             }
         }
@@ -937,7 +979,7 @@ impl Core {
     /// Closes what nothing is awaited for any more.
     fn settle(&mut self, now: Time) {
         for at in 0..self.operations.len() {
-            if self.operations[at].settle(now, self.estimator.as_mut()) {
+            if self.operations[at].settle(now, self.estimator.as_mut(), &mut self.tracer) {
                 self.end(at, now, None);
             }
         }
@@ -969,6 +1011,12 @@ impl Core {
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);
         outcome.weights.extend_from_slice(self.weights.get());
+        self.tracer.tell(now, outcome.id, || Happened::Ended {
+            by: outcome.closed_by,
+            shard: outcome.shard_closed_by,
+            lost_contributions: outcome.lost.scatter.total(),
+            lost_aggregates: outcome.lost.gather.total(),
+        });
         self.totals.operations += 1;
         self.totals.lost += outcome.lost;
         self.spare_buffers.push(buffers);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ultima_wire::{Feedback, Header, Kind};
 
-use crate::cause::{Losses, Phase, SlotGone, Ways};
+use crate::cause::{Cause, Losses, Phase, SlotGone, Ways};
 use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::Estimator;
@@ -15,6 +15,7 @@ use crate::rotation::Rotation;
 use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
 use crate::timeout::{Bounds, Ended, Policy, Stage};
+use crate::trace::{Fate, Happened, Timer};
 use crate::values::Values;
 
 use super::Destination;
@@ -23,7 +24,8 @@ use super::early::count;
 use super::outbox::{Outbox, Packet};
 use super::packet::{self, Payload};
 use super::recycler::Recycler;
-use super::reduce::{Reduce, Verdict};
+use super::reduce::{Closed, Reduce, Verdict};
+use super::tracer::Tracer;
 use super::waits::Waits;
 
 /// An operation that was started and has not sent its last packet.
@@ -69,6 +71,38 @@ pub(super) struct Outgoing<'a> {
     pub(super) remaining: Duration,
     /// What this rank takes for t_C; zero says nothing.
     pub(super) t_c: Duration,
+}
+
+/// What became of a packet.
+pub(super) struct Received {
+    pub(super) fate: Fate,
+    /// What it says is gone, if that is news.
+    pub(super) gone: Option<SlotGone>,
+}
+
+impl From<Fate> for Received {
+    fn from(fate: Fate) -> Self {
+        Self { fate, gone: None }
+    }
+}
+
+impl From<Verdict> for Fate {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::InTime => Fate::InTime,
+            Verdict::Late => Fate::Late,
+            Verdict::Duplicate => Fate::Duplicate,
+        }
+    }
+}
+
+/// Tells that a slot of the own shard closed.
+fn tell_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed) {
+    tracer.tell(now, id, || Happened::SlotClosed {
+        slot: closed.slot,
+        contributions: closed.contributions,
+        by: closed.by,
+    });
 }
 
 /// What an operation needs until it ends.
@@ -153,28 +187,31 @@ impl Operation {
     }
 
     /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its
-    /// phase. Nothing changes where it is refused. Returns what it says is gone, if that is news.
+    /// phase. Nothing changes where it is refused.
     pub(super) fn receive(
         &mut self,
         arrival: Time,
         config: &Config,
         header: &Header,
         payload: Payload<'_>,
-    ) -> Result<Option<SlotGone>, Rejection> {
+    ) -> Result<Received, Rejection> {
         if header.kind == Kind::Feedback
             && let Some(feedback) = Feedback::parse(payload.bytes())
         {
             self.waits
                 .advertised(header.source, arrival + feedback.wait.into());
             if !feedback.notice {
-                return Ok(None);
+                return Ok(Fate::Heard.into());
             }
         }
         let Some(waiting) = &mut self.waiting else {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                 phase.late += n
             });
-            return Ok(None);
+            return Ok(match header.kind {
+                Kind::Feedback => Fate::Heard.into(),
+                _ => Fate::Late.into(),
+            });
         };
         let source = header.source;
         if header.kind != Kind::Feedback {
@@ -191,7 +228,13 @@ impl Operation {
                 if news {
                     self.ways.count(&gone);
                 }
-                return Ok(news.then_some(gone));
+                return Ok(Received {
+                    fate: match cause {
+                        Cause::Late => Fate::CutLate,
+                        _ => Fate::CutTrimmed,
+                    },
+                    gone: news.then_some(gone),
+                });
             }
         }
         let last = header.host_flags.last;
@@ -218,7 +261,7 @@ impl Operation {
                 if last {
                     waiting.collect.give_up(source);
                 }
-                return Ok(None);
+                return Ok(Fate::Heard.into());
             }
         };
         if verdict == Verdict::InTime {
@@ -238,7 +281,7 @@ impl Operation {
                 Verdict::Duplicate => phase.duplicates += n,
             },
         );
-        Ok(None)
+        Ok(Fate::from(verdict).into())
     }
 
     /// The others are so far ahead that nobody waits for this rank's shard, and none of what it contributes is in
@@ -279,7 +322,12 @@ impl Operation {
     }
 
     /// Closes what nothing is awaited for; true when that was the last thing to wait for.
-    pub(super) fn settle(&mut self, now: Time, estimator: &mut dyn Estimator) -> bool {
+    pub(super) fn settle(
+        &mut self,
+        now: Time,
+        estimator: &mut dyn Estimator,
+        tracer: &mut Tracer,
+    ) -> bool {
         let Some(Waiting {
             reduce,
             collect,
@@ -289,9 +337,10 @@ impl Operation {
         else {
             return false;
         };
-        let outbox = &mut self.outbox;
-        reduce.close_ready(&self.layout, &mut self.own, result, estimator, |c| {
-            outbox.push(c)
+        let (id, outbox) = (self.id, &mut self.outbox);
+        reduce.close_ready(&self.layout, &mut self.own, result, estimator, |closed| {
+            tell_closed(tracer, now, id, &closed);
+            outbox.push(closed);
         });
         if reduce.open() > 0 {
             if reduce.is_ending() {
@@ -317,25 +366,47 @@ impl Operation {
     }
 
     /// A bound but t_B passed: closes this rank's shard with what it has. True if the operation ends.
-    pub(super) fn expire(&mut self, now: Time, estimator: &mut dyn Estimator) -> bool {
+    pub(super) fn expire(
+        &mut self,
+        now: Time,
+        estimator: &mut dyn Estimator,
+        tracer: &mut Tracer,
+    ) -> bool {
+        let id = self.id;
+        let mut passed = |timer| tracer.tell(now, id, || Happened::Timer { timer });
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if !self.flushed && self.flush_at <= now {
             self.flushed = true;
             self.early_at[Phase::Scatter as usize] = None;
             self.outbox.stop_scatter(now);
-            self.close_shard(estimator, ClosedBy::Flush);
+            passed(Timer::Flush);
+            self.close_shard(now, estimator, ClosedBy::Flush, tracer);
         } else if is_due(self.early_at[Phase::Scatter as usize]) {
             self.early_at[Phase::Scatter as usize] = None;
-            self.close_shard(estimator, ClosedBy::Early);
+            passed(Timer::EarlyScatter);
+            self.close_shard(now, estimator, ClosedBy::Early, tracer);
         }
         let closed = (self.waiting.as_ref()).is_some_and(|waiting| waiting.reduce.open() == 0);
-        closed && is_due(self.early_at[Phase::Gather as usize])
+        let early = closed && is_due(self.early_at[Phase::Gather as usize]);
+        if early {
+            let timer = Timer::EarlyGather;
+            tracer.tell(now, id, || Happened::Timer { timer });
+        }
+        early
     }
 
-    fn close_shard(&mut self, estimator: &mut dyn Estimator, bound: ClosedBy) {
+    fn close_shard(
+        &mut self,
+        now: Time,
+        estimator: &mut dyn Estimator,
+        bound: ClosedBy,
+        tracer: &mut Tracer,
+    ) {
+        let id = self.id;
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
             let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
             reduce.flush(layout, own, result, estimator, bound, |closed| {
+                tell_closed(tracer, now, id, &closed);
                 outbox.push(closed);
             });
         }

@@ -224,6 +224,7 @@ impl Outbox {
         let &Closed {
             slot,
             contributions,
+            ..
         } = self.gather.front()?;
         let last = is_last(self.own_slots - self.gather_slots, self.own_slots);
         let (to, sent_to_all) = self.gather_turn.next(self.gather_to, self.rank, self.ranks);

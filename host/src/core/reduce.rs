@@ -79,6 +79,7 @@ struct Source {
 pub(super) struct Closed {
     pub(super) slot: u32,
     pub(super) contributions: u16,
+    pub(super) by: ClosedBy,
 }
 
 impl Reduce {
@@ -346,8 +347,12 @@ impl Reduce {
         self.closed.insert(slot as usize);
         self.open -= 1;
         self.histogram[usize::from(count)] += 1;
+        let by = match count < self.ranks {
+            true => incomplete,
+            false => ClosedBy::Complete,
+        };
+        self.closed_by = self.closed_by.max(by);
         if count < self.ranks {
-            self.closed_by = self.closed_by.max(incomplete);
             for source in 0..self.ranks {
                 if source != self.rank && !self.arrived.contains(self.bit(slot, source)) {
                     self.lost.count(self.cause(slot, source), 1);
@@ -357,6 +362,7 @@ impl Reduce {
         Closed {
             slot,
             contributions: count,
+            by,
         }
     }
 

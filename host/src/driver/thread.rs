@@ -20,6 +20,7 @@ use crate::operation::OperationId;
 use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
+use crate::trace::Sink;
 
 use super::{Link, LinkCounters, LinkError};
 
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     /// All ranks' parameters have become their mean.
     Healed,
     Report,
+    /// Tell what happens.
+    Trace(Box<dyn Sink>),
     Check(Vec<CheckPacket>),
     Heard {
         token: u32,
@@ -281,6 +284,7 @@ impl<L: Link> DataThread<L> {
                 }
                 Ok(Command::Healed) => self.core.healed(),
                 Ok(Command::Report) => self.tell(Reply::Report(Box::new(self.report()))),
+                Ok(Command::Trace(sink)) => self.core.trace(sink),
                 Ok(Command::Check(packets)) => {
                     packets
                         .into_iter()

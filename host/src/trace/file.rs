@@ -1,0 +1,293 @@
+//! A trace's file: a thread of its own makes lines of records and writes them.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use super::Sink;
+use super::lines::{self, Head};
+use super::record::{Happened, Record};
+
+/// Records that go to the writer at once: so that neither thread wakes the other for each.
+const BATCH: usize = 512;
+/// Batches that may wait for the writer: 8 MiB of records, for all sinks of a file.
+const WAITING: usize = 256;
+
+/// What a sink does when the writer does not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Drops records, and says in the trace how many: where time is real.
+    Drop,
+    /// Waits: where time is simulated.
+    Wait,
+}
+
+/// What a trace's file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Records in it.
+    pub records: u64,
+    /// Records that are not.
+    pub dropped: u64,
+}
+
+/// A trace that is being written.
+pub struct TraceFile {
+    queue: SyncSender<Vec<Record>>,
+    when_full: WhenFull,
+    writer: JoinHandle<io::Result<Written>>,
+}
+
+impl TraceFile {
+    /// Makes the file, or empties it, and writes its first line.
+    ///
+    /// # Errors
+    /// The file cannot be written, or no thread be started.
+    pub fn create(path: &Path, head: &Head, when_full: WhenFull) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        lines::write(&mut file, head)?;
+        file.flush()?;
+        Self::write_to(file, when_full, WAITING)
+    }
+
+    fn write_to<W: Write + Send + 'static>(
+        file: W,
+        when_full: WhenFull,
+        waiting: usize,
+    ) -> io::Result<Self> {
+        let (queue, batches) = sync_channel(waiting);
+        let writer = std::thread::Builder::new()
+            .name("ultima-trace".into())
+            .spawn(move || write(file, &batches))?;
+        Ok(Self {
+            queue,
+            when_full,
+            writer,
+        })
+    }
+
+    /// What a core tells its records to.
+    pub fn sink(&self) -> FileSink {
+        FileSink {
+            batch: Vec::with_capacity(BATCH),
+            queue: self.queue.clone(),
+            when_full: self.when_full,
+            gap: None,
+        }
+    }
+
+    /// Waits until the last sink is gone and all is written.
+    ///
+    /// # Errors
+    /// The file could not be written to its end.
+    pub fn finish(self) -> io::Result<Written> {
+        let TraceFile { queue, writer, .. } = self;
+        drop(queue);
+        writer
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Takes one core's records to a [`TraceFile`]: in batches, at an operation's end, and when it is dropped.
+pub struct FileSink {
+    batch: Vec<Record>,
+    queue: SyncSender<Vec<Record>>,
+    when_full: WhenFull,
+    /// Tells of the records since the last batch that was taken.
+    gap: Option<Record>,
+}
+
+impl FileSink {
+    fn hand_over(&mut self, when_full: WhenFull) {
+        if let Some(gap) = self.gap {
+            self.batch.insert(0, gap);
+        }
+        if self.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        let refused = match when_full {
+            WhenFull::Wait => self.queue.send(batch).err().map(|refused| refused.0),
+            WhenFull::Drop => match self.queue.try_send(batch) {
+                Ok(()) => None,
+                Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) => Some(batch),
+            },
+        };
+        match refused {
+            None => self.gap = None,
+            Some(batch) => {
+                let lost = |record: &Record| match record.happened {
+                    Happened::Dropped { records } => records,
+                    _ => 1,
+                };
+                let happened = Happened::Dropped {
+                    records: batch.iter().map(lost).sum(),
+                };
+                self.gap = Some(Record {
+                    happened,
+                    ..batch[0]
+                });
+                self.batch = batch;
+                self.batch.clear();
+            }
+        }
+    }
+}
+
+impl Sink for FileSink {
+    fn record(&mut self, record: &Record) {
+        self.batch.push(*record);
+        // One less than there is room for: a gap may have to be told.
+        if self.batch.len() >= BATCH - 1 || matches!(record.happened, Happened::Ended { .. }) {
+            self.hand_over(self.when_full);
+        }
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        // Nobody's packets wait for this thread any more.
+        self.hand_over(WhenFull::Wait);
+    }
+}
+
+fn write<W: Write>(mut file: W, batches: &Receiver<Vec<Record>>) -> io::Result<Written> {
+    let mut written = Written::default();
+    loop {
+        let batch = match batches.try_recv() {
+            Ok(batch) => batch,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // For those who look at a trace that grows.
+                file.flush()?;
+                let Ok(batch) = batches.recv() else { break };
+                batch
+            }
+        };
+        for record in batch {
+            lines::write(&mut file, &record)?;
+            match record.happened {
+                Happened::Dropped { records } => written.dropped += records,
+                _ => written.records += 1,
+            }
+        }
+    }
+    file.flush()?;
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::time::Time;
+    use crate::trace::Timer;
+
+    /// A file that takes nothing before it is told to.
+    struct Slow {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        go: Receiver<()>,
+        held: bool,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if std::mem::take(&mut self.held) {
+                self.go.recv().expect("the test tells");
+            }
+            self.bytes
+                .lock()
+                .expect("no panic")
+                .extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slow() -> (Slow, Sender<()>, Arc<Mutex<Vec<u8>>>) {
+        let (tell, go) = channel();
+        let bytes = Arc::<Mutex<Vec<u8>>>::default();
+        let slow = Slow {
+            bytes: bytes.clone(),
+            go,
+            held: true,
+        };
+        (slow, tell, bytes)
+    }
+
+    fn record(at: u64) -> Record {
+        Record {
+            time: Time::from_nanos(at),
+            rank: 0,
+            step: 0,
+            bucket: 0,
+            happened: Happened::Timer {
+                timer: Timer::Flush,
+            },
+        }
+    }
+
+    /// Writes so many records while the file takes none.
+    fn hold_up(all: u64) {
+        let (file, go, bytes) = slow();
+        let trace = TraceFile::write_to(file, WhenFull::Drop, 2).expect("a thread");
+        let mut sink = trace.sink();
+        (0..all).for_each(|at| sink.record(&record(at)));
+        go.send(()).expect("it waits");
+        drop(sink);
+        let written = trace.finish().expect("memory takes it");
+        assert_eq!(written.records + written.dropped, all);
+        // One batch in hand, two in the queue, and what was left at the end.
+        assert!(written.records <= 4 * BATCH as u64, "{written:?}");
+        let text = String::from_utf8(bytes.lock().expect("no panic").clone()).expect("text");
+        assert_eq!(text.lines().filter(|l| l.contains("dropped")).count(), 1);
+        let told = format!("\"event\":\"dropped\",\"records\":{}", written.dropped);
+        assert!(text.contains(&told), "{told}");
+    }
+
+    #[test]
+    fn a_writer_that_does_not_keep_up_costs_records_and_they_are_counted() {
+        hold_up(100 * BATCH as u64);
+        // Nothing is left at the end but the gap.
+        hold_up(100 * (BATCH as u64 - 1));
+    }
+
+    #[test]
+    fn a_sink_that_waits_loses_nothing() {
+        let (file, go, bytes) = slow();
+        let trace = TraceFile::write_to(file, WhenFull::Wait, 1).expect("a thread");
+        let mut sink = trace.sink();
+        go.send(()).expect("it waits");
+        let all = 20 * BATCH as u64 + 3;
+        (0..all).for_each(|at| sink.record(&record(at)));
+        drop(sink);
+        let written = trace.finish().expect("memory takes it");
+        assert_eq!((written.records, written.dropped), (all, 0));
+        let lines = bytes.lock().expect("no panic");
+        assert_eq!(
+            lines.iter().filter(|byte| **byte == b'\n').count() as u64,
+            all
+        );
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end_and_stops_nobody() {
+        let Ok(full) = File::options().write(true).open("/dev/full") else {
+            panic!("Linux has /dev/full");
+        };
+        let trace = TraceFile::write_to(full, WhenFull::Wait, 1).expect("a thread");
+        let mut sink = trace.sink();
+        (0..10 * BATCH as u64).for_each(|at| sink.record(&record(at)));
+        drop(sink);
+        let error = trace.finish().expect_err("it is full");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+}

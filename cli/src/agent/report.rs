@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use ultima_controller::api;
-use ultima_host::{Cause, Causes, ClosedBy, CutOnTheWay, LinkCounters, underweight};
+use ultima_host::{Cause, Causes, CutOnTheWay, LinkCounters, underweight};
 
 use super::rank::{Done, Operation};
 use crate::command::check;

@@ -45,6 +45,15 @@ impl Coding {
             .map_or(len, |block| len.next_multiple_of(block))
     }
 
+    fn check(self) {
+        if let Coding::Hadamard { log2_block } = self {
+            assert!(
+                log2_block <= Coding::MAX_LOG2_BLOCK,
+                "blocks of 2^{log2_block}"
+            );
+        }
+    }
+
     /// 2^k for a bucket of `len` entries; none where it is sent as it is.
     fn block(self, len: usize) -> Option<usize> {
         let Coding::Hadamard { log2_block } = self else {
@@ -77,12 +86,7 @@ impl Codec {
     /// # Panics
     /// If a block is larger than 2^[`Coding::MAX_LOG2_BLOCK`].
     pub fn new(coding: Coding, seed: u64) -> Self {
-        if let Coding::Hadamard { log2_block } = coding {
-            assert!(
-                log2_block <= Coding::MAX_LOG2_BLOCK,
-                "blocks of 2^{log2_block}"
-            );
-        }
+        coding.check();
         Self {
             coding,
             seed,
@@ -115,13 +119,33 @@ impl Codec {
         }
     }
 
+    /// Codes so from now on.
+    ///
+    /// # Panics
+    /// As [`Codec::new`].
+    pub fn set_coding(&mut self, coding: Coding) {
+        coding.check();
+        self.coding = coding;
+    }
+
     /// The reverse of [`Codec::encode`], for a bucket of the same length and operation.
     ///
     /// # Panics
     /// If `encoded` is not as long as this bucket's encoding.
     pub fn decode(&mut self, id: OperationId, encoded: &[f32], bucket: &mut [f32]) {
-        assert_eq!(encoded.len(), self.coding.encoded_len(bucket.len()));
-        let Some(block) = self.coding.block(bucket.len()) else {
+        self.decode_as(self.coding, id, encoded, bucket);
+    }
+
+    /// The same for a bucket that was encoded with `coding`.
+    pub(crate) fn decode_as(
+        &mut self,
+        coding: Coding,
+        id: OperationId,
+        encoded: &[f32],
+        bucket: &mut [f32],
+    ) {
+        assert_eq!(encoded.len(), coding.encoded_len(bucket.len()));
+        let Some(block) = coding.block(bucket.len()) else {
             bucket.copy_from_slice(encoded);
             return;
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, Coding};
 use crate::config::{Config, ConfigError};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
@@ -106,6 +106,8 @@ impl Observer {
 pub struct Collective {
     data: Handle,
     codec: Codec,
+    /// As configured.
+    coding: Coding,
     /// With recycling: what is carried from step to step.
     carry: Option<Carry>,
     /// What was started and not waited for.
@@ -185,6 +187,7 @@ impl Collective {
         Ok(Self {
             data,
             codec: Codec::new(coding, seed),
+            coding,
             carry: recycling.map(|_| Carry::default()),
             under_way: Vec::new(),
             spare: Vec::new(),
@@ -369,7 +372,7 @@ impl Collective {
     /// Votes with all ranks on the update that this step averaged, `lost` of whose packets did not come here
     /// ([`Outcome::lost_share`]), and on the `parameters`; tells what was agreed. Called on every rank where
     /// [`Safeguards::is_due`]; with [`Verdict::skip`] every rank calls [`Collective::skip`], with [`Verdict::heal`]
-    /// [`Collective::heal`].
+    /// [`Collective::heal`], and where [`Verdict::code`] says something [`Collective::code`].
     ///
     /// # Errors
     /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`]: then nothing was agreed here, although others
@@ -402,6 +405,17 @@ impl Collective {
     ) -> Result<f64, Error> {
         let (_, digests) = self.all_gather(id, &safeguards.digest(id, parameters), limit)?;
         Ok(Safeguards::spread(&digests))
+    }
+
+    /// Updates are Hadamard-coded from the next operation on, as configured, or not at all: what all ranks do where a
+    /// [`Verdict`] says so, before they start anything else.
+    pub fn code(&mut self, on: bool) {
+        let coding = match on {
+            true => self.coding,
+            false => Coding::Identity,
+        };
+        self.codec.set_coding(coding);
+        self.data.command(Command::Coding(coding));
     }
 
     /// All ranks skip the update of `bucket` that [`Collective::allreduce`] gave, which becomes zero: with

@@ -166,6 +166,7 @@ proptest! {
             skip: Some(SkipRule { share: skip }),
             drift: Some(DriftRule { bound, every }),
             stop: None,
+            coding: None,
         };
         // No doubt lapses while the run lasts: that is another test's.
         let mut job = Job::new(&recycling(ranks, 32), rules, lossy(loss, seed));
@@ -195,6 +196,7 @@ fn updates_are_skipped_and_replicas_healed() {
             every: 3,
         }),
         stop: None,
+        coding: None,
     };
     let mut job = Job::new(&recycling(4, 8), rules, lossy(0.2, 5));
     for _ in 0..30 {

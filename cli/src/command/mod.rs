@@ -23,7 +23,7 @@ mod wire_options;
 /// What `ultima` can do.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    Demo(crate::demo::Options),
+    Demo(Box<crate::demo::Options>),
     Switch(Box<switch::Arguments>),
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),

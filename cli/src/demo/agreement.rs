@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::safeguards::DriftRule;
 use ultima_host::{Collective, Error, OperationId, Outcome, Rules, Safeguards};
 
 use super::deadline::Bounds;
@@ -28,6 +27,8 @@ pub struct Agreed {
     pub heal: bool,
     /// How far they were from each other then.
     pub healed_to: Option<f64>,
+    /// Whether gradients are coded from now on, where that was decided.
+    pub code: Option<bool>,
 }
 
 /// What was agreed, or in one line who is missing.
@@ -74,11 +75,15 @@ impl Agreement {
             if verdict.skip {
                 collective.skip(GRADIENT, update);
             }
+            if let Some(on) = verdict.code {
+                collective.code(on);
+            }
             Agreed {
                 skipped: verdict.skip,
                 spread: verdict.spread,
                 heal: verdict.heal,
                 healed_to: None,
+                code: verdict.code,
             }
         });
         Ok(Some(agreed))
@@ -123,8 +128,19 @@ pub struct Agreements {
     pub skipped_updates: u32,
     /// The drift of the replicas, where it is measured.
     pub drift: Option<Drift>,
+    /// When gradients were coded and when not, where that follows the loss.
+    pub coding: Option<Vec<Switched>>,
     /// Why nothing was agreed any more from some step on.
     pub ended: Option<String>,
+}
+
+/// The transform was switched on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Switched {
+    /// After which step.
+    pub step: u32,
+    /// On.
+    pub on: bool,
 }
 
 /// How far replicas parted on the way.
@@ -154,10 +170,11 @@ pub struct Healed {
 }
 
 impl Agreements {
-    /// Nothing yet, in a run with this rule for drift.
-    pub fn new(drift: Option<DriftRule>) -> Self {
+    /// Nothing yet, in a run with these rules.
+    pub fn new(rules: Rules) -> Self {
         Self {
-            drift: drift.map(|rule| Drift {
+            coding: rules.coding.map(|_| Vec::new()),
+            drift: rules.drift.map(|rule| Drift {
                 bound: rule.bound,
                 every: rule.every,
                 ..Drift::default()
@@ -176,6 +193,10 @@ impl Agreements {
             }
         };
         self.skipped_updates += u32::from(agreed.skipped);
+        if let (Some(coding), Some(on)) = (&mut self.coding, agreed.code) {
+            let was = coding.last().is_some_and(|last| last.on);
+            coding.extend((on != was).then_some(Switched { step, on }));
+        }
         if let (Some(drift), Some(spread)) = (&mut self.drift, agreed.spread) {
             drift.measured += 1;
             drift.largest = drift.largest.max(spread);

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ultima_host::safeguards::DriftRule;
-use ultima_host::{ClosedBy, Totals};
+use ultima_host::{ClosedBy, Rules, Totals};
 
 use super::agreement::Agreements;
 use super::baseline::exact_mean;
@@ -58,7 +57,7 @@ pub struct Collected {
 }
 
 impl Collected {
-    pub fn new(workers: u16, parameters: usize, drift: Option<DriftRule>) -> Self {
+    pub fn new(workers: u16, parameters: usize, rules: Rules) -> Self {
         let worker = || Worker {
             progress: Progress::Training,
             totals: Totals::default(),
@@ -72,7 +71,7 @@ impl Collected {
             closed_by: report::ClosedBy::default(),
             durations: Vec::new(),
             update_error: UpdateError::default(),
-            agreements: Agreements::new(drift),
+            agreements: Agreements::new(rules),
             agreed_until: 0,
             run: RunError::new(workers.into(), parameters),
             dispersion: UpdateError::default(),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_host::safeguards::{DriftRule, SkipRule, StopRule};
+use ultima_host::safeguards::{CodingRule, DriftRule, SkipRule, StopRule};
 use ultima_host::{IncastPolicy, RatePolicy, Rules, Timeouts};
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
@@ -86,6 +86,9 @@ pub struct Options {
     /// Send gradient entries as they are, without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,
+    /// Transform them only while workers lose more than this share of the packets on average; decided every 10 steps
+    #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = share)]
+    pub hadamard_above: Option<f64>,
     /// Send in later steps what a step could not deliver, so that only the order of updates suffers
     #[arg(long, value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
@@ -253,6 +256,10 @@ impl Options {
             drift: (self.drift_every > 0).then_some(DriftRule {
                 bound: self.drift_bound,
                 every: self.drift_every,
+            }),
+            coding: self.hadamard_above.map(|above| CodingRule {
+                above,
+                ..CodingRule::default()
             }),
         }
     }

@@ -234,6 +234,7 @@ pub(super) mod tests {
             run_error: 0.0004,
             agreements: Agreements {
                 skipped_updates: 2,
+                coding: None,
                 drift: Some(Drift {
                     bound: 0.005,
                     every: 50,

@@ -203,7 +203,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     drop(messages);
 
     let bar = progress_bar(options);
-    let mut collected = Collected::new(options.workers, parameters, options.rules().drift);
+    let mut collected = Collected::new(options.workers, parameters, options.rules());
     let silence = SILENCE + 20 * (bounds.t_b + options.longest_sleep());
     collect(
         Progress::Trained,

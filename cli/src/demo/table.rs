@@ -58,7 +58,9 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "  exact averaging",
         &percents(&report.baseline_accuracy_by_class),
     )?;
-    let coding = if report.hadamard {
+    let coding = if report.agreements.coding.is_some() {
+        "Hadamard-coded while much is lost"
+    } else if report.hadamard {
         "Hadamard-coded"
     } else {
         "not coded"
@@ -118,6 +120,17 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             );
         }
         row(f, "  largest", &text)?;
+    }
+    if let Some(coding) = &agreements.coding {
+        let switched = coding.iter().map(|switched| {
+            let on = if switched.on { "on" } else { "off" };
+            format!("{on} after step {}", switched.step)
+        });
+        let text = match coding.is_empty() {
+            true => "never on".to_owned(),
+            false => switched.collect::<Vec<_>>().join(", "),
+        };
+        row(f, "Hadamard", &text)?;
     }
     if agreements.skipped_updates > 0 {
         row(f, "skipped updates", &agreements.skipped_updates)?;

@@ -139,6 +139,9 @@ fn train(
         config.bounds,
         config.longest_sleep,
     );
+    if config.rules.coding.is_some() {
+        collective.code(false);
+    }
     let mut weights = Vec::new();
     let mut passed = 0;
     for step in 0..config.steps {

@@ -67,6 +67,7 @@ use ultima_wire::{Check, Feedback, HEADER_LEN, Header, Kind, RepairRequest, Requ
 
 use crate::bits::Bits;
 use crate::cause::{Cause, Phase, SlotGone};
+use crate::codec::Coding;
 use crate::config::{Config, ConfigError, Gather};
 use crate::estimator::Estimator;
 use crate::exact::{Exact, ExactOutcome, Incomplete};
@@ -904,6 +905,12 @@ impl Core {
     /// for [`crate::Carry::settle`]. To be called whenever one of them ends; until then it is kept.
     pub fn take_corrections(&mut self, bucket: u16) -> Vec<Correction> {
         (self.recycler.as_mut()).map_or_else(Vec::new, |recycler| recycler.take(bucket))
+    }
+
+    /// Operations that start from now on are coded so: the configuration's coding, or none. All ranks change it between
+    /// the same two operations.
+    pub fn set_coding(&mut self, coding: Coding) {
+        self.config.coding = coding;
     }
 
     /// With [`Config::recycling`]: every rank's parameters have just become those of all, their mean. What this rank is

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ultima_wire::{Feedback, Header, Kind};
 
 use crate::cause::{Cause, Losses, Phase, SlotGone, Ways};
+use crate::codec::Coding;
 use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::Estimator;
@@ -32,6 +33,7 @@ use super::waits::Waits;
 pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
+    coding: Coding,
     pub(super) started: Time,
     /// See [`Members::operation_starts`](super::members::Members::operation_starts).
     pub(super) number: u32,
@@ -61,6 +63,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) values: Option<&'a [f32]>,
     /// How many they are.
     pub(super) count: usize,
+    pub(super) coding: Coding,
     /// Which ranks its aggregate counts; none once the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
@@ -156,6 +159,7 @@ impl Operation {
         Self {
             id,
             layout,
+            coding: config.coding,
             started: now,
             number,
             bounds,
@@ -215,7 +219,7 @@ impl Operation {
         };
         let source = header.source;
         if header.kind != Kind::Feedback {
-            packet::check(config, &self.layout, header, payload)?;
+            packet::check(config, (&self.layout, self.coding), header, payload)?;
             if self.own.is_stored() && !payload.is_whole() {
                 return Err(Rejection::Length);
             }
@@ -432,6 +436,7 @@ impl Operation {
             let ended = recycling::Ended {
                 id: self.id,
                 layout: &self.layout,
+                coding: self.coding,
                 own: &self.own,
                 result: &result,
                 t_b: self.bounds.t_b,
@@ -442,7 +447,8 @@ impl Operation {
             if !self.lapsed && reduce.open() == 0 {
                 let shard = self.own.get(self.layout.shard(rank));
                 let counted = |slot, rank| reduce.counts(slot, rank);
-                recycler.store.keep(self.id, &self.layout, shard, counted);
+                let bucket = (&self.layout, self.coding);
+                recycler.store.keep(self.id, bucket, shard, counted);
             }
         }
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
@@ -552,6 +558,7 @@ impl Operation {
         };
         Some(Outgoing {
             count: range.len(),
+            coding: self.coding,
             values: self.own.get(range),
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
@@ -583,6 +590,7 @@ impl Operation {
                 to,
             },
             count: 0,
+            coding: self.coding,
             values: None,
             reduce: None,
             slots: self.layout.slots(rank),

@@ -213,7 +213,7 @@ pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotG
 /// Checks a SCATTER, GATHER or REPAIR, whole or cut, against this rank's cut of its bucket.
 pub(super) fn check(
     config: &Config,
-    layout: &Layout,
+    (layout, coding): (&Layout, Coding),
     header: &Header,
     payload: Payload<'_>,
 ) -> Result<(), Rejection> {
@@ -224,7 +224,7 @@ pub(super) fn check(
     if header.dtype != config.element.dtype() {
         return Err(Rejection::Dtype);
     }
-    if header.host_flags.hadamard != (config.coding != Coding::Identity) {
+    if header.host_flags.hadamard != (coding != Coding::Identity) {
         return Err(Rejection::Coding);
     }
     if cause_of(header.switch_flags).is_some() {
@@ -299,7 +299,7 @@ pub(super) fn write(
         bucket: id.bucket,
         host_flags: HostFlags {
             last: packet.last,
-            hadamard: has_values && config.coding != Coding::Identity,
+            hadamard: has_values && outgoing.coding != Coding::Identity,
             exact: false,
         },
         dtype: match has_values {
@@ -356,7 +356,7 @@ pub(super) fn write_repair(
         step: repair.id.step,
         bucket: repair.id.bucket,
         host_flags: HostFlags {
-            hadamard: config.coding != Coding::Identity,
+            hadamard: repair.coding != Coding::Identity,
             ..HostFlags::default()
         },
         dtype: config.element.dtype(),

@@ -57,10 +57,10 @@ impl Recycler {
         header: &Header,
         payload: Payload<'_>,
     ) -> Result<(), Rejection> {
-        let Some((layout, stored)) = self.ledger.bucket(id) else {
+        let Some((layout, coding, stored)) = self.ledger.bucket(id) else {
             return Ok(());
         };
-        packet::check(config, &layout, header, payload)?;
+        packet::check(config, (&layout, coding), header, payload)?;
         if stored && !payload.is_whole() {
             return Err(Rejection::Length);
         }

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
+use crate::codec::Coding;
 use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     },
     /// All ranks' parameters have become their mean.
     Healed,
+    Coding(Coding),
     Report,
     /// Tell what happens.
     Trace(Box<dyn Sink>),
@@ -283,6 +285,7 @@ impl<L: Link> DataThread<L> {
                     }
                 }
                 Ok(Command::Healed) => self.core.healed(),
+                Ok(Command::Coding(coding)) => self.core.set_coding(coding),
                 Ok(Command::Report) => self.tell(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Trace(sink)) => self.core.trace(sink),
                 Ok(Command::Check(packets)) => {

@@ -75,7 +75,8 @@ impl Carry {
                 self.encoded.resize(correction.len, 0.0);
                 part.add_to(&mut self.encoded);
                 self.decoded.resize(sum.len(), 0.0);
-                codec.decode(correction.id, &self.encoded, &mut self.decoded);
+                let (id, coding) = (correction.id, correction.coding);
+                codec.decode_as(coding, id, &self.encoded, &mut self.decoded);
                 for (sum, value) in sum.iter_mut().zip(&self.decoded) {
                     *sum += value;
                 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ultima_wire::bitmap;
 
+use crate::codec::Coding;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::time::Time;
@@ -31,6 +32,7 @@ pub(crate) enum Known {
 pub(crate) struct Ended<'a> {
     pub(crate) id: OperationId,
     pub(crate) layout: &'a Layout,
+    pub(crate) coding: Coding,
     /// What this rank contributed; in its own shard, unless that lapsed, what it sent.
     pub(crate) own: &'a Values,
     /// The aggregates that are here.
@@ -70,6 +72,7 @@ pub(crate) struct Ledger {
 struct Entry {
     id: OperationId,
     layout: Layout,
+    coding: Coding,
     /// By owner and slot, rising.
     doubts: Vec<Doubt>,
     open: usize,
@@ -125,7 +128,7 @@ impl Ledger {
     /// Rule 1 with a = 0.
     fn lapse(&mut self, at: usize) {
         let entry = self.entries.swap_remove(at);
-        let correction = correction(&mut self.corrections, entry.id, &entry.layout);
+        let correction = correction(&mut self.corrections, entry.id, &entry.layout, entry.coding);
         for doubt in entry.doubts.iter().filter(|doubt| doubt.open) {
             let place = entry.layout.slot(doubt.owner, doubt.slot);
             let own = entry.own[doubt.at..].iter().copied();
@@ -142,6 +145,7 @@ impl Ledger {
         let mut entry = Entry {
             id: ended.id,
             layout: *layout,
+            coding: ended.coding,
             doubts: Vec::new(),
             open: 0,
             own: Vec::new(),
@@ -173,7 +177,8 @@ impl Ledger {
             }
         }
         if !residual.is_empty() {
-            correction(&mut self.corrections, ended.id, layout).residual = residual;
+            let correction = correction(&mut self.corrections, ended.id, layout, ended.coding);
+            correction.residual = residual;
         }
         if entry.open > 0 {
             self.counters.doubtful += entry.open as u64;
@@ -182,10 +187,10 @@ impl Ledger {
         }
     }
 
-    /// How the bucket of an operation is cut of which something is in doubt, and whether its values are stored.
-    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, bool)> {
+    /// How the bucket of an operation is cut and coded of which something is in doubt, and whether its values are stored.
+    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, Coding, bool)> {
         let entry = self.entries.iter().find(|entry| entry.id == id)?;
-        Some((entry.layout, !entry.own.is_empty()))
+        Some((entry.layout, entry.coding, !entry.own.is_empty()))
     }
 
     /// An aggregate came after its operation's end, by GATHER or REPAIR, and was checked: both rules. `counted` has the
@@ -215,7 +220,7 @@ impl Ledger {
         self.counters.repaired += 1;
         let place = entry.layout.slot(owner, slot);
         let sent = || values.iter().copied();
-        let correction = correction(&mut self.corrections, id, &entry.layout);
+        let correction = correction(&mut self.corrections, id, &entry.layout, entry.coding);
         match entry.healed {
             true => correction.residual.push(place.clone(), sent()),
             false => correction.output.push(place.clone(), sent()),
@@ -323,12 +328,14 @@ fn correction<'a>(
     corrections: &'a mut Vec<Correction>,
     id: OperationId,
     layout: &Layout,
+    coding: Coding,
 ) -> &'a mut Correction {
     let known = corrections.iter().position(|c| c.id == id);
     let at = known.unwrap_or_else(|| {
         corrections.push(Correction {
             id,
             len: layout.len(),
+            coding,
             residual: Sparse::default(),
             output: Sparse::default(),
         });
@@ -356,6 +363,7 @@ mod tests {
         let ended = Ended {
             id: ID,
             layout: &layout,
+            coding: Coding::Identity,
             own: &Values::Stored(vec![5.0; 120]),
             result: &Values::Stored(vec![1.0; 120]),
             t_b: T_B,

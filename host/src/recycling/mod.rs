@@ -87,6 +87,8 @@ pub struct Correction {
     pub id: crate::OperationId,
     /// Values in its encoded bucket.
     pub len: usize,
+    /// How it was encoded.
+    pub coding: crate::Coding,
     /// By rule 1, for this rank's next contribution to the bucket.
     pub residual: Sparse,
     /// By rule 2, for this rank's next output of the bucket.

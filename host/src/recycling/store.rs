@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ultima_wire::bitmap;
 
+use crate::codec::Coding;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 
@@ -17,6 +18,7 @@ pub(crate) struct Repair<'a> {
     /// Slots of the shard.
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
+    pub(crate) coding: Coding,
     /// None where they are only counted.
     pub(crate) values: Option<&'a [f32]>,
     /// How many they are.
@@ -39,6 +41,7 @@ pub(crate) struct Store {
 struct Kept {
     id: OperationId,
     layout: Layout,
+    coding: Coding,
     values: Vec<f32>,
     /// By slot, each a bitmap of the ranks counted.
     counted: Vec<u8>,
@@ -83,17 +86,18 @@ impl Store {
     pub(crate) fn keep(
         &mut self,
         id: OperationId,
-        layout: &Layout,
+        (layout, coding): (&Layout, Coding),
         values: Option<&[f32]>,
         counted: impl Fn(u32, u16) -> bool,
     ) {
         let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
             id,
             layout: *layout,
+            coding,
             values: Vec::new(),
             counted: Vec::new(),
         });
-        (kept.id, kept.layout) = (id, *layout);
+        (kept.id, kept.layout, kept.coding) = (id, *layout, coding);
         kept.values.clear();
         kept.values.extend_from_slice(values.unwrap_or_default());
         let slots = layout.slots(self.rank);
@@ -181,6 +185,7 @@ impl Store {
                 slot,
                 slots: kept.layout.slots(self.rank),
                 contributions,
+                coding: kept.coding,
                 values: kept
                     .values
                     .get(place.start - shard.start..place.end - shard.start),
@@ -216,9 +221,12 @@ mod tests {
         let mut store = Store::new(Recycling { keep: 2 }, (1, 3));
         let layout = Layout::new(60, 3, 2);
         let values: Vec<f32> = (20u8..40).map(f32::from).collect();
-        store.keep(id(5), &layout, Some(&values), |slot, rank| {
-            (slot, rank) != (4, 2)
-        });
+        store.keep(
+            id(5),
+            (&layout, Coding::Identity),
+            Some(&values),
+            |slot, rank| (slot, rank) != (4, 2),
+        );
         store
     }
 

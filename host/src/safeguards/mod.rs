@@ -10,20 +10,25 @@
 //! | `skip.rs` | an update that lost too much at any rank is applied by none |
 //! | `stop.rs` | a job whose loss stays high ends, with a message |
 //! | `drift.rs` | replicas that part too far are averaged |
+//! | `coding.rs` | updates are Hadamard-coded while enough is lost |
 //! | `sketch.rs` | how far parameters are from each other, from 65 values of each |
 //!
 //! The price is that whoever votes waits for everyone: a vote after every step ([`Rules::skip`], [`Rules::stop`]) makes
 //! every step wait for the slowest rank. Drift is measured now and then.
 
+mod coding;
 mod drift;
 mod sketch;
 mod skip;
 mod stop;
 
+pub use coding::CodingRule;
 pub use drift::DriftRule;
 pub use sketch::{Digest, Sketch};
 pub use skip::SkipRule;
 pub use stop::{StopError, StopRule};
+
+use coding::CodingState;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +43,8 @@ pub struct Rules {
     pub stop: Option<StopRule>,
     /// When replicas are averaged.
     pub drift: Option<DriftRule>,
+    /// When gradients are coded; without it, as configured.
+    pub coding: Option<CodingRule>,
 }
 
 /// A job's safeguards at one rank.
@@ -47,6 +54,7 @@ pub struct Safeguards {
     seed: u64,
     /// Updates in a row that lost too much for [`Rules::stop`].
     high: u32,
+    coding: CodingState,
 }
 
 /// What all ranks agreed on.
@@ -60,6 +68,8 @@ pub struct Verdict {
     pub spread: Option<f64>,
     /// The parameters are to be averaged.
     pub heal: bool,
+    /// Where that was to be decided: whether updates are Hadamard-coded from the next step on.
+    pub code: Option<bool>,
 }
 
 impl Safeguards {
@@ -69,12 +79,18 @@ impl Safeguards {
             rules,
             seed,
             high: 0,
+            coding: CodingState::default(),
         }
     }
 
     /// Whether ranks vote after this step.
     pub fn is_due(&self, step: u32) -> bool {
-        self.rules.skip.is_some() || self.rules.stop.is_some() || self.measures(step)
+        let codes = self.codes(step).is_some();
+        self.rules.skip.is_some() || self.rules.stop.is_some() || self.measures(step) || codes
+    }
+
+    fn codes(&self, step: u32) -> Option<CodingRule> {
+        self.rules.coding.filter(|coding| coding.is_due(step))
     }
 
     fn measures(&self, step: u32) -> bool {
@@ -140,6 +156,7 @@ impl Safeguards {
             skip: self.rules.skip.is_some_and(|skip| skip.skips(&lost)),
             heal: (self.rules.drift.zip(spread)).is_some_and(|(drift, spread)| drift.heals(spread)),
             spread,
+            code: (self.codes(id.step)).map(|coding| coding.decide(&mut self.coding, &lost)),
             lost,
         })
     }
@@ -175,6 +192,7 @@ mod tests {
                 bound: 0.01,
                 every: 2,
             }),
+            coding: None,
         };
         let mut safeguards = Safeguards::new(rules, 7);
         let parameters = vec![1.0; 1000];

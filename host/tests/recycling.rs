@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use common::*;
 use proptest::prelude::*;
-use ultima_host::{Config, EarlyBounds, Gather, Layout, RecyclingCounters};
+use ultima_host::{Coding, Config, EarlyBounds, Gather, Layout, RecyclingCounters};
 use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 /// Steps without loss and with zero gradients at the end of a run: as many as doubts last in these tests at most, then
@@ -374,4 +374,40 @@ fn requests_for_anything_do_no_harm() {
     let layout = Layout::new(112, 3, SLOT);
     let sent = network.cores[0].totals().recycling.repairs_sent;
     assert!(sent <= u64::from(layout.slots(0)), "{sent}");
+}
+
+/// What is owed of an operation is decoded as that operation was coded, whatever later ones are.
+#[test]
+fn the_equation_holds_when_the_coding_changes() {
+    let config = recycling(4, 8);
+    let mut network = Network::new(&config);
+    network.faults = lossy(0.2, 9);
+    let mut ranks: Vec<Rank> = (0..4).map(|rank| Rank::new(&config, rank, 500)).collect();
+    let steps = 24;
+    for step in 0..steps + FLUSH {
+        if step == steps {
+            network.faults = perfect();
+        }
+        if step % 3 == 0 {
+            let coding = match step % 2 {
+                0 => Coding::Identity,
+                _ => config.coding,
+            };
+            for (rank, core) in ranks.iter_mut().zip(&mut network.cores) {
+                rank.codec.set_coding(coding);
+                core.set_coding(coding);
+            }
+        }
+        together(&mut network, &mut ranks, steps);
+    }
+    network.settle();
+    let counters = counters(&network);
+    assert!(
+        counters.uncounted > 100 && counters.repaired > 100,
+        "{counters:?}"
+    );
+    assert_eq!(network.cores[0].totals().rejected.total(), 0);
+    for error in errors(&ranks, 4.0) {
+        assert!(error < 1e-9, "{error}");
+    }
 }

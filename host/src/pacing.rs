@@ -38,17 +38,12 @@ impl Pacer {
     }
 
     /// What `bytes` take at the present rate.
-    fn time(&self, bytes: u64) -> Duration {
+    pub(crate) fn time(&self, bytes: u64) -> Duration {
         let at_limit = self.limit.time(bytes);
         if self.share == 1.0 {
             return at_limit;
         }
         Duration::from_nanos((at_limit.as_nanos() as f64 / self.share) as u64)
-    }
-
-    /// When all that left so far will have left at the rate, and `bytes` more.
-    pub(crate) fn after(&self, now: Time, bytes: u64) -> Time {
-        self.drained.max(now) + self.time(bytes)
     }
 
     /// From when on the next packet may leave.
@@ -58,7 +53,7 @@ impl Pacer {
 
     /// A packet of `bytes` left.
     pub(crate) fn spend(&mut self, now: Time, bytes: u64) {
-        self.drained = self.after(now, bytes);
+        self.drained = self.drained.max(now) + self.time(bytes);
     }
 }
 

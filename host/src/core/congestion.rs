@@ -180,10 +180,10 @@ impl Observer {
     fn end_interval(&mut self, now: Time) {
         let queues = self.queues();
         let full = queues.trimmed > 0
-            || queues.marked > 0
-            || queues
-                .queue
-                .is_some_and(|queue| Duration::from(queue) > self.scale.target);
+            || match queues.queue {
+                Some(queue) => Duration::from(queue) > self.scale.target,
+                None => queues.marked > 0,
+            };
         if self.policy == RatePolicy::InBand && full {
             self.report = Some((queues, 0));
         }
@@ -283,12 +283,12 @@ mod tests {
     fn full_queues_are_told_once_an_interval() {
         let mut observer = observer(RatePolicy::InBand, Gather::Multicast);
         for us in 0..200 {
-            observer.packet(at(us), &packet(0, if us < 100 { 10 } else { 90 }));
+            observer.packet(at(us), &packet(0, if us < 100 { 10 } else { 190 }));
             let told = observer.tell();
             assert_eq!(told.is_some(), us == 150, "{us}: {told:?}");
             if let Some(told) = told {
                 assert_eq!(told.to, Destination::Group);
-                assert_eq!(told.queues.queue, Some(Ticks(90)));
+                assert_eq!(told.queues.queue, Some(Ticks(190)));
             }
         }
     }
@@ -297,14 +297,17 @@ mod tests {
     fn marks_and_cut_payloads_are_told_without_a_queue() {
         for trimmed in [true, false] {
             let mut observer = observer(RatePolicy::InBand, Gather::Unicast);
-            let mut one = packet(0, 0);
+            // Marks count where no switch stamps.
+            let mut unmarked = packet(0, 0);
+            unmarked.switch_flags.hops = trimmed.into();
+            let mut one = unmarked.clone();
             one.switch_flags.trimmed = trimmed;
             one.switch_flags.congestion = !trimmed;
             observer.packet(at(1000), &one);
             for us in 0..1000 {
-                observer.packet(at(1001 + us / 100), &packet(0, 0));
+                observer.packet(at(1001 + us / 100), &unmarked);
             }
-            observer.packet(at(1100), &packet(0, 0));
+            observer.packet(at(1100), &unmarked);
             let told: Vec<Told> = std::iter::from_fn(|| observer.tell()).collect();
             let to: Vec<Destination> = told.iter().map(|told| told.to).collect();
             assert_eq!(to, [2, 3, 0].map(Destination::Rank));

@@ -799,10 +799,12 @@ impl Core {
         if self.config.gather == Gather::Multicast && operation.outbox().scatter_is_out() {
             let frame = FRAME_OVERHEAD
                 + HEADER_LEN
-                + operation.last_slot(self.config.rank, self.config.element);
+                + operation.longest_slot(self.config.rank, self.config.element);
             let before = frame as u64 * u64::from(self.config.rank);
-            let turn = congestion.pacer.after(now, before);
-            operation.outbox_mut().hold_gather(turn);
+            let turn = congestion.pacer.time(before);
+            // Contributions stand in queues as long as is aimed at, or twice that; what takes longer waits for a rank.
+            let patience = congestion.scale.target * 2;
+            operation.outbox_mut().hold_gather(now, turn, patience);
         }
     }
 

@@ -344,7 +344,7 @@ impl Operation {
         let (id, outbox) = (self.id, &mut self.outbox);
         reduce.close_ready(&self.layout, &mut self.own, result, estimator, |closed| {
             tell_closed(tracer, now, id, &closed);
-            outbox.push(closed);
+            outbox.push(closed, now);
         });
         if reduce.open() > 0 {
             if reduce.is_ending() {
@@ -411,7 +411,7 @@ impl Operation {
             let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
             reduce.flush(layout, own, result, estimator, bound, |closed| {
                 tell_closed(tracer, now, id, &closed);
-                outbox.push(closed);
+                outbox.push(closed, now);
             });
         }
     }
@@ -569,13 +569,12 @@ impl Operation {
         })
     }
 
-    /// Bytes of the last slot of `rank`'s shard.
-    pub(super) fn last_slot(&self, rank: u16, element: Element) -> usize {
-        let slots = self.layout.slots(rank);
-        let last = slots
-            .checked_sub(1)
-            .map(|slot| self.layout.slot(rank, slot));
-        last.map_or(0, |values| values.len() * element.size())
+    /// Bytes of the longest slot of `rank`'s shard.
+    pub(super) fn longest_slot(&self, rank: u16, element: Element) -> usize {
+        match self.layout.slots(rank) {
+            0 => 0,
+            _ => self.layout.slot(rank, 0).len() * element.size(),
+        }
     }
 
     /// A FEEDBACK that is no notice.

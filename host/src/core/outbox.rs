@@ -55,6 +55,8 @@ pub(super) struct Outbox {
     gather: VecDeque<Closed>,
     /// None of them is sent before that.
     gather_from: Time,
+    /// What the first of them waits when it closes.
+    hold: Option<Hold>,
     /// Slots of this rank's shard not sent to all, closed or not.
     gather_slots: u32,
     own_slots: u32,
@@ -62,6 +64,12 @@ pub(super) struct Outbox {
     gather_turn: Turn,
     notice: Option<Notice>,
     counters: Phases,
+}
+
+/// An owner's turn, until something closes.
+struct Hold {
+    turn: Duration,
+    ready_by: Time,
 }
 
 struct Notice {
@@ -135,6 +143,7 @@ impl Outbox {
             scatter,
             gather: VecDeque::with_capacity(own_slots as usize),
             gather_from: now,
+            hold: None,
             gather_slots: own_slots,
             own_slots,
             gather_turn: Turn::default(),
@@ -156,9 +165,19 @@ impl Outbox {
         &mut self.counters
     }
 
-    /// A slot's aggregate is ready.
-    pub(super) fn push(&mut self, closed: Closed) {
-        self.gather.push_back(closed);
+    /// A slot's aggregate is ready. The shard's last one, which may be shorter, does not wait in line: at the end it would
+    /// leave links idle between owners that take turns.
+    pub(super) fn push(&mut self, closed: Closed, now: Time) {
+        if let Some(hold) = self.hold.take()
+            && now <= hold.ready_by
+        {
+            self.gather_from = now + hold.turn;
+        }
+        if closed.slot + 1 == self.own_slots && self.gather_turn.passed == 0 {
+            self.gather.push_front(closed);
+        } else {
+            self.gather.push_back(closed);
+        }
     }
 
     /// Whether SCATTER or GATHER could be sent now.
@@ -171,9 +190,15 @@ impl Outbox {
         self.scatter == 0
     }
 
-    /// No GATHER is sent before `time`.
-    pub(super) fn hold_gather(&mut self, time: Time) {
-        self.gather_from = time;
+    /// The first GATHER is sent `turn` after it could be: after now, or when its slot closes, which the others' do at the
+    /// same time unless it takes more than `patience` until then.
+    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, patience: Duration) {
+        if self.gather.is_empty() {
+            let ready_by = now + patience;
+            self.hold = Some(Hold { turn, ready_by });
+        } else {
+            self.gather_from = now + turn;
+        }
     }
 
     /// When [`Outbox::next`] will have something, if nothing else happens.

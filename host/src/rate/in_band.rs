@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn the_cut_is_in_proportion_to_the_overshoot() {
         let share = |us| fresh().adapt(Time::ZERO, &queue(us));
-        assert_eq!(share(26), 1.0);
-        // The target is 26.872 µs.
-        assert!((share(30) - (1.0 - 0.8 * (1.0 - 26.872 / 30.0))).abs() < 1e-9);
+        assert_eq!(share(101), 1.0);
+        // The target is 101.872 µs.
+        assert!((share(110) - (1.0 - 0.8 * (1.0 - 101.872 / 110.0))).abs() < 1e-9);
         assert_eq!(share(1000), 0.875);
     }
 

@@ -53,7 +53,11 @@ impl Receivers {
         let told = &mut self.told[usize::from(rank)];
         told.until = now + self.lasts;
         told.queue = feedback.queue.unwrap_or_default().0;
-        told.marked = feedback.marked;
+        // Where a switch says how long its queue is, its threshold for marks says less.
+        told.marked = match feedback.queue {
+            Some(_) => 0,
+            None => feedback.marked,
+        };
         told.trimmed = feedback.trimmed;
     }
 
@@ -144,7 +148,7 @@ mod tests {
             receivers.told(at(0), slow + 1, &feedback(7, 51));
             let seen = receivers.seen(at(1));
             assert_eq!(seen.queue, Ticks(7).into(), "{ranks}");
-            assert_eq!(seen.marked, 0.2);
+            assert_eq!(seen.marked, 0.0, "a queue says more");
         }
     }
 
@@ -156,6 +160,13 @@ mod tests {
         assert_eq!(receivers.seen(at(74)).queue, Ticks(9).into());
         assert_eq!(receivers.seen(at(74)).round_trip, Some(Ticks(3).into()));
         assert_eq!(receivers.seen(at(75)), Seen::default());
+        // Marks count from those who tell no queue.
+        let marked = Feedback {
+            queue: None,
+            ..feedback(0, 51)
+        };
+        receivers.told(at(80), 1, &marked);
+        assert_eq!(receivers.seen(at(81)).marked, 0.2);
         // A newer word replaces the older.
         receivers.told(at(80), 1, &feedback(9, 0));
         let nothing = Feedback {

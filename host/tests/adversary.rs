@@ -9,7 +9,7 @@ use common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Coding, Config, Core, Destination, EarlyBounds, Event, Exact, Gather, IncastPolicy,
-    OperationId, Pacing, RatePolicy, Time,
+    OperationId, Pacing, RatePolicy, Recycling, Time, Timeouts,
 };
 use ultima_wire::{Feedback, Header, Kind, Ticks};
 
@@ -35,8 +35,37 @@ struct Schedule {
     queues: f64,
     pacing: Option<Pacing>,
     incast: IncastPolicy,
+    timeouts: Timeouts,
+    recycling: Option<Recycling>,
     /// By step and rank: when it starts, in µs after the step's beginning; none never does.
     starts: Vec<Vec<Option<u64>>>,
+    /// How often these steps are gone through: more operations than the timeouts' warm-up has.
+    rounds: usize,
+    /// The rank that is there up to a step only, or from it on.
+    membership: Option<Membership>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Membership {
+    rank: u16,
+    step: usize,
+    joins: bool,
+}
+
+impl Schedule {
+    /// When the ranks start in each step.
+    fn steps(&self) -> impl Iterator<Item = (u32, Vec<Option<Duration>>)> + '_ {
+        let steps = std::iter::repeat_n(&self.starts, self.rounds).flatten();
+        steps.enumerate().map(|(step, starts)| {
+            let start = |(rank, start): (u16, &Option<u64>)| {
+                let away = self
+                    .membership
+                    .is_some_and(|m| m.rank % self.ranks == rank && (step < m.step) == m.joins);
+                start.filter(|_| !away).map(Duration::from_micros)
+            };
+            (step as u32, (0..).zip(starts).map(start).collect())
+        })
+    }
 }
 
 fn schedule() -> impl Strategy<Value = Schedule> {
@@ -56,10 +85,17 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                 prop_oneof![Just(0u64), 0u64..1000, 0u64..30_000],
                 prop::collection::vec(rank_starts, 1..6),
                 (prop_oneof![Just(0.0), 0.0..1.0], pacing(), incast()),
+                (
+                    0usize..3,
+                    prop::option::of(2u32..9),
+                    prop_oneof![8 => Just(1), 1 => Just(9)],
+                ),
+                prop::option::of((0u16..6, 0usize..30, any::<bool>())),
             )
                 .prop_map(
-                    move |(seed, loss, duplicates, cuts, jitter, starts, rates)| {
+                    move |(seed, loss, duplicates, cuts, jitter, starts, rates, more, member)| {
                         let (queues, pacing, incast) = rates;
+                        let (timeouts, keep, rounds) = more;
                         Schedule {
                             ranks,
                             len,
@@ -78,7 +114,15 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                             queues,
                             pacing,
                             incast,
+                            timeouts: Timeouts::ALL[timeouts],
+                            recycling: keep.map(|keep| Recycling { keep }),
                             starts,
+                            rounds,
+                            membership: member.map(|(rank, step, joins)| Membership {
+                                rank,
+                                step,
+                                joins,
+                            }),
                         }
                     },
                 )
@@ -120,6 +164,8 @@ fn network(schedule: &Schedule) -> Network {
         t_b: T_B,
         pacing: schedule.pacing,
         incast: schedule.incast,
+        timeouts: schedule.timeouts,
+        recycling: schedule.recycling,
         ..config(schedule.ranks)
     });
     let mut random = Random::new(schedule.seed);
@@ -169,10 +215,9 @@ proptest! {
     fn no_schedule_gives_a_wrong_mean_or_a_hang(schedule in schedule()) {
         let ranks = schedule.ranks;
         let mut network = network(&schedule);
-        for (step, starts) in (0..).zip(&schedule.starts) {
+        for (step, starts) in schedule.steps() {
             let buckets: Vec<Vec<f32>> =
                 (0..ranks).map(|rank| vec![f32::from(1u16 << rank); schedule.len]).collect();
-            let starts: Vec<_> = starts.iter().map(|s| s.map(Duration::from_micros)).collect();
             let id = OperationId { step, bucket: 0 };
             let done = network.run(id, buckets, &starts);
             let layout = ultima_host::Layout::new(schedule.len, ranks, SLOT);
@@ -210,9 +255,8 @@ proptest! {
             let mut network = network(&schedule);
             let mut random = Random::new(1);
             let mut runs = Vec::new();
-            for (step, starts) in (0..).zip(&schedule.starts) {
+            for (step, starts) in schedule.steps() {
                 let buckets = (0..schedule.ranks).map(|_| random.bucket(schedule.len)).collect();
-                let starts: Vec<_> = starts.iter().map(|s| s.map(Duration::from_micros)).collect();
                 for done in network.run(OperationId { step, bucket: 0 }, buckets, &starts) {
                     let bits = done.map(|done| {
                         let bits: Vec<u32> = done.encoded.iter().map(|v| v.to_bits()).collect();

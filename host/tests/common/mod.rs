@@ -342,6 +342,18 @@ impl Network {
         }
     }
 
+    /// Lets what is in flight arrive and every timer fire; what ends is forgotten.
+    pub fn drain(&mut self) {
+        while let Some(next) = self.next_time() {
+            self.now = self.now.max(next);
+            self.step(
+                |network, rank| {
+                    while network.cores[usize::from(rank)].poll_event().is_some() {}
+                },
+            );
+        }
+    }
+
     /// Gives `datagram` to `rank` now.
     pub fn inject(&mut self, rank: u16, datagram: &[u8]) {
         self.cores[usize::from(rank)].handle_datagram(self.now, datagram);

@@ -1,0 +1,94 @@
+//! Memory does not grow over a run, whatever the network does.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Network, Random, config};
+use ultima_host::{Config, Exact, OperationId, Recycling, Timeouts};
+
+struct Counting;
+
+/// Bytes allocated and not freed.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above; `ptr` came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Ranks start late or not at all; packets are lost, doubled, delayed and cut; every tenth step has an exact operation.
+#[test]
+fn memory_does_not_grow() {
+    const RANKS: u16 = 4;
+    let mut network = Network::new(&Config {
+        slot_bytes: 256,
+        recycling: Some(Recycling { keep: 4 }),
+        timeouts: Timeouts::CauseAware,
+        ..config(RANKS)
+    });
+    let mut random = Random::new(6);
+    let mut cut = Random::new(7);
+    network.fifo = false;
+    network.faults = Box::new(move |_, _| {
+        let delay = Duration::from_micros(random.below(2000));
+        match random.below(10) {
+            0 => vec![],
+            1 => vec![delay, delay * 2],
+            _ => vec![delay],
+        }
+    });
+    network.switch = Some(Box::new(move |header, _| {
+        header.switch_flags.trimmed = cut.chance(0.05);
+    }));
+    let mut starts = Random::new(8);
+    let mut peaks = Vec::new();
+    for step in 0..600 {
+        let start = |_| match starts.below(20) {
+            0 => None,
+            late => Some(Duration::from_millis(late / 5)),
+        };
+        let when: Vec<_> = (0..RANKS).map(start).collect();
+        let id = OperationId { step, bucket: 0 };
+        network.run(id, vec![vec![1.0; 5000]; RANKS.into()], &when);
+        for core in &mut network.cores {
+            core.take_corrections(0);
+        }
+        if step % 10 == 0 {
+            let id = OperationId { step, bucket: 1 };
+            let now = network.now;
+            for core in &mut network.cores {
+                // Who has not started the step yet does with this.
+                let _ = core.start_exact(
+                    now,
+                    id,
+                    Exact::Sum,
+                    vec![1.0; 100],
+                    Duration::from_millis(40),
+                );
+            }
+            network.drain();
+        }
+        peaks.push(LIVE.load(Ordering::Relaxed));
+    }
+    // The same operations, early and late in the run.
+    let most = |steps: &[usize]| *steps.iter().max().expect("some");
+    let (early, late) = (most(&peaks[100..300]), most(&peaks[400..600]));
+    println!("at most {early} bytes in steps 100 to 299, {late} in steps 400 to 599");
+    assert!(late < early + early / 10, "{early} {late}");
+}

@@ -1,0 +1,223 @@
+//! Datagrams come: whose they are, and who of this rank takes them.
+
+use ultima_wire::{Check, Feedback, Header, Kind, RepairRequest, Requested, Ticks};
+
+use crate::cause::{Cause, Phase};
+use crate::config::Gather;
+use crate::stats::Rejection;
+use crate::time::Time;
+use crate::trace::Fate;
+
+use super::operation::Received;
+use super::packet::{self, Datagram, Payload};
+use super::{Core, Event, early, operation_of};
+
+impl Core {
+    /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and
+    /// ignored.
+    pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+        self.handle(now, Datagram::whole(datagram));
+    }
+
+    /// The same for a datagram of `len` bytes of which only the first are at hand: all but the
+    /// values. Operations that were started with values refuse what has none.
+    pub fn handle_head(&mut self, now: Time, head: &[u8], len: usize) {
+        let len = len.max(head.len());
+        self.handle(now, Datagram { bytes: head, len });
+    }
+
+    pub(super) fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
+        self.handle_timeout(now);
+        let (header, payload) = match packet::admit(&self.config, datagram) {
+            Ok(admitted) => admitted,
+            Err(reason) => return self.totals.rejected.count(reason),
+        };
+        match header.kind {
+            Kind::Control => return self.receive_control(now, &header, payload.bytes()),
+            Kind::Report => return self.receive_report(&header, payload.bytes()),
+            Kind::Repair => return self.receive_repair(now, &header, payload),
+            _ => {}
+        }
+        self.incast.told(header.source, header.incast);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.received(now, &header);
+            if let Some(feedback) =
+                Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
+            {
+                congestion.told(now, &header, &feedback);
+            }
+        }
+        let id = operation_of(&header);
+        if self.keeps_order(&header) {
+            self.members.heard(header.source, id.step);
+            for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
+                operation.source_is_past(header.source);
+            }
+        } else {
+            self.members.lives(header.source);
+        }
+        let may_start = match self.newest_step {
+            None => true,
+            Some(newest) if id.step == newest => !self.started_buckets.contains(&id.bucket),
+            Some(newest) => id.step > newest,
+        };
+        if may_start {
+            self.early
+                .keep(now, id, header.kind, datagram, &mut self.totals.phases);
+        } else {
+            self.deliver(now, &header, payload);
+        }
+        self.settle(now);
+    }
+
+    /// Whether all that the packet's source sent before it has come or is lost: not where it took the way over the
+    /// host itself while GATHER goes by the switch.
+    pub(super) fn keeps_order(&self, header: &Header) -> bool {
+        let to_us = header.kind == Kind::Scatter || header.echoed != Ticks(0);
+        let by_host = to_us && self.config.beside.contains(&header.source);
+        !by_host || self.config.gather == Gather::Unicast
+    }
+
+    pub(super) fn receive_control(&mut self, now: Time, header: &Header, payload: &[u8]) {
+        if let Some(check) = Check::parse(payload) {
+            self.checks.received(header, check);
+            self.totals.control_received += 1;
+            return;
+        }
+        let id = operation_of(header);
+        match (RepairRequest::parse(payload), &mut self.recycler) {
+            (Some(request), _) if header.host_flags.exact => {
+                self.exact.request(now, id, header, request);
+            }
+            (Some(request), Some(recycler)) if request.of == Requested::Aggregates => {
+                recycler.request(header, id, request);
+            }
+            _ => return self.totals.rejected.count(Rejection::Kind),
+        }
+        self.totals.control_received += 1;
+        self.settle(now);
+    }
+
+    /// Says nothing of what its source sent before: its operation has ended there, or is exact.
+    pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
+        self.members.lives(header.source);
+        if header.host_flags.exact {
+            self.deliver_exact(now, header, payload);
+            return self.settle(now);
+        }
+        if let Some(recycler) = &mut self.recycler {
+            recycler.store.count_received();
+        }
+        self.receive_late_aggregate(header, payload);
+    }
+
+    /// Gives a packet with the flag EXACT to its operation, which was started or is over.
+    pub(super) fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+        let id = operation_of(header);
+        if self.operations.iter().any(|o| o.id == id) {
+            return self.totals.rejected.count(Rejection::Exact);
+        }
+        match self.exact.receive(arrival, id, header, payload) {
+            Err(reason) => self.totals.rejected.count(reason),
+            Ok(_) if header.kind == Kind::Feedback => self.totals.feedback_received += 1,
+            Ok(true) => {}
+            Ok(false) => early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
+                phase.late += n
+            }),
+        }
+    }
+
+    /// An aggregate came after its operation's end.
+    pub(super) fn receive_late_aggregate(&mut self, header: &Header, payload: Payload<'_>) {
+        let Some(recycler) = &mut self.recycler else {
+            return;
+        };
+        let id = operation_of(header);
+        if let Err(reason) = recycler.aggregate(&self.config, id, header, payload) {
+            self.totals.rejected.count(reason);
+        }
+    }
+
+    pub(super) fn receive_report(&mut self, header: &Header, payload: &[u8]) {
+        match packet::probed(payload) {
+            Some((report, check)) => {
+                self.totals.control_received += 1;
+                let answer = (operation_of(header), report);
+                self.checks.answered(check.token, answer);
+            }
+            None => self.totals.rejected.count(Rejection::Kind),
+        }
+    }
+
+    /// Gives a packet to its operation, which was started.
+    pub(super) fn deliver(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+        let id = operation_of(header);
+        if header.host_flags.exact {
+            return self.deliver_exact(arrival, header, payload);
+        }
+        if self.exact.contains(id) {
+            self.exact.differs(id, header.source);
+            return self.totals.rejected.count(Rejection::Exact);
+        }
+        if header.kind == Kind::Feedback {
+            self.totals.feedback_received += 1;
+        }
+        self.time(arrival, header, payload);
+        let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
+            early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
+                phase.late += n
+            });
+            let fate = match header.kind {
+                Kind::Feedback => Fate::Heard,
+                _ => Fate::Late,
+            };
+            self.tracer.received(arrival, header, fate);
+            if header.kind == Kind::Gather {
+                self.receive_late_aggregate(header, payload);
+            }
+            return;
+        };
+        let late = header.kind == Kind::Gather && !operation.is_waiting();
+        match operation.receive(arrival, &self.config, header, payload) {
+            Ok(Received { fate, gone }) => {
+                self.tracer.received(arrival, header, fate);
+                self.events.extend(gone.map(Event::SlotGone));
+            }
+            Err(reason) => {
+                self.tracer.received(arrival, header, Fate::Refused);
+                self.totals.rejected.count(reason);
+            }
+        }
+        if late {
+            self.receive_late_aggregate(header, payload);
+        }
+    }
+
+    /// Tells the timeouts when a packet came of an operation that was started.
+    pub(super) fn time(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+        if let Some((stage, t_c)) = packet::told_tc(header) {
+            self.timeouts.told(header.bucket, stage, header.source, t_c);
+        }
+        let id = operation_of(header);
+        let Some(started) = self.started.iter_mut().rev().find(|s| s.id == id) else {
+            return;
+        };
+        let (phase, packets) = match (header.kind, header.host_flags.last) {
+            (Kind::Scatter, _) => (Phase::Scatter, 1),
+            (Kind::Gather, _) => (Phase::Gather, 1),
+            // Its sender is there, and has sent what it will send of its contributions, if not all.
+            (Kind::Feedback, false)
+                if packet::is_notice(payload) && started.told.insert(header.source.into()) =>
+            {
+                (Phase::Scatter, started.slots)
+            }
+            _ => return,
+        };
+        if packet::cause_of(header.switch_flags) != Some(Cause::Trimmed) {
+            let after = arrival.since(started.at);
+            let source = Some(header.source);
+            self.timeouts
+                .passed(id.bucket, phase, source, after, packets);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Datagrams leave: which is next.
+
+use ultima_wire::frame::FRAME_OVERHEAD;
+use ultima_wire::{HEADER_LEN, Kind, Ticks};
+
+use crate::config::Gather;
+use crate::operation::OperationId;
+use crate::time::Time;
+
+use super::congestion::{Congestion, Queues, Told};
+use super::packet::{self, Said, Written};
+use super::{Core, Destination, Transmit};
+
+impl Core {
+    /// Writes the next datagram to send to the front of `buf`, which has room for
+    /// [`Core::max_datagram`]; values that are only counted are left out. None if there is nothing to send now.
+    ///
+    /// # Panics
+    /// If `buf` is too short.
+    pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.transmit(now, buf)?;
+        self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
+        Some(transmit)
+    }
+
+    pub(super) fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        self.handle_timeout(now);
+        if let Some(transmit) = self.transmit_told(now, buf) {
+            return Some(transmit);
+        }
+        if (self.congestion.as_ref()).is_some_and(|congestion| congestion.pacer.ready_at() > now) {
+            return None;
+        }
+        if let Some(check) = self.checks.next() {
+            let written = packet::write_check(&self.config, now, &check, buf);
+            self.totals.control_sent += 1;
+            return Some(self.sent(now, check.to, written));
+        }
+        if let Some(transmit) = self.transmit_request(now, buf) {
+            return Some(transmit);
+        }
+        for operation in &mut self.operations {
+            let id = operation.id;
+            let Some(outgoing) = operation.transmit(now, self.timeouts.as_mut()) else {
+                continue;
+            };
+            let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
+            let incomplete =
+                outgoing.packet.kind == Kind::Gather && outgoing.packet.contributions < ranks;
+            let counted = match &mut self.recycler {
+                Some(recycler) if incomplete => {
+                    let counted = outgoing
+                        .reduce
+                        .map(|reduce| |rank| reduce.counts(slot, rank));
+                    recycler.counted(id, slot, ranks, counted)
+                }
+                _ => &[],
+            };
+            let said = Said {
+                queues: (self.congestion.as_ref()).map_or_else(Queues::default, Congestion::queues),
+                notice: true,
+                echoed: Ticks(0),
+                incast: self.incast.own(),
+            };
+            let written = packet::write(&self.config, now, id, &outgoing, &said, counted, buf);
+            let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
+            if kind == Kind::Feedback {
+                self.totals.feedback_sent += 1;
+            }
+            let transmit = self.sent(now, to, written);
+            if kind == Kind::Scatter {
+                self.take_turns(now, id);
+            }
+            return Some(transmit);
+        }
+        self.retire(now);
+        // After the earlier steps' data: a packet of a step says that they are out.
+        if let Some(transmit) = self.transmit_exact(now, buf) {
+            return Some(transmit);
+        }
+        self.transmit_repair(now, buf)
+    }
+
+    pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let members = &self.members;
+        let past = |rank, step| members.is_past(rank, step);
+        let sent = self.exact.transmit(&self.config, now, past, buf)?;
+        match sent.kind {
+            Kind::Feedback => self.totals.feedback_sent += 1,
+            Kind::Control => self.totals.control_sent += 1,
+            _ => {}
+        }
+        Some(self.sent(now, sent.to, sent.written))
+    }
+
+    /// Tells of queues, or answers: at once, whatever the rate, so that a round trip is the network's.
+    pub(super) fn transmit_told(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let congestion = self.congestion.as_mut()?;
+        if !congestion.has_to_tell() {
+            return None;
+        }
+        let operation = self.operations.iter().find(|o| o.is_waiting());
+        let told = congestion.tell(operation.is_some())?;
+        let operation = operation?;
+        let Told { to, queues, echoed } = told;
+        let said = Said {
+            queues,
+            notice: false,
+            echoed,
+            incast: self.incast.own(),
+        };
+        let outgoing = operation.feedback(self.config.rank, to, now);
+        let written = packet::write(&self.config, now, operation.id, &outgoing, &said, &[], buf);
+        self.totals.feedback_sent += 1;
+        Some(self.sent(now, to, written))
+    }
+
+    /// Owners who all multicast their first aggregate when their contributions are out would fill every queue with one
+    /// packet each. They take turns instead: in the time that one aggregate of each owner takes of a receiver's link, each
+    /// begins a packet after the other, of the length of a shard's last one. All links are full from the first turn to
+    /// the last packet, so that it costs nothing.
+    pub(super) fn take_turns(&mut self, now: Time, id: OperationId) {
+        let Some(congestion) = &self.congestion else {
+            return;
+        };
+        let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
+            return;
+        };
+        if self.config.gather == Gather::Multicast && operation.outbox().scatter_is_out() {
+            let frame = FRAME_OVERHEAD
+                + HEADER_LEN
+                + operation.longest_slot(self.config.rank, self.config.element);
+            let before = frame as u64 * u64::from(self.config.rank);
+            let turn = congestion.pacer.time(before);
+            // Contributions stand in queues as long as is aimed at, or twice that; what takes longer waits for a rank.
+            let patience = congestion.scale.target * 2;
+            operation.outbox_mut().hold_gather(now, turn, patience);
+        }
+    }
+
+    /// Asks an owner for what did not come: before the data, which it is little of.
+    pub(super) fn transmit_request(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let room = packet::request_room(&self.config);
+        let request = self.recycler.as_mut()?.ledger.request(now, room)?;
+        let to = Destination::Rank(request.owner);
+        let written = packet::write_request(&self.config, now, &request, buf);
+        self.totals.control_sent += 1;
+        Some(self.sent(now, to, written))
+    }
+
+    /// Sends again what others asked for: after the data, which is urgent.
+    pub(super) fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let repair = self.recycler.as_mut()?.store.next()?;
+        let to = Destination::Rank(repair.to);
+        let written = packet::write_repair(&self.config, now, &repair, buf);
+        Some(self.sent(now, to, written))
+    }
+
+    pub(super) fn sent(&mut self, now: Time, to: Destination, written: Written) -> Transmit {
+        let Written { len, head } = written;
+        if let Some(congestion) = &mut self.congestion {
+            let receivers = match to {
+                Destination::Rank(_) => 1,
+                Destination::Group => u64::from(self.config.ranks - 1),
+            };
+            congestion.sent(now, receivers * (FRAME_OVERHEAD + len) as u64);
+        }
+        Transmit { to, len, head }
+    }
+}

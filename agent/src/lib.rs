@@ -5,16 +5,21 @@
 //! - [`meet`]: all ranks hear each other before the first operation.
 //! - [`Quiet`]: the pause in a job's operations that a check asks for.
 //! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_controller::attend`].
+//! - [`Metrics`]: what the ranks of a process counted and measured, which [`Exporter`] serves to Prometheus.
 
 mod ask;
+mod exporter;
 mod kernel;
 mod membership;
+mod metrics;
 mod probes;
 mod quiet;
 mod rendezvous;
 
 pub use ask::ask;
+pub use exporter::Exporter;
 pub use membership::{JoinError, Membership, Seat, SocketError};
+pub use metrics::Metrics;
 pub use probes::Probes;
 pub use quiet::Quiet;
 pub use rendezvous::{RENDEZVOUS, meet};

@@ -94,8 +94,8 @@ pub enum LineError {
         /// Values of a slot.
         slot_values: u64,
     },
-    /// A record that the head contradicts.
-    #[error("{what} is {found}; it must be under {limit}, as the first line says")]
+    /// A number that is none of the job's ranks, or too large.
+    #[error("{what} is {found}; expected a number under {limit}")]
     Range {
         /// Which field.
         what: &'static str,
@@ -133,8 +133,8 @@ pub fn read_head(line: &str) -> Result<Head, LineError> {
 /// [`LineError`] says what is wrong with it. That slots are slots of their shards is not looked at.
 pub fn read_record(head: &Head, line: &str) -> Result<Record, LineError> {
     use super::record::Happened;
-    /// Of layouts, less than which is cut in shards.
-    const MAX_VALUES: u64 = 1 << 40;
+    /// Of a bucket: a reader has room for as many, and a trace a line for each.
+    const MAX_SLOTS: u64 = 1 << 24;
 
     let record: Record = serde_json::from_str(line)?;
     let under = |what, found, limit| match found < limit {
@@ -144,7 +144,9 @@ pub fn read_record(head: &Head, line: &str) -> Result<Record, LineError> {
     let rank = |what, rank: u16| under(what, rank.into(), head.ranks.into());
     rank("rank", record.rank)?;
     match record.happened {
-        Happened::Started { values, .. } => under("values", values, MAX_VALUES)?,
+        Happened::Started { values, .. } => {
+            under("values", values, head.slot_values * MAX_SLOTS)?;
+        }
         Happened::Sent { to, owner, .. } => {
             rank("to", to.unwrap_or(0))?;
             rank("owner", owner)?;

@@ -1,7 +1,11 @@
-//! Standard output.
+//! What commands print, and files that they write.
 
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 
 /// Prints `text`; that nobody reads it any more (`ultima … | head`) is no error.
 pub fn print(text: &str) -> io::Result<()> {
@@ -19,6 +23,19 @@ pub fn print_on(text: &str) -> io::Result<ControlFlow<()>> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(error) => Err(error),
     }
+}
+
+/// Writes `name` in `folder` at once: who reads it meanwhile sees the former one or this.
+///
+/// # Errors
+/// With the file's path.
+pub fn write_whole(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    let part = folder.join(format!(".{name}.part"));
+    fs::write(&part, content)
+        .and_then(|()| fs::rename(&part, &path))
+        .with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 /// Columns as wide as their widest cell, two spaces apart.

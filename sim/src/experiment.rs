@@ -390,6 +390,7 @@ impl Experiment {
             compute_ms: self.compute.as_secs_f64() * 1e3,
             compute_tail: self.compute_tail,
             stragglers: stragglers.map(StragglersReport::from),
+            operations_ms: times.all.iter().map(|time| time.as_ms()).collect(),
             completion_ms: Completion::of(times.all),
             on_time_ms: stragglers.map(|_| Completion::of(times.on_time)),
             arrived_share: 1.0,

@@ -66,7 +66,10 @@ pub struct Report {
     pub stragglers: Option<StragglersReport>,
     /// How long the operations took, from the beginning at a rank that is not delayed.
     pub completion_ms: Completion,
-    /// With stragglers: the same to the result at the last rank that was none.
+    /// Each operation's time, in their order; no part of what is serialised.
+    #[serde(skip)]
+    pub operations_ms: Vec<f64>,
+    /// With stragglers: [`Report::completion_ms`] to the result at the last rank that was none.
     pub on_time_ms: Option<Completion>,
     /// Contributions and aggregates that counted, of those that do without loss; 1 for algorithms that
     /// wait for everything.

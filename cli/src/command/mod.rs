@@ -7,6 +7,7 @@ use std::{fs, io};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
+mod chart;
 pub mod check;
 mod controller;
 pub mod controller_address;

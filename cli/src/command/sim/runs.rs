@@ -11,6 +11,7 @@ use ultima_sim::Report;
 use super::file::{self, Grid};
 use super::{plot, table};
 use crate::command::{name_of, read_text};
+use crate::output::write_whole;
 
 /// Runs the experiments of `file`, and writes to `out` a table and a plot for each; returns what was written.
 ///
@@ -45,20 +46,10 @@ pub fn run(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
         .iter()
         .map(|grid| (grid, reports.by_ref().take(grid.runs.len()).collect()))
         .collect();
-    let mut written = vec![write(out, "results.csv", &table::csv(&results)?)?];
+    let mut written = vec![write_whole(out, "results.csv", &table::csv(&results)?)?];
     for (grid, reports) in &results {
         let svg = plot::draw(file.title.as_deref(), grid, reports)?;
-        written.push(write(out, &format!("{}.svg", grid.name), &svg)?);
+        written.push(write_whole(out, &format!("{}.svg", grid.name), &svg)?);
     }
     Ok(written)
-}
-
-/// Writes a file at once: who reads it meanwhile sees the former one or this.
-fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
-    let path = folder.join(name);
-    let part = folder.join(format!(".{name}.part"));
-    fs::write(&part, content)
-        .and_then(|()| fs::rename(&part, &path))
-        .with_context(|| path.display().to_string())?;
-    Ok(path)
 }

@@ -2,6 +2,7 @@
 
 mod cores;
 mod estimators;
+mod tail_drop;
 
 use anyhow::Result;
 
@@ -16,11 +17,13 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Study {
     Estimators(Box<estimators::Arguments>),
+    TailDrop(Box<tail_drop::Arguments>),
 }
 
 /// Runs the study and prints what it found.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.study {
         Study::Estimators(arguments) => estimators::run(arguments),
+        Study::TailDrop(arguments) => tail_drop::run(arguments),
     }
 }

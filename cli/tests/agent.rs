@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Output;
 
 use common::hosts::{ended, with_hosts};
@@ -77,6 +79,56 @@ fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
         let errors = String::from_utf8_lossy(&again.stderr);
         assert_eq!(again.status.code(), Some(2), "{errors}");
         assert!(errors.contains("create it again"), "{errors}");
+    });
+}
+
+/// One rank waits for the other meanwhile.
+#[test]
+fn metrics_are_served_while_an_agent_runs_and_a_trace_is_written() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("rank0.jsonl");
+        let trace = path.to_str().expect("a plain path");
+        let work = [
+            &AGENT[..],
+            &PATIENT,
+            &["--allreduce", "20000", "--repeat", "4"],
+        ]
+        .concat();
+        let told = [&work[..], &["--metrics", "9464", "--trace", trace]].concat();
+        let first = hosts.start(1, &told);
+        let scrape = || -> Option<String> {
+            let mut connection = TcpStream::connect("127.0.0.1:9464").ok()?;
+            let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            connection.write_all(request).ok()?;
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).ok()?;
+            Some(answer)
+        };
+        let series = "ultima_operation_duration_seconds_count{job=\"train\",rank=\"0\",closed_by=\"complete\"} 0";
+        wait_until("the rank's metrics are served", || {
+            hosts
+                .on(1, scrape)
+                .is_some_and(|answer| answer.contains(series))
+        });
+        let second = hosts.start(2, &work);
+        let reports = [first, second].map(|agent| json(&ended(agent)));
+        let summary = &reports[0]["ranks"][0]["summary"];
+        assert_eq!(summary["operations"], 4);
+        let by_end = summary["closed_by"].as_object().expect("counts");
+        assert_eq!(by_end.values().filter_map(Value::as_u64).sum::<u64>(), 4);
+        assert!(summary["ms"]["p999"].as_f64() >= summary["ms"]["p50"].as_f64());
+
+        let list = output(&["trace", trace, "--list"]);
+        let list = String::from_utf8(list.stdout).expect("text");
+        assert_eq!(list.lines().count(), 5, "{list}");
+        let shown = output(&["trace", trace, "--operation", "3"]);
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        assert!(
+            shown.starts_with("Real: job train: step 3 bucket 0 at rank 0 of 2"),
+            "{shown}"
+        );
     });
 }
 
@@ -206,5 +258,7 @@ fn what_cannot_work_is_refused_before_anybody_is_asked() {
     refused(&["--flush", "2s"], "under t_B");
     refused(&["--allreduce", "0"], "--allreduce");
     refused(&["--ranks", "0"], "--ranks");
+    refused(&["--metrics", "here"], "such as 9464");
+    refused(&["--trace", "/nowhere/at/all"], "/nowhere/at/all");
     refused(&["--controller", "127.0.0.1:1"], "ultima controller serve");
 }

@@ -251,6 +251,21 @@ fn a_worker_that_is_always_late_is_named() {
 }
 
 #[test]
+fn workers_write_traces() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let folder = directory.path().join("traces");
+    let folder = folder.to_str().expect("a plain path");
+    let options = ["--workers", "2", "--steps", "3", "--straggler", "0:0"];
+    demo(&[&options[..], &["--trace", folder]].concat());
+    for rank in 0..2 {
+        let file = format!("{folder}/rank{rank}.jsonl");
+        let list = common::output(&["trace", &file, "--list"]);
+        let list = String::from_utf8(list.stdout).expect("text");
+        assert_eq!(list.lines().count(), 4, "{list}");
+    }
+}
+
+#[test]
 fn fixed_slots_are_lost_and_hurt_less_with_the_transform() {
     let options = [
         &["--straggler", "0:0", "--deadline", "20s"][..],

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
     Coding, Config, ConfigError, EarlyBounds, Gather, IncastPolicy, Pacing, RatePolicy, Timeouts,
 };
@@ -298,6 +299,18 @@ impl Experiment {
     /// # Errors
     /// [`ExperimentError`] as [`Experiment::validate`].
     pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
+        self.run_traced(None, progress)
+    }
+
+    /// The same, with [`Algorithm::Tar`] telling a sink what happens at a rank.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`].
+    pub fn run_traced(
+        &self,
+        trace: Option<(u16, Box<dyn Sink>)>,
+        progress: &mut dyn FnMut(u32),
+    ) -> Result<Report, ExperimentError> {
         self.validate()?;
         let starts = Starts::new(
             self.compute.into(),
@@ -308,7 +321,7 @@ impl Experiment {
         let operations = Operations::new(self.operations, starts, progress);
         Ok(match self.schedule() {
             Some(schedule) => self.run_tcp(schedule, operations),
-            None if self.algorithm == Algorithm::Tar => self.run_tar(operations),
+            None if self.algorithm == Algorithm::Tar => self.run_tar(operations, trace),
             None => self.run_aggregation(operations),
         })
     }
@@ -334,11 +347,23 @@ impl Experiment {
         .finished(self)
     }
 
-    fn run_tar(&self, operations: Operations<'_>) -> Report {
+    /// The first line of a trace of it: [`Algorithm::Tar`]'s.
+    pub fn trace_head(&self) -> Head {
+        let title = format!(
+            "ultima sim, {} bytes among {} ranks",
+            self.bytes, self.ranks
+        );
+        Head::new(&self.core(0), Clock::Simulated, &title)
+    }
+
+    fn run_tar(&self, operations: Operations<'_>, trace: Option<(u16, Box<dyn Sink>)>) -> Report {
         let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
         let len = (self.bytes / 4) as usize;
         let config = |rank| self.core(rank);
         let mut tar = Tar::new(&config, len, self.payload, self.stages(), operations);
+        if let Some((rank, sink)) = trace {
+            tar.trace(rank, sink);
+        }
         net.alarm(Ps::ZERO);
         net.run(&mut tar);
         let results = tar.results;

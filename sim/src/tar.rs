@@ -6,6 +6,7 @@ mod sharing;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ultima_host::trace::Sink;
 use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time, Transmit};
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Header, Kind};
@@ -184,6 +185,13 @@ impl<'a> Tar<'a> {
             back: Vec::new(),
             results: Results::default(),
             ranks,
+        }
+    }
+
+    /// Tells what happens at a rank of the job.
+    pub(crate) fn trace(&mut self, rank: u16, sink: Box<dyn Sink>) {
+        if let Some(rank) = self.ranks.get_mut(usize::from(rank)) {
+            rank.core.trace(sink);
         }
     }
 

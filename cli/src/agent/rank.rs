@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use ultima_agent::{Quiet, RENDEZVOUS, ask, meet};
-use ultima_host::{ClosedBy, Collective, OperationId, Outcome, Report};
+use ultima_host::{ClosedBy, Collective, History, OperationId, Outcome, Report};
 
 use super::data::{self, Data};
 
@@ -63,6 +63,8 @@ pub struct Done {
     pub rank: u16,
     /// Its operations, in order.
     pub operations: Vec<Operation>,
+    /// The same folded.
+    pub history: History,
     /// All its packets.
     pub report: Report,
 }
@@ -181,10 +183,12 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         // An error is that nobody checks.
         let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }
+    let history = collective.observer().history();
     let report = collective.finish(linger)?;
     Ok(Done {
         rank,
         operations,
+        history,
         report,
     })
 }

@@ -1,10 +1,14 @@
 //! What an agent prints.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 use ultima_controller::api;
-use ultima_host::{Cause, Causes, CutOnTheWay, LinkCounters, underweight};
+use ultima_host::{
+    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Span,
+    underweight,
+};
 
 use super::rank::{Done, Operation};
 use crate::command::check;
@@ -34,12 +38,17 @@ struct Rank {
 struct Row {
     step: u32,
     ms: f64,
+    /// Until this rank's own shard had closed.
+    shard_ms: f64,
     closed_by: &'static str,
     /// Whether every contribution of every rank is in the result.
     whole: bool,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
     incomplete_aggregates: u32,
+    /// Whose packets did not come in time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_from: Vec<MissingFrom>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cut: Vec<Cut>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +56,14 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<f64>,
     sha256: String,
+}
+
+/// What of one rank did not come in time.
+#[derive(Serialize)]
+struct MissingFrom {
+    rank: u16,
+    contributions: u32,
+    aggregates: u32,
 }
 
 /// Slots of which switches sent the headers on.
@@ -79,6 +96,12 @@ struct Summary {
     whole: usize,
     wrong: usize,
     ms: Spread,
+    /// Until the own shards had closed.
+    shard_ms: Spread,
+    /// From there to the ends.
+    gather_ms: Spread,
+    /// Operations by what ended them.
+    closed_by: BTreeMap<&'static str, u64>,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
     /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late.
@@ -107,6 +130,7 @@ struct ByCause {
 struct Spread {
     p50: f64,
     p99: f64,
+    p999: f64,
     max: f64,
 }
 
@@ -154,10 +178,15 @@ impl Report {
         });
         let mut text = table(header, rows) + "\n";
         for Rank { rank, summary, .. } in &self.ranks {
-            let Spread { p50, p99, max } = summary.ms;
+            let Spread {
+                p50,
+                p99,
+                p999,
+                max,
+            } = summary.ms;
             text += &format!(
                 "rank {rank} on {}: {} operations of {} values, {} whole, {} wrong; p50 {p50:.2} ms, p99 {p99:.2} ms, \
-                 max {max:.2} ms; lost {} contributions and {} aggregates; largest error {}\n",
+                 p99.9 {p999:.2} ms, max {max:.2} ms; lost {} contributions and {} aggregates; largest error {}\n",
                 self.host,
                 summary.operations,
                 self.size,
@@ -182,21 +211,25 @@ impl Report {
 fn rank(done: &Done) -> Rank {
     Rank {
         rank: done.rank,
-        operations: done.operations.iter().map(row).collect(),
+        operations: (done.operations.iter())
+            .map(|operation| row(done.rank, operation))
+            .collect(),
         summary: summary(done),
     }
 }
 
-fn row(operation: &Operation) -> Row {
+fn row(rank: u16, operation: &Operation) -> Row {
     let outcome = &operation.outcome;
     Row {
         step: outcome.id.step,
         ms: ms(outcome.duration),
+        shard_ms: ms(outcome.shard_duration),
         closed_by: outcome.closed_by.name(),
         whole: operation.is_whole(),
         lost_contributions: outcome.lost.scatter.into(),
         lost_aggregates: outcome.lost.gather.into(),
         incomplete_aggregates: outcome.incomplete_aggregates,
+        missing_from: outcome.missing_from(rank).map(MissingFrom::from).collect(),
         cut: outcome.cut.iter().map(Cut::from).collect(),
         switch: operation.switch.as_ref().map(Switch::from),
         error: operation.error,
@@ -206,8 +239,8 @@ fn row(operation: &Operation) -> Row {
 
 fn summary(done: &Done) -> Summary {
     let operations = &done.operations;
-    let mut times: Vec<f64> = operations.iter().map(|o| ms(o.outcome.duration)).collect();
-    times.sort_by(f64::total_cmp);
+    let history = &done.history;
+    let spread = |span| Spread::from(&history.all(span));
     let errors = operations.iter().filter_map(|o| o.error);
     let totals = &done.report.totals;
     let phases = [totals.phases.scatter, totals.phases.gather];
@@ -220,11 +253,10 @@ fn summary(done: &Done) -> Summary {
         operations: operations.len(),
         whole: operations.iter().filter(|o| o.is_whole()).count(),
         wrong: operations.iter().filter(|o| o.is_wrong()).count(),
-        ms: Spread {
-            p50: quantile(&times, 0.5),
-            p99: quantile(&times, 0.99),
-            max: quantile(&times, 1.0),
-        },
+        ms: spread(Span::Operation),
+        shard_ms: spread(Span::Shard),
+        gather_ms: spread(Span::Gather),
+        closed_by: by_end(history),
         lost_contributions: totals.lost.scatter.into(),
         lost_aggregates: totals.lost.gather.into(),
         weights: operations
@@ -243,10 +275,10 @@ fn summary(done: &Done) -> Summary {
     }
 }
 
-/// The smallest of sorted values that a share of them does not exceed; 0 of none.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
+fn by_end(history: &History) -> BTreeMap<&'static str, u64> {
+    let count = |by| history.of(Span::Operation, by).count();
+    let ends = ClosedBy::ALL.into_iter().map(|by| (by.name(), count(by)));
+    ends.collect()
 }
 
 fn ms(span: Duration) -> f64 {
@@ -255,6 +287,32 @@ fn ms(span: Duration) -> f64 {
 
 fn error_text(error: Option<f64>) -> String {
     error.map_or_else(|| "-".to_owned(), |error| format!("{error:.2e}"))
+}
+
+impl From<&Durations> for Spread {
+    fn from(durations: &Durations) -> Self {
+        let at = |share| ms(durations.quantile(share));
+        Self {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: ms(durations.max()),
+        }
+    }
+}
+
+impl From<(u16, FromRank)> for MissingFrom {
+    fn from((rank, missing): (u16, FromRank)) -> Self {
+        let FromRank {
+            contributions,
+            aggregates,
+        } = missing;
+        Self {
+            rank,
+            contributions,
+            aggregates,
+        }
+    }
 }
 
 impl From<&CutOnTheWay> for Cut {
@@ -296,11 +354,11 @@ impl From<Causes> for ByCause {
 impl ByCause {
     fn by_name(&self) -> [(&'static str, u64); 5] {
         [
-            ("trimmed", self.trimmed),
-            ("late", self.late),
-            ("overtaken", self.overtaken),
-            ("silent", self.silent),
-            ("overdue", self.overdue),
+            (Cause::Trimmed.name(), self.trimmed),
+            (Cause::Late.name(), self.late),
+            (Cause::Overtaken.name(), self.overtaken),
+            (Cause::Silent.name(), self.silent),
+            (Cause::Overdue.name(), self.overdue),
         ]
     }
 
@@ -317,19 +375,5 @@ impl ByCause {
             true => "0".to_owned(),
             false => causes.join(", "),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_were_seen() {
-        let values = [1.0, 2.0, 3.0, 10.0];
-        assert_eq!(quantile(&values, 0.5), 2.0);
-        assert_eq!(quantile(&values, 0.99), 10.0);
-        assert_eq!(quantile(&values, 1.0), 10.0);
-        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 }

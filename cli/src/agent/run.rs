@@ -1,6 +1,9 @@
 //! An agent from its start to its end.
 
+use std::fs::File;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,9 +13,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use ultima_agent::{Membership, Probes, Quiet};
+use ultima_agent::{Exporter, Membership, Metrics, Probes, Quiet};
 use ultima_controller::api;
 use ultima_controller::client::Client;
+use ultima_host::trace::{Clock, Head, TraceFile, WhenFull, Written};
 use ultima_host::{Coding, Collective, Config, EarlyBounds, Pacing};
 
 use super::data::Data;
@@ -33,6 +37,9 @@ const ATTEND_AGAIN: Duration = Duration::from_secs(1);
 pub fn run(options: &Options) -> Result<ExitCode> {
     // What cannot work at all is said before anybody is asked.
     configure(options, Config::new(1, 1, 0, 2, 0, options.deadline)).validate()?;
+    if let Some(path) = &options.trace {
+        File::create(path).with_context(|| path.display().to_string())?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -57,9 +64,15 @@ async fn work(options: &Options) -> Result<ExitCode> {
         Some(host) => host.clone(),
         None => own_host(&client.job(&options.job).await?)?,
     };
+    let metrics = Arc::new(Metrics::default());
+    let exporter = match options.metrics {
+        Some(address) => Some(export(address, metrics.clone()).await?),
+        None => None,
+    };
+    let mut trace = None;
     let mut ranks = Vec::new();
     for _ in 0..options.ranks.get() {
-        match Rank::join(&client, options, &host).await {
+        match Rank::join(&client, options, &host, &metrics, &mut trace).await {
             Ok(rank) => ranks.push(rank),
             Err(error) => {
                 leave(&client, &ranks).await;
@@ -113,7 +126,12 @@ async fn work(options: &Options) -> Result<ExitCode> {
     for membership in &memberships {
         give_up(&client, membership).await;
     }
+    drop(exporter);
     let done = done?;
+    let traced = match trace {
+        Some(trace) => end(trace, options).await,
+        None => Ok(()),
+    };
     let report = Report::new(
         (&options.job, &host),
         (options.allreduce.get() as usize, options.deadline),
@@ -125,7 +143,31 @@ async fn work(options: &Options) -> Result<ExitCode> {
         false => report.text(),
     };
     output::print(&text)?;
+    if let Err(error) = traced {
+        eprintln!("error: {error:#}");
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(verdict(&done))
+}
+
+async fn export(address: SocketAddr, metrics: Arc<Metrics>) -> Result<Exporter> {
+    let exporter = Exporter::serve(address, metrics).await;
+    let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
+    eprintln!("metrics at http://{}/metrics", exporter.address());
+    Ok(exporter)
+}
+
+/// Waits until the trace is written.
+async fn end(trace: TraceFile, options: &Options) -> Result<()> {
+    let path = options.trace.clone().unwrap_or_default();
+    let place = path.display().to_string();
+    let written = tokio::task::spawn_blocking(move || trace.finish()).await?;
+    let written = written.with_context(|| place.clone())?;
+    if written.dropped > 0 {
+        let Written { records, dropped } = written;
+        eprintln!("{place} has {records} records and lacks {dropped}: writing did not keep up");
+    }
+    Ok(())
 }
 
 /// Wrong results, and operations that heard nothing, are failures; loss is not.
@@ -167,20 +209,42 @@ struct Rank {
 }
 
 impl Rank {
-    async fn join(client: &Client, options: &Options, host: &str) -> Result<Self> {
+    async fn join(
+        client: &Client,
+        options: &Options,
+        host: &str,
+        metrics: &Metrics,
+        trace: &mut Option<TraceFile>,
+    ) -> Result<Self> {
         let membership = Membership::join(client, &options.job, host, Duration::ZERO).await?;
-        let opened = Self::open(client, options, membership.clone());
+        let opened = Self::open(client, options, membership.clone(), metrics, trace);
         if opened.is_err() {
             give_up(client, &membership).await;
         }
         opened
     }
 
-    fn open(client: &Client, options: &Options, membership: Membership) -> Result<Self> {
+    /// The first one begins the trace, which has what all of them do.
+    fn open(
+        client: &Client,
+        options: &Options,
+        membership: Membership,
+        metrics: &Metrics,
+        trace: &mut Option<TraceFile>,
+    ) -> Result<Self> {
         let udp = membership.udp()?;
         let config = configure(options, membership.config(options.deadline));
         let attendance = membership.attendance(config.slot_bytes);
-        let collective = Collective::over_udp(config, udp)?;
+        if let (Some(path), None) = (&options.trace, &trace) {
+            let head = Head::new(&config, Clock::Real, &format!("job {}", options.job));
+            let file = TraceFile::create(path, &head, WhenFull::Drop);
+            *trace = Some(file.with_context(|| path.display().to_string())?);
+        }
+        let mut collective = Collective::over_udp(config, udp)?;
+        if let Some(trace) = trace {
+            collective.trace(Box::new(trace.sink()));
+        }
+        metrics.watch(&options.job, membership.rank, collective.observer());
         let mut probes = Probes::new(collective.prober());
         let all_here = probes.all_here();
         let quiet = probes.quiet();

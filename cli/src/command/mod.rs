@@ -17,6 +17,7 @@ mod sim;
 mod study;
 mod switch;
 mod telemetry;
+mod trace;
 mod traffic_file;
 mod wire;
 mod wire_options;
@@ -36,6 +37,7 @@ pub enum Command {
     Telemetry(telemetry::Arguments),
     Sim(Box<sim::Arguments>),
     Study(study::Arguments),
+    Trace(trace::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -55,6 +57,7 @@ impl Command {
             Command::Telemetry(arguments) => return telemetry::run(arguments),
             Command::Sim(arguments) => sim::run(&arguments),
             Command::Study(arguments) => study::run(&arguments),
+            Command::Trace(arguments) => trace::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

@@ -120,6 +120,9 @@ pub struct Options {
     /// Keep what the switch's ports saw, as pcap files in this folder
     #[arg(long, value_name = "DIR")]
     pub pcap: Option<PathBuf>,
+    /// Write what happens at each worker, packet by packet, to a file in this folder, for `ultima trace`
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,

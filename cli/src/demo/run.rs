@@ -125,6 +125,9 @@ impl Processes {
 }
 
 async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
+    if let Some(dir) = &options.trace {
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
     let started = Instant::now();
     if let Some(late) = options.late
         && late.rank >= options.workers
@@ -195,6 +198,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             link_rate: options.link_rate,
             rate_control: options.rate_control,
             incast: options.incast,
+            trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
         };
         let (child, stream) = start_worker(&config, port)?;
         processes.workers.push(child);

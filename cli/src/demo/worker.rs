@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use ultima_agent::Membership;
 use ultima_controller::client::Client;
+use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{
     Coding, Collective, Config, EarlyBounds, IncastPolicy, OperationId, Pacing, RatePolicy,
     Recycling, Rules, Timeouts,
@@ -85,6 +87,8 @@ pub struct WorkerConfig {
     pub rate_control: RatePolicy,
     /// How many workers send to one at a time.
     pub incast: IncastPolicy,
+    /// Where what happens is written.
+    pub trace: Option<PathBuf>,
 }
 
 /// Joins the job, trains, reports, and stays until the main process has seen the network empty.
@@ -126,7 +130,14 @@ fn train(
 ) -> Result<()> {
     let membership = join(config)?;
     let rank = membership.rank;
-    let mut collective = collective(config, &membership, port)?;
+    let host = host_config(config, &membership);
+    let trace = (config.trace.as_deref())
+        .map(|path| start_trace(path, &host))
+        .transpose()?;
+    let mut collective = Collective::over_port(host, membership.port(port))?;
+    if let Some(trace) = &trace {
+        collective.trace(Box::new(trace.sink()));
+    }
     link::send(report, Message::Joined, &[])?;
 
     let mut trainer = Trainer::new(config.plan, rank)?;
@@ -199,6 +210,9 @@ fn train(
     main_process.read_exact(&mut [0])?;
     let totals = collective.finish(Duration::ZERO)?.totals;
     link::send(report, Message::Drained { totals }, &[])?;
+    if let Some(trace) = trace {
+        trace.finish()?;
+    }
     Ok(())
 }
 
@@ -214,8 +228,13 @@ fn join(config: &WorkerConfig) -> Result<Membership> {
         })
 }
 
-fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> Result<Collective> {
-    let host = Config {
+fn start_trace(path: &Path, host: &Config) -> Result<TraceFile> {
+    let head = Head::new(host, Clock::Real, "ultima demo");
+    TraceFile::create(path, &head, WhenFull::Drop).with_context(|| path.display().to_string())
+}
+
+fn host_config(config: &WorkerConfig, membership: &Membership) -> Config {
+    Config {
         slot_bytes: SLOT_BYTES,
         coding: if config.hadamard {
             Coding::default()
@@ -236,6 +255,5 @@ fn collective(config: &WorkerConfig, membership: &Membership, port: OwnedFd) -> 
         }),
         incast: config.incast,
         ..membership.config(config.bounds.t_b)
-    };
-    Ok(Collective::over_port(host, membership.port(port))?)
+    }
 }

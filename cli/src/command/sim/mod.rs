@@ -6,11 +6,12 @@ mod plot;
 mod runs;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ultima_sim::{Experiment, Report};
+use ultima_host::trace::{Sink, TraceFile, WhenFull};
+use ultima_sim::{Algorithm, Experiment, Report};
 
 use crate::output::{self, table};
 use options::Options;
@@ -32,6 +33,12 @@ pub struct Arguments {
     /// tar, switch-aggregation: carry values and check results; times are the same
     #[arg(long)]
     payload: bool,
+    /// tar: write what happens at a rank, packet by packet, for `ultima trace`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Which rank's
+    #[arg(long, value_name = "RANK", default_value_t = 0, requires = "trace")]
+    trace_rank: u16,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -72,13 +79,45 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let style =
         ProgressStyle::with_template("simulating {bar:40} {pos}/{len} operations, {eta} left")?;
     let bar = ProgressBar::new(experiment.operations.into()).with_style(style);
-    let report = experiment.run(&mut |ended| bar.set_position(ended.into()))?;
+    let trace = start_trace(arguments, &experiment)?;
+    let sink = trace.as_ref().map(|(_, trace)| {
+        let sink: Box<dyn Sink> = Box::new(trace.sink());
+        (arguments.trace_rank, sink)
+    });
+    let report = experiment.run_traced(sink, &mut |ended| bar.set_position(ended.into()))?;
     bar.finish_and_clear();
+    if let Some((path, trace)) = trace {
+        trace.finish().with_context(|| path.display().to_string())?;
+    }
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => text(&report),
     };
     Ok(output::print(&text)?)
+}
+
+/// The trace that was asked for, and its file.
+fn start_trace<'a>(
+    arguments: &'a Arguments,
+    experiment: &Experiment,
+) -> Result<Option<(&'a Path, TraceFile)>> {
+    let Some(path) = &arguments.trace else {
+        return Ok(None);
+    };
+    let (rank, ranks) = (arguments.trace_rank, experiment.ranks);
+    if experiment.algorithm != Algorithm::Tar {
+        let name = experiment.algorithm.name();
+        bail!("--trace tells what Ultima's core does; expected --algorithm tar, not {name}");
+    }
+    if rank >= ranks {
+        bail!(
+            "--trace-rank is {rank}; expected one of the ranks 0 to {}",
+            ranks - 1
+        );
+    }
+    let trace = TraceFile::create(path, &experiment.trace_head(), WhenFull::Wait);
+    let trace = trace.with_context(|| path.display().to_string())?;
+    Ok(Some((path, trace)))
 }
 
 fn text(report: &Report) -> String {

@@ -1,0 +1,396 @@
+//! What a trace tells of one operation at one rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ultima_host::trace::{Clock, Fate, Happened, Head, PacketKind, Record, Timer};
+use ultima_host::{ClosedBy, Layout, OperationId, Phase, Rotation, Time};
+
+use super::read::TraceReader;
+
+/// Which operation, at which rank.
+pub type Which = (OperationId, u16);
+
+/// What a list of operations has of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it started.
+    pub started: Time,
+    /// How it ended; none where the trace ends before.
+    pub ended: Option<End>,
+}
+
+/// An operation's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// From its start.
+    pub after: Duration,
+    /// What ended it.
+    pub by: ClosedBy,
+    /// What closed the worst slot of the rank's own shard.
+    pub shard: ClosedBy,
+    /// Contributions that the own shard lacks.
+    pub lost_contributions: u64,
+    /// Aggregates that are missing.
+    pub lost_aggregates: u64,
+}
+
+/// All operations of a trace whose start is in it.
+#[derive(Debug, Default)]
+pub struct Index(BTreeMap<Which, Entry>);
+
+impl Index {
+    /// Reads a whole trace.
+    pub fn read(mut trace: TraceReader) -> Result<Self> {
+        let mut index = Self::default();
+        while let Some(record) = trace.next_record()? {
+            index.add(&record);
+        }
+        Ok(index)
+    }
+
+    fn add(&mut self, record: &Record) {
+        let which = (record.id(), record.rank);
+        match record.happened {
+            Happened::Started { .. } => {
+                let entry = Entry {
+                    started: record.time,
+                    ended: None,
+                };
+                self.0.insert(which, entry);
+            }
+            Happened::Ended {
+                by,
+                shard,
+                lost_contributions,
+                lost_aggregates,
+            } => {
+                if let Some(entry) = self.0.get_mut(&which) {
+                    entry.ended = Some(End {
+                        after: record.time.since(entry.started),
+                        by,
+                        shard,
+                        lost_contributions,
+                        lost_aggregates,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The operations, at one rank or at all.
+    pub fn entries(&self, rank: Option<u16>) -> impl Iterator<Item = (Which, Entry)> + '_ {
+        let all = self.0.iter().map(|(which, entry)| (*which, *entry));
+        all.filter(move |((_, at), _)| rank.is_none_or(|rank| rank == *at))
+    }
+
+    /// The one that is meant, of these the one that took longest.
+    ///
+    /// # Errors
+    /// There is none, and there are others.
+    pub fn choose(&self, id: Option<OperationId>, rank: Option<u16>) -> Result<Which> {
+        let meant = self
+            .entries(rank)
+            .filter(|((it, _), _)| id.is_none_or(|id| id == *it));
+        let longest = meant.max_by_key(|(_, entry)| entry.ended.map(|end| end.after));
+        if let Some((which, _)) = longest {
+            return Ok(which);
+        }
+        let (first, last) = (self.0.keys().next(), self.0.keys().next_back());
+        let Some(((first, _), (last, _))) = first.zip(last) else {
+            bail!("no operation starts in it");
+        };
+        let ranks: BTreeSet<u16> = self.0.keys().map(|which| which.1).collect();
+        let ranks: Vec<String> = ranks.iter().map(u16::to_string).collect();
+        bail!(
+            "no such operation; it has {first} to {last}, at rank {}; see --list",
+            ranks.join(", ")
+        );
+    }
+}
+
+/// A packet that came for the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Came {
+    /// When.
+    pub at: Time,
+    /// Contribution or aggregate.
+    pub phase: Phase,
+    /// Who sent it.
+    pub source: u16,
+    /// The slot's place in the order of the source's contributions; of an aggregate, the slot.
+    pub position: u32,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A packet that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// When.
+    pub at: Time,
+    /// Contribution or aggregate.
+    pub phase: Phase,
+    /// Of an aggregate: the slot.
+    pub slot: u32,
+}
+
+/// A slot of the own shard that closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// When.
+    pub at: Time,
+    /// Which.
+    pub slot: u32,
+    /// By what.
+    pub by: ClosedBy,
+}
+
+/// An operation at one rank.
+#[derive(Debug)]
+pub struct Operation {
+    /// The trace's.
+    pub head: Head,
+    /// Which one.
+    pub id: OperationId,
+    /// At which rank.
+    pub rank: u16,
+    /// When it started.
+    pub started: Time,
+    /// How its bucket was cut.
+    pub layout: Layout,
+    /// How long the own shard would have waited.
+    pub t_s: Duration,
+    /// How long the operation would have waited.
+    pub t_b: Duration,
+    /// How long it would have waited once everyone's last packets had begun to come, by phase.
+    pub t_c: [Option<Duration>; 2],
+    /// What came, in order.
+    pub came: Vec<Came>,
+    /// What left, in order.
+    pub sent: Vec<Sent>,
+    /// Slots, in the order in which they closed.
+    pub closed: Vec<Closed>,
+    /// Bounds that passed.
+    pub timers: Vec<(Time, Timer)>,
+    /// How it ended.
+    pub ended: Option<End>,
+    /// Records that are not in the trace.
+    pub dropped: u64,
+}
+
+impl Operation {
+    /// Reads one operation's records; it starts in the trace.
+    pub fn read(mut trace: TraceReader, which: Which) -> Result<Self> {
+        let mut operation: Option<Self> = None;
+        while let Some(record) = trace.next_record()? {
+            if (record.id(), record.rank) != which {
+                continue;
+            }
+            if let Some(operation) = &mut operation {
+                if !operation.add(&record) {
+                    bail!("{}: a slot that the shard has not", trace.place());
+                }
+            } else if matches!(record.happened, Happened::Started { .. }) {
+                operation = Some(Self::new(trace.head().clone(), &record));
+            }
+        }
+        match operation {
+            Some(operation) => Ok(operation),
+            None => bail!("{}: it changed while it was read", trace.place()),
+        }
+    }
+
+    fn new(head: Head, record: &Record) -> Self {
+        let mut operation = Self {
+            layout: head.layout(0),
+            head,
+            id: record.id(),
+            rank: record.rank,
+            started: record.time,
+            t_s: Duration::ZERO,
+            t_b: Duration::ZERO,
+            t_c: [None; 2],
+            came: Vec::new(),
+            sent: Vec::new(),
+            closed: Vec::new(),
+            timers: Vec::new(),
+            ended: None,
+            dropped: 0,
+        };
+        if let Happened::Started {
+            values,
+            t_s,
+            t_b,
+            t_c_scatter,
+            t_c_gather,
+        } = record.happened
+        {
+            operation.layout = operation.head.layout(values);
+            (operation.t_s, operation.t_b) = (t_s, t_b);
+            operation.t_c = [t_c_scatter, t_c_gather];
+        }
+        operation
+    }
+
+    /// False if the record has a slot that its shard has not.
+    fn add(&mut self, record: &Record) -> bool {
+        let at = record.time;
+        match record.happened {
+            Happened::Received {
+                kind,
+                source,
+                owner,
+                slot,
+                fate,
+                ..
+            } => {
+                let Some(phase) = phase_of(kind).filter(|_| fate != Fate::Refused) else {
+                    return true;
+                };
+                let slots = self.layout.slots(owner);
+                if slot >= slots {
+                    return false;
+                }
+                let position = match phase {
+                    Phase::Scatter => self.rotation(source).position(slot, slots),
+                    Phase::Gather => slot,
+                };
+                self.came.push(Came {
+                    at,
+                    phase,
+                    source,
+                    position,
+                    fate,
+                });
+            }
+            Happened::Sent {
+                kind, owner, slot, ..
+            } => {
+                if let Some(phase) = phase_of(kind) {
+                    if slot >= self.layout.slots(owner) {
+                        return false;
+                    }
+                    self.sent.push(Sent { at, phase, slot });
+                }
+            }
+            Happened::SlotClosed { slot, by, .. } => {
+                if slot >= self.layout.slots(self.rank) {
+                    return false;
+                }
+                self.closed.push(Closed { at, slot, by });
+            }
+            Happened::Timer { timer } => self.timers.push((at, timer)),
+            Happened::Ended {
+                by,
+                shard,
+                lost_contributions,
+                lost_aggregates,
+            } => {
+                self.ended = Some(End {
+                    after: at.since(self.started),
+                    by,
+                    shard,
+                    lost_contributions,
+                    lost_aggregates,
+                });
+            }
+            Happened::Dropped { records } => self.dropped += records,
+            Happened::Started { .. } => {}
+        }
+        true
+    }
+
+    fn rotation(&self, source: u16) -> Rotation {
+        self.head.rotation(self.id, source)
+    }
+
+    /// Seconds from the start; less than 0 for what came before.
+    pub fn after(&self, at: Time) -> f64 {
+        match at < self.started {
+            true => -self.started.since(at).as_secs_f64(),
+            false => at.since(self.started).as_secs_f64(),
+        }
+    }
+
+    /// Packets that `source` owed this rank in a phase.
+    pub fn owed(&self, phase: Phase, source: u16) -> u32 {
+        match phase {
+            Phase::Scatter => self.layout.slots(self.rank),
+            Phase::Gather => self.layout.slots(source),
+        }
+    }
+
+    /// All ranks but this one.
+    pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
+        let rank = self.rank;
+        (0..self.head.ranks).filter(move |other| *other != rank)
+    }
+
+    /// What came in a phase, by source and position: what became of the copy that counts most.
+    pub fn slots(&self, phase: Phase) -> Vec<Vec<Option<Fate>>> {
+        let worth = |fate| match fate {
+            Fate::InTime => 3,
+            Fate::CutTrimmed | Fate::CutLate => 2,
+            Fate::Late => 1,
+            Fate::Duplicate | Fate::Heard | Fate::Refused => 0,
+        };
+        let owed = |source| match source == self.rank {
+            true => 0,
+            false => self.owed(phase, source) as usize,
+        };
+        let mut slots: Vec<Vec<Option<Fate>>> = (0..self.head.ranks)
+            .map(|source| vec![None; owed(source)])
+            .collect();
+        for came in self.came.iter().filter(|came| came.phase == phase) {
+            let of_source = slots.get_mut(usize::from(came.source));
+            if let Some(slot) = of_source.and_then(|s| s.get_mut(came.position as usize))
+                && slot.is_none_or(|before| worth(came.fate) > worth(before))
+            {
+                *slot = Some(came.fate);
+            }
+        }
+        slots
+    }
+
+    /// When the last packet of a phase came in time, by source.
+    pub fn last(&self, phase: Phase) -> Vec<Option<Time>> {
+        let mut last = vec![None; usize::from(self.head.ranks)];
+        let counted =
+            (self.came.iter()).filter(|came| came.phase == phase && came.fate == Fate::InTime);
+        for came in counted {
+            last[usize::from(came.source)] = Some(came.at);
+        }
+        last
+    }
+
+    /// When the last slot of the own shard closed, if all did.
+    pub fn shard_closed(&self) -> Option<Time> {
+        let whole = self.closed.len() == self.layout.slots(self.rank) as usize;
+        self.closed.last().filter(|_| whole).map(|closed| closed.at)
+    }
+
+    /// Where it was, for whom it may concern.
+    pub fn title(&self) -> String {
+        let Self { head, id, rank, .. } = self;
+        format!("{}: {id} at rank {rank} of {}", origin(head), head.ranks)
+    }
+}
+
+/// Whether a trace is of a real network, and whose it is.
+fn origin(head: &Head) -> String {
+    match head.clock {
+        Clock::Real => format!("Real: {}", head.title),
+        Clock::Simulated => format!("SIMULATED: {}", head.title),
+    }
+}
+
+fn phase_of(kind: PacketKind) -> Option<Phase> {
+    match kind {
+        PacketKind::Scatter => Some(Phase::Scatter),
+        PacketKind::Gather => Some(Phase::Gather),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! A trace, line by line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ultima_host::trace::{self, Head, Record};
+
+/// Bytes of a line: its longest ones have a few hundred.
+const MAX_LINE: u64 = 64 << 10;
+
+/// Reads a trace's lines; errors name file and line.
+pub struct TraceReader {
+    path: PathBuf,
+    lines: BufReader<File>,
+    /// Of the line that was read last, from 1.
+    number: u64,
+    line: String,
+    head: Head,
+}
+
+impl TraceReader {
+    /// Opens a file and reads its first line.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no trace.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let mut lines = BufReader::with_capacity(1 << 20, file);
+        let mut line = String::new();
+        let place = || format!("{}:1", path.display());
+        if !next_line(&mut lines, &mut line).with_context(place)? {
+            bail!("{}: empty; expected a trace, see docs/trace.md", place());
+        }
+        Ok(Self {
+            head: trace::read_head(line.trim_end()).with_context(place)?,
+            path: path.to_owned(),
+            lines,
+            number: 1,
+            line,
+        })
+    }
+
+    /// What the first line says.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The next record; none at the end. A last line that was not written to its end is none.
+    ///
+    /// # Errors
+    /// A line is not a record.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        self.number += 1;
+        let more = next_line(&mut self.lines, &mut self.line).with_context(|| self.place())?;
+        if !more {
+            return Ok(None);
+        }
+        match trace::read_record(&self.head, self.line.trim_end()) {
+            Ok(record) => Ok(Some(record)),
+            Err(_) if !self.line.ends_with('\n') => Ok(None),
+            Err(error) => Err(error).with_context(|| self.place()),
+        }
+    }
+
+    /// The last line's file and number.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.number)
+    }
+}
+
+/// Reads a line with its end; false at the file's end.
+fn next_line(from: &mut impl BufRead, line: &mut String) -> Result<bool> {
+    line.clear();
+    let read = from.by_ref().take(MAX_LINE).read_line(line)?;
+    if read as u64 == MAX_LINE && !line.ends_with('\n') {
+        bail!("longer than {MAX_LINE} bytes");
+    }
+    Ok(read > 0)
+}

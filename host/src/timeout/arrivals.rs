@@ -80,14 +80,14 @@ impl Arrivals {
     ///
     /// Beyond the *k*th latest of *n* sources the next one is expected with (*k*+1)/(*n*+1) (Weibull's plotting position),
     /// so that one source fewer may be beyond than the share allows. Where that is none, it is the latest time of all, and
-    /// a quarter more.
+    /// a quarter more of what that is over the median.
     pub(super) fn bound(&self) -> Duration {
         let total = self.total();
         let operations = self.operations + self.generations[1].operations;
         let source = total / f64::from(operations.max(1)) / f64::from(self.sources);
         let allowed = total * self.late - source;
         match self.all_but(allowed.max(0.0)) {
-            latest if allowed < 0.0 => latest + latest / 4,
+            latest if allowed < 0.0 => latest + (latest - self.median().min(latest)) / 4,
             time => time,
         }
     }

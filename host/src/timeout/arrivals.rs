@@ -93,7 +93,12 @@ impl Arrivals {
     }
 
     pub(super) fn median(&self) -> Duration {
-        self.all_but(self.total() / 2.0)
+        self.all_but_share(0.5)
+    }
+
+    /// A time that no more than that share of the packets came after.
+    pub(super) fn all_but_share(&self, share: f64) -> Duration {
+        self.all_but(self.total() * share)
     }
 
     fn total(&self) -> f64 {

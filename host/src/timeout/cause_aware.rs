@@ -24,6 +24,9 @@ use super::{Bounds, Ended, Policy, SharedTc, WARM_UP};
 /// The share of packets that may come late in each stage: somewhat less than the 0.1 % that OptiReduce takes for much
 /// (§3.2.1), as it is only estimated.
 const LATE_SHARE: f64 = 7e-4;
+/// A rank waits as long as it takes itself to send all but this share: in most operations, as a tail of its own that
+/// others see is among what came to them.
+const SENT_LATE: f64 = 0.05;
 /// A stage lasts no longer than the median packet's time times this. A log-normal tail of p99/p50 = 3 has its 99.95th
 /// percentile at 4.7 times its median, and the median packet of a stage comes when half of it is over.
 const STRETCH: u32 = 10;
@@ -124,7 +127,8 @@ impl Bucket {
         let [t_s, t_b] = self.stages.each_ref().map(|times| {
             let usual = times.came.median().max(times.sent.median());
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
-            times.came.bound().max(times.sent.bound()).min(most)
+            let sent = times.sent.all_but_share(SENT_LATE);
+            times.came.bound().max(sent).min(most)
         });
         self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
     }

@@ -1,9 +1,10 @@
 //! The protocol core without a network: packets per second that all ranks together send and
-//! receive, on one thread: `cargo bench -p ultima-host --bench core`.
+//! receive, on one thread; with a trace, what telling it costs them: `cargo bench -p ultima-host --bench core`.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
 
 /// Runs one operation among `cores`, each packet handed over at once; returns the datagrams
@@ -47,7 +48,12 @@ fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Vec<f32>], buf: &mut 
 
 fn core(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("core");
-    for (ranks, slot_bytes) in [(4, 1408), (4, 8192), (32, 1408)] {
+    for (ranks, slot_bytes, traced) in [
+        (4, 1408, false),
+        (4, 1408, true),
+        (4, 8192, false),
+        (32, 1408, false),
+    ] {
         let len = 1_000_000;
         let config = Config {
             slot_bytes,
@@ -63,6 +69,15 @@ fn core(criterion: &mut Criterion) {
                 .expect("a good configuration")
             })
             .collect();
+        let trace = traced.then(|| {
+            let path = std::env::temp_dir().join("ultima-bench-trace.jsonl");
+            let head = Head::new(&config, Clock::Real, "a benchmark");
+            let trace = TraceFile::create(&path, &head, WhenFull::Drop).expect("a file");
+            for core in &mut cores {
+                core.trace(Box::new(trace.sink()));
+            }
+            (path, trace)
+        });
         let mut buckets = vec![vec![1.0; len]; usize::from(ranks)];
         let mut buf = vec![0; cores[0].max_datagram()];
         let mut step = 0;
@@ -76,8 +91,16 @@ fn core(criterion: &mut Criterion) {
             )
         };
         group.throughput(Throughput::Elements(next()));
-        let name = BenchmarkId::new(format!("{ranks} ranks"), format!("slots of {slot_bytes}"));
+        let how = if traced { ", traced" } else { "" };
+        let name = format!("slots of {slot_bytes}{how}");
+        let name = BenchmarkId::new(format!("{ranks} ranks"), name);
         group.bench_function(name, |bencher| bencher.iter(&mut next));
+        if let Some((path, trace)) = trace {
+            drop(cores);
+            let written = trace.finish().expect("room for it");
+            println!("{written:?}");
+            std::fs::remove_file(path).expect("it was written");
+        }
     }
     group.finish();
 }

@@ -12,7 +12,7 @@ use super::record::{Happened, Record};
 
 /// Records that go to the writer at once: so that neither thread wakes the other for each.
 const BATCH: usize = 512;
-/// Batches that may wait for the writer: 8 MiB of records, for all sinks of a file.
+/// Batches that may wait for the writer: some 12 MiB of records, for all sinks of a file.
 const WAITING: usize = 256;
 
 /// What a sink does when the writer does not keep up.

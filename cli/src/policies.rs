@@ -1,10 +1,14 @@
 //! The transport's policies, as arguments name them.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Element, IncastPolicy, RatePolicy, Timeouts};
 
 pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
+}
+
+pub fn elements() -> impl TypedValueParser<Value = Element> {
+    named(&Element::ALL, Element::name)
 }
 
 pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {

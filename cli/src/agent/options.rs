@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_host::{IncastPolicy, RatePolicy};
+use ultima_host::{Element, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
 use crate::policies;
@@ -51,6 +51,12 @@ pub struct Options {
     /// t_S: when owners send what they have; without it 3/5 of the deadline
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
+    /// Whether waits are always as long as that, learned as published, or learned from what moves them
+    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    pub timeouts: Timeouts,
+    /// How values travel
+    #[arg(long, default_value = "f32", value_parser = policies::elements())]
+    pub element: Element,
     /// The rate to send at, over whole frames; without it as fast as the kernel takes it
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,

@@ -292,6 +292,8 @@ fn configure(options: &Options, config: Config) -> Config {
             false => Coding::default(),
         },
         t_s: options.flush.unwrap_or(config.t_s),
+        timeouts: options.timeouts,
+        element: options.element,
         pacing: options.rate.map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,

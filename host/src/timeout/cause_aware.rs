@@ -19,7 +19,7 @@ use crate::time::Time;
 
 use super::arrivals::Arrivals;
 use super::early_close::EarlyClose;
-use super::{Bounds, Ended, Policy, SharedTc, WARM_UP};
+use super::{Bounds, Ended, Policy, WARM_UP};
 
 /// The share of packets that may come late in each stage: somewhat less than the 0.1 % that OptiReduce takes for much
 /// (§3.2.1), as it is only estimated.
@@ -164,15 +164,10 @@ impl Policy for CauseAware {
         }
     }
 
-    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
-        if let Some(bucket) = self.buckets.get_mut(&bucket) {
-            bucket.early.told(phase, rank, t_c);
-        }
-    }
-
-    fn t_c(&self, bucket: u16, phase: Phase) -> Duration {
-        let bucket = self.buckets.get(&bucket);
-        bucket.map_or(Duration::ZERO, |bucket| bucket.early.t_c(phase))
+    fn early_close(&mut self, bucket: u16) -> Option<&mut EarlyClose> {
+        self.buckets
+            .get_mut(&bucket)
+            .map(|bucket| &mut bucket.early)
     }
 
     fn ended(&mut self, ended: &Ended<'_>) {

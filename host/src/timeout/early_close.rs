@@ -21,7 +21,7 @@ const LOST_MUCH: f64 = 1e-3;
 const LOST_LITTLE: f64 = 1e-4;
 
 /// One bucket's t_C for both stages, and its *x*.
-pub(super) struct EarlyClose {
+pub(crate) struct EarlyClose {
     stages: [TC; 2],
     percent: u32,
 }

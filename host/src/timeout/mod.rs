@@ -23,6 +23,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use early_close::EarlyClose;
+
 use crate::cause::{Causes, Phase};
 use crate::config::Config;
 use crate::stats::ClosedBy;
@@ -144,12 +146,22 @@ pub(crate) trait Policy: Send {
     ) {
     }
 
+    /// What a bucket's t_C is, where there is one.
+    fn early_close(&mut self, _bucket: u16) -> Option<&mut EarlyClose> {
+        None
+    }
+
     /// `rank` says what its t_C for that stage is.
-    fn told(&mut self, _bucket: u16, _phase: Phase, _rank: u16, _t_c: SharedTc) {}
+    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
+        if let Some(early) = self.early_close(bucket) {
+            early.told(phase, rank, t_c);
+        }
+    }
 
     /// What this rank tells the others as its t_C; zero says nothing.
-    fn t_c(&self, _bucket: u16, _phase: Phase) -> Duration {
-        Duration::ZERO
+    fn t_c(&mut self, bucket: u16, phase: Phase) -> Duration {
+        self.early_close(bucket)
+            .map_or(Duration::ZERO, |early| early.t_c(phase))
     }
 
     /// An operation ended.

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cause::Phase;
 use crate::time::Time;
 
 use super::early_close::EarlyClose;
-use super::{Bounds, Ended, Policy, SharedTc, WARM_UP, percentile};
+use super::{Bounds, Ended, Policy, WARM_UP, percentile};
 
 /// The percentile of the warm-up's times (ibid.).
 const PERCENT: usize = 95;
@@ -61,15 +60,10 @@ impl Policy for Published {
         }
     }
 
-    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
-        if let Some(bucket) = self.buckets.get_mut(&bucket) {
-            bucket.early.told(phase, rank, t_c);
-        }
-    }
-
-    fn t_c(&self, bucket: u16, phase: Phase) -> Duration {
-        let bucket = self.buckets.get(&bucket);
-        bucket.map_or(Duration::ZERO, |bucket| bucket.early.t_c(phase))
+    fn early_close(&mut self, bucket: u16) -> Option<&mut EarlyClose> {
+        self.buckets
+            .get_mut(&bucket)
+            .map(|bucket| &mut bucket.early)
     }
 
     fn ended(&mut self, ended: &Ended<'_>) {

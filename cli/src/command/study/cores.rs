@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ultima_host::{Carry, Codec, Config, ConfigError, Core, Destination, Event, OperationId, Time};
-use ultima_wire::Header;
+use ultima_wire::{Header, Kind};
 
 /// The bucket of all operations.
 const BUCKET: u16 = 0;
@@ -22,6 +22,8 @@ pub struct Cores {
     now: Time,
     step: u32,
     buf: Vec<u8>,
+    /// Repairs on their way, and to whom: they come when the operation has ended.
+    repairs: Vec<(usize, Rc<[u8]>)>,
 }
 
 /// One rank's datagram.
@@ -51,6 +53,7 @@ impl Cores {
             codec: Codec::new(config.coding, config.seed),
             now: Time::ZERO,
             step: 0,
+            repairs: Vec::new(),
         })
     }
 
@@ -71,7 +74,7 @@ impl Cores {
     }
 
     /// One step of training: puts into each rank's bucket what it has of their mean, with recycling what came of earlier
-    /// steps besides. Between steps there is time for all that is asked for and answered.
+    /// steps besides. Requests are answered before the next step, which applies what came.
     ///
     /// # Errors
     /// As [`Cores::allreduce`].
@@ -96,6 +99,9 @@ impl Cores {
             }
         }
         self.now = self.now + self.ranks[0].config().t_b;
+        for (receiver, datagram) in std::mem::take(&mut self.repairs) {
+            self.ranks[receiver].handle_datagram(self.now, &datagram);
+        }
         for core in &mut self.ranks {
             core.handle_timeout(self.now);
         }
@@ -165,7 +171,9 @@ impl Cores {
                     continue;
                 };
                 for receiver in receivers.filter(|receiver| *receiver != from) {
-                    if !lost(&header, receiver as u16) {
+                    if header.kind == Kind::Repair {
+                        self.repairs.push((receiver, Rc::clone(&datagram)));
+                    } else if !lost(&header, receiver as u16) {
                         self.ranks[receiver].handle_datagram(self.now, &datagram);
                     }
                 }
@@ -198,7 +206,6 @@ fn encoded(codec: &mut Codec, id: OperationId, bucket: &[f32]) -> Vec<f32> {
 mod tests {
     use super::*;
     use ultima_host::Recycling;
-    use ultima_wire::Kind;
 
     fn cores() -> Cores {
         let config = Config::new(1, 1, 0, 3, 5, Duration::from_millis(10));

@@ -119,6 +119,11 @@ impl Codec {
         }
     }
 
+    /// How it codes.
+    pub fn coding(&self) -> Coding {
+        self.coding
+    }
+
     /// Codes so from now on.
     ///
     /// # Panics

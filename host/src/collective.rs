@@ -48,6 +48,14 @@ pub enum Error {
         /// Its length now.
         is: usize,
     },
+    /// The bucket's operation of another step was not waited for: what it leaves goes into this one.
+    #[error("{id} cannot start before {under_way}, of the same bucket, was waited for")]
+    UnderWay {
+        /// The refused id.
+        id: OperationId,
+        /// The earlier one.
+        under_way: OperationId,
+    },
     /// Nothing to wait for.
     #[error("{0} was not started, or was waited for before")]
     NotStarted(OperationId),
@@ -121,6 +129,7 @@ pub struct Collective {
 struct UnderWay {
     id: OperationId,
     values: usize,
+    coding: Coding,
     span: tracing::Span,
     ended: Option<Result<Ended, StartError>>,
 }
@@ -215,10 +224,17 @@ impl Collective {
     /// started in any order, on every rank in its own.
     ///
     /// # Errors
-    /// [`Error::Length`] if the bucket's length changed, [`Error::Start`] if it is under way. Whether the id can be used
+    /// [`Error::Length`] if the bucket's length changed, [`Error::Start`] if it is under way, [`Error::UnderWay`] if it is in
+    /// another step. Whether the id can be used
     /// [`Collective::wait`] tells.
     pub fn start(&mut self, id: OperationId, bucket: &[f32]) -> Result<(), Error> {
         self.check_free(id)?;
+        if let Some(other) = self.under_way.iter().find(|o| o.id.bucket == id.bucket) {
+            return Err(Error::UnderWay {
+                id,
+                under_way: other.id,
+            });
+        }
         let mut contributions = self.spare.pop().unwrap_or_default();
         let span = spans::allreduce(self.rank, id, bucket.len());
         let _entered = span.enter();
@@ -235,6 +251,7 @@ impl Collective {
         self.under_way.push(UnderWay {
             id,
             values: bucket.len(),
+            coding: self.codec.coding(),
             span: span.clone(),
             ended: None,
         });
@@ -258,14 +275,14 @@ impl Collective {
             // Reports that nobody asked for any more.
             self.listen()?;
         };
-        let span = self.under_way.remove(at).span;
+        let UnderWay { coding, span, .. } = self.under_way.remove(at);
         let _entered = span.enter();
         let Ended {
             outcome,
             result,
             corrections,
         } = ended?;
-        self.codec.decode(id, &result, bucket);
+        self.codec.decode_as(coding, id, &result, bucket);
         if let Some(carry) = &mut self.carry {
             carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
         }

@@ -4,7 +4,8 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use ultima_wire::Dtype;
 
-/// How values travel; ranks compute in f32. The same on every rank.
+/// How values travel; ranks compute in f32. The same on every rank. What rounding takes from a contribution that was
+/// counted is not carried: recycling's equation holds up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Element {

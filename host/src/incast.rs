@@ -1,6 +1,6 @@
 //! How many ranks send to one at a time.
 //!
-//! A receiver tells in every packet how many senders at once it can take, and a sender keeps to the smallest number
+//! A receiver tells in every packet of a bounded operation how many senders at once it can take, and a sender keeps to the smallest number
 //! that it was told: it goes through the owners in rounds of as many ([`crate::rotation`]), so that with all ranks at the
 //! same round no more of them send to one owner. As OptiReduce has it (NSDI 2025, dynamic incast); how the number
 //! follows from what a receiver saw is ours.

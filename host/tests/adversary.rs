@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Coding, Config, Core, Destination, EarlyBounds, Event, Exact, Gather, IncastPolicy,
+    Coding, Config, Core, Destination, EarlyBounds, Estimation, Event, Exact, Gather, IncastPolicy,
     OperationId, Pacing, RatePolicy, Recycling, Time, Timeouts,
 };
 use ultima_wire::{Feedback, Header, Kind, Ticks};
@@ -37,6 +37,8 @@ struct Schedule {
     incast: IncastPolicy,
     timeouts: Timeouts,
     recycling: Option<Recycling>,
+    /// Without recycling, any.
+    estimation: Estimation,
     /// By step and rank: when it starts, in µs after the step's beginning; none never does.
     starts: Vec<Vec<Option<u64>>>,
     /// How often these steps are gone through: more operations than the timeouts' warm-up has.
@@ -89,13 +91,14 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                     0usize..3,
                     prop::option::of(2u32..9),
                     prop_oneof![8 => Just(1), 1 => Just(9)],
+                    0usize..3,
                 ),
                 prop::option::of((0u16..6, 0usize..30, any::<bool>())),
             )
                 .prop_map(
                     move |(seed, loss, duplicates, cuts, jitter, starts, rates, more, member)| {
                         let (queues, pacing, incast) = rates;
-                        let (timeouts, keep, rounds) = more;
+                        let (timeouts, keep, rounds, estimation) = more;
                         Schedule {
                             ranks,
                             len,
@@ -116,6 +119,10 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                             incast,
                             timeouts: Timeouts::ALL[timeouts],
                             recycling: keep.map(|keep| Recycling { keep }),
+                            estimation: match keep {
+                                Some(_) => Estimation::ArrivedMean,
+                                None => Estimation::ALL[estimation],
+                            },
                             starts,
                             rounds,
                             membership: member.map(|(rank, step, joins)| Membership {
@@ -166,6 +173,7 @@ fn network(schedule: &Schedule) -> Network {
         incast: schedule.incast,
         timeouts: schedule.timeouts,
         recycling: schedule.recycling,
+        estimation: schedule.estimation,
         ..config(schedule.ranks)
     });
     let mut random = Random::new(schedule.seed);
@@ -232,7 +240,10 @@ proptest! {
                         let values = &done.encoded[layout.slot(owner, slot)];
                         prop_assert!(values.iter().all(|v| *v == values[0]), "a torn slot");
                         let missed = values[0] == 0.0 && usize::from(owner) != rank;
-                        prop_assert!(missed || is_mean_of_some(values[0], owner, ranks), "{values:?}");
+                        // The others' weights depend on what else came.
+                        let is_mean = schedule.estimation != Estimation::ArrivedMean
+                            || is_mean_of_some(values[0], owner, ranks);
+                        prop_assert!(missed || is_mean, "{values:?}");
                     }
                 }
             }

@@ -246,6 +246,36 @@ fn the_scaled_sum_waits_for_its_shard() {
     );
 }
 
+/// What waits for the rest of its shard closes with it when t_S passes, once.
+#[test]
+fn the_scaled_sum_closes_with_the_flush() {
+    let mut network = Network::new(&Config {
+        estimation: Estimation::Scaled,
+        ..plain()
+    });
+    let starts = [
+        Some(Duration::ZERO),
+        Some(Duration::ZERO),
+        Some(Duration::ZERO),
+        None,
+    ];
+    let done = network.run(
+        OperationId::default(),
+        vec![vec![1.0; LEN]; RANKS.into()],
+        &starts,
+    );
+    for done in done.into_iter().flatten() {
+        let slots: u32 = done.outcome.contributions.iter().sum();
+        assert_eq!(
+            (slots, done.outcome.contributions[3]),
+            (SLOTS, SLOTS),
+            "{:?}",
+            done.outcome
+        );
+        assert_eq!(done.outcome.phases.gather.sent, u64::from(SLOTS));
+    }
+}
+
 /// Bursts and equal tails make neighbouring slots lose together but weigh nobody less: each rank is
 /// as often the owner and as often in a burst. Their standard errors are over operations, because
 /// slots of one are not independent.

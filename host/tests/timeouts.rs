@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Network, Random, at_once, config, lossy, perfect};
+use common::{Network, Random, config, lossy, perfect};
 use ultima_host::{Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
 use ultima_wire::Kind;
 
@@ -211,6 +211,38 @@ fn what_others_tell_cannot_stretch_a_bound() {
         let outcomes = run(&mut network, 0..60, |_, _| Duration::ZERO);
         let last = outcomes.last().expect("some");
         assert!(last.iter().all(|outcome| outcome.t_b < MS), "{last:?}");
-        assert!(at_once(RANKS).len() == last.len());
+    }
+}
+
+#[test]
+fn a_rank_that_oversleeps_both_bounds_closes_its_shard_with_what_it_has() {
+    let mut network = network(Timeouts::Fixed);
+    let core = &mut network.cores[0];
+    for step in 0..2 {
+        // In the second operation a result's memory has the first one's values.
+        let id = OperationId { step, bucket: 0 };
+        let now = network.now + (step + 1) * 2000 * MS;
+        core.start(now, id, vec![1.0 + step as f32; LEN])
+            .expect("starts");
+        core.handle_timeout(now + 1500 * MS);
+        let Some(ultima_host::Event::Done { outcome, result }) = core.poll_event() else {
+            panic!("ended");
+        };
+        assert_eq!(outcome.closed_by, ClosedBy::Deadline);
+        assert_eq!(
+            outcome.contributions[1],
+            LEN as u32 / 352 / u32::from(RANKS)
+        );
+        assert_eq!(
+            outcome.lost.scatter.total(),
+            3 * LEN as u64 / 352 / u64::from(RANKS)
+        );
+        let shard = LEN / usize::from(RANKS);
+        assert!(
+            result[..shard]
+                .iter()
+                .all(|value| *value == 1.0 + step as f32)
+        );
+        assert!(result[shard..].iter().all(|value| *value == 0.0));
     }
 }

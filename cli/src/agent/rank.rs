@@ -8,16 +8,13 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use ultima_agent::{Quiet, RENDEZVOUS, ask, meet};
-use ultima_host::{ClosedBy, Collective, History, OperationId, Outcome, Report};
+use ultima_host::{ClosedBy, Collective, Error, History, OperationId, Outcome, Report, StartError};
 
 use super::data::{self, Data};
 
 /// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
 /// adds up thousands of values, each rounded to about 6 × 10⁻⁸.
 pub const ROUNDING: f64 = 1e-10;
-
-/// Operations in a row in which nobody was heard, after which a rank stops: it averages with nobody.
-const DEAF_OPERATIONS: u32 = 20;
 
 /// One operation at one rank.
 #[derive(Clone, Debug)]
@@ -148,12 +145,16 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         let _ = silent.send(Silence::Ranks { rank, from: missed });
     }
     let mut operations = Vec::new();
-    // Operations in a row in which nobody was heard.
-    let mut deaf = 0;
     for step in 0..repeat {
         quiet.wait();
         let mut bucket = data.contribution(step, rank);
-        let outcome = collective.allreduce(OperationId { step, bucket: 0 }, &mut bucket)?;
+        let outcome = match collective.allreduce(OperationId { step, bucket: 0 }, &mut bucket) {
+            Err(Error::Start(StartError::Alone { operations, .. })) => {
+                eprintln!("rank {rank} stops: it has heard nobody for {operations} operations");
+                break;
+            }
+            outcome => outcome?,
+        };
         let lossy = outcome.lost.scatter.total() + outcome.lost.gather.total() > 0;
         let switch = match elsewhere.filter(|_| lossy) {
             Some(rank) => ask(&prober, rank, outcome.id)?,
@@ -169,15 +170,7 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
             let _ = silent.send(Silence::Operation { rank });
             told = true;
         }
-        deaf = match operation.heard_nothing() {
-            true => deaf + 1,
-            false => 0,
-        };
         operations.push(operation);
-        if deaf == DEAF_OPERATIONS {
-            eprintln!("rank {rank} stops: it has heard nobody for {deaf} operations");
-            break;
-        }
     }
     if told {
         // An error is that nobody checks.

@@ -331,6 +331,9 @@ impl Core {
                     let timer = Timer::Deadline;
                     (self.tracer).tell(now, operation.id, || Happened::Timer { timer });
                 }
+                // Where t_S passed unseen its own shard is still open.
+                let estimator = self.estimator.as_mut();
+                operation.close_shard(now, estimator, ClosedBy::Deadline, &mut self.tracer);
                 operation.outbox_mut().abandon(now);
                 self.end(at, now, Some(ClosedBy::Deadline));
             } else if operation.due() <= now
@@ -399,7 +402,9 @@ impl Core {
         else {
             return;
         };
-        self.members.operation_ended(rank, number, started, now);
+        let step = self.operations[at].id.step;
+        self.members
+            .operation_ended(rank, (number, step), started, now);
         self.estimator.operation_ended();
         self.incast
             .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);

@@ -399,7 +399,8 @@ impl Operation {
         early
     }
 
-    fn close_shard(
+    /// Closes what is open of this rank's shard, with what is there.
+    pub(super) fn close_shard(
         &mut self,
         now: Time,
         estimator: &mut dyn Estimator,
@@ -453,6 +454,7 @@ impl Operation {
         }
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
         self.outbox.stop_scatter(now);
+        self.outbox.release();
         let duration = now.since(self.started);
         let closed_by = match (bound, missing.slots) {
             (Some(ClosedBy::Deadline), _) => ClosedBy::Deadline,
@@ -463,6 +465,7 @@ impl Operation {
         let (scatter, gather) = (reduce.lost(), missing.causes);
         let phases = *self.outbox.counters();
         timeouts.ended(&Ended {
+            step: self.id.step,
             bucket: self.id.bucket,
             stages: [
                 Stage {

@@ -201,6 +201,12 @@ impl Outbox {
         }
     }
 
+    /// The operation ended: the next step's packets may follow, and must not overtake what waits for its turn.
+    pub(super) fn release(&mut self) {
+        self.hold = None;
+        self.gather_from = Time::ZERO;
+    }
+
     /// When [`Outbox::next`] will have something, if nothing else happens.
     pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
         if self.scatter > 0 {

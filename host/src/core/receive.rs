@@ -1,6 +1,6 @@
 //! Datagrams come: whose they are, and who of this rank takes them.
 
-use ultima_wire::{Check, Feedback, Header, Kind, RepairRequest, Requested, Ticks};
+use ultima_wire::{Check, Feedback, Header, Kind, RepairRequest, Requested};
 
 use crate::cause::{Cause, Phase};
 use crate::config::Gather;
@@ -38,7 +38,9 @@ impl Core {
             Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
-        self.incast.told(header.source, header.incast);
+        if !header.host_flags.exact {
+            self.incast.told(header.source, header.incast);
+        }
         if let Some(congestion) = &mut self.congestion {
             congestion.received(now, &header);
             if let Some(feedback) =
@@ -48,7 +50,7 @@ impl Core {
             }
         }
         let id = operation_of(&header);
-        if self.keeps_order(&header) {
+        if self.keeps_order(&header, payload) {
             self.members.heard(header.source, id.step);
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
                 operation.source_is_past(header.source);
@@ -71,10 +73,12 @@ impl Core {
     }
 
     /// Whether all that the packet's source sent before it has come or is lost: not where it took the way over the
-    /// host itself while GATHER goes by the switch.
-    pub(super) fn keeps_order(&self, header: &Header) -> bool {
-        let to_us = header.kind == Kind::Scatter || header.echoed != Ticks(0);
-        let by_host = to_us && self.config.beside.contains(&header.source);
+    /// host itself while GATHER goes by the switch, nor for a word about queues, which leaves before what is paced.
+    pub(super) fn keeps_order(&self, header: &Header, payload: Payload<'_>) -> bool {
+        if header.kind == Kind::Feedback && !packet::is_notice(payload) {
+            return false;
+        }
+        let by_host = header.kind == Kind::Scatter && self.config.beside.contains(&header.source);
         !by_host || self.config.gather == Gather::Unicast
     }
 

@@ -167,6 +167,7 @@ impl Reduce {
             self.closed.insert(slot as usize);
         }
         self.open = 0;
+        self.ready.clear();
         self.histogram[0] = self.slots;
         self.closed_by = ClosedBy::KnownLoss;
         let missing = u64::from(self.slots) * u64::from(self.ranks - 1);
@@ -306,6 +307,8 @@ impl Reduce {
                 closed(self.close(layout, slot, own, result, estimator, bound));
             }
         }
+        // What waited for the rest of its shard has closed with it.
+        self.ready.clear();
     }
 
     fn close(

@@ -201,8 +201,12 @@ impl Core {
 
     /// Remembers when an operation started.
     pub(super) fn note_start(&mut self, id: OperationId, values: usize, now: Time) {
-        let oldest = match self.started.len() {
-            STARTED => self.started.pop_front(),
+        // Those that are under way stay, however many they are.
+        let is_under_way = |started: &Started| self.operations.iter().any(|o| o.id == started.id);
+        let oldest = match self.started.front() {
+            Some(oldest) if self.started.len() >= STARTED && !is_under_way(oldest) => {
+                self.started.pop_front()
+            }
             _ => None,
         };
         let Config { rank, ranks, .. } = self.config;

@@ -35,7 +35,7 @@ const STRETCH: u32 = 10;
 const PERIOD_SHARE: u32 = 10;
 /// How many operations the time from one to the next is averaged over, about.
 const PERIOD_WINDOW: u32 = 16;
-/// Of how many operations, about, a source's share of overdue ones is.
+/// Of how many steps, about, a source's share of overdue ones is.
 const OVERDUE_WINDOW: f32 = 16.0;
 /// A source that is overdue in more of them than this does not count.
 const OVERDUE_OFTEN: f32 = 0.5;
@@ -44,8 +44,11 @@ pub(super) struct CauseAware {
     limits: Bounds,
     ranks: u16,
     buckets: BTreeMap<u16, Bucket>,
-    /// By rank, the share of recent operations in which it was overdue.
+    /// By rank, the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
+    /// The step under way, and by rank whether it was overdue in it.
+    step: u32,
+    now: Vec<bool>,
 }
 
 struct Bucket {
@@ -85,6 +88,8 @@ impl CauseAware {
             ranks,
             buckets: BTreeMap::new(),
             overdue: vec![0.0; ranks.into()],
+            step: 0,
+            now: vec![false; ranks.into()],
         }
     }
 }
@@ -131,6 +136,25 @@ impl Bucket {
             times.came.bound().max(sent).min(most)
         });
         self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
+    }
+}
+
+impl CauseAware {
+    /// Who was overdue in a step's operations, counts for one.
+    fn step_ended(&mut self) {
+        for (share, now) in self.overdue.iter_mut().zip(&mut self.now) {
+            let was_often = *share > OVERDUE_OFTEN;
+            let overdue = f32::from(u8::from(std::mem::take(now)));
+            *share += (overdue - *share) / OVERDUE_WINDOW;
+            if *share > OVERDUE_OFTEN && !was_often {
+                // What is known of the others is mixed with what it did; and once more, as what they do until they
+                // know better is, too.
+                for bucket in self.buckets.values_mut() {
+                    bucket.forget();
+                    bucket.start_over = 1;
+                }
+            }
+        }
     }
 }
 
@@ -195,18 +219,12 @@ impl Policy for CauseAware {
                 bucket.forget();
             }
         }
-        for (rank, share) in (0u16..).zip(&mut self.overdue) {
-            let was_often = *share > OVERDUE_OFTEN;
-            let now = f32::from(u8::from((ended.overdue)(rank)));
-            *share += (now - *share) / OVERDUE_WINDOW;
-            if *share > OVERDUE_OFTEN && !was_often {
-                // What is known of the others is mixed with what it did; and once more, as what they do until they
-                // know better is, too.
-                for bucket in self.buckets.values_mut() {
-                    bucket.forget();
-                    bucket.start_over = 1;
-                }
-            }
+        if ended.step != self.step {
+            self.step_ended();
+            self.step = ended.step;
+        }
+        for (rank, now) in (0u16..).zip(&mut self.now) {
+            *now |= (ended.overdue)(rank);
         }
     }
 }

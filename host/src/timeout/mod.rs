@@ -120,6 +120,7 @@ pub(crate) struct Stage {
 
 /// How an operation ended.
 pub(crate) struct Ended<'a> {
+    pub(crate) step: u32,
     pub(crate) bucket: u16,
     /// By [`Phase`].
     pub(crate) stages: [Stage; 2],

@@ -112,6 +112,7 @@ mod tests {
                 ..Stage::default()
             };
             policy.ended(&Ended {
+                step: 0,
                 bucket: 3,
                 stages: [stage(scatter), stage(gather)],
                 never_sent: [0; 2],

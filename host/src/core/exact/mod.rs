@@ -107,7 +107,7 @@ impl ExactOperations {
         let here = operation.is_some();
         if let Some(operation) = operation {
             let received = operation.receive(now, header, payload);
-            if let Err(Rejection::Exact | Rejection::Slot) = received {
+            if let Err(Rejection::Exact | Rejection::Slot | Rejection::Length) = received {
                 operation.differs(header.source);
             }
             received?;

@@ -11,6 +11,9 @@ use ultima_host::{
     Coding, Config, Core, Destination, Event, OperationId, Pacing, RatePolicy, Time,
 };
 
+/// Not zero, which as a packet's time says nothing.
+const NOW: Time = Time::from_nanos(1 << 20);
+
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -63,7 +66,7 @@ fn allocations(len: usize) -> usize {
         for rank in [1, 2, 0] {
             let id = OperationId { step, bucket: 0 };
             let bucket = std::mem::take(&mut buckets[rank]);
-            cores[rank].start(Time::ZERO, id, bucket).expect("starts");
+            cores[rank].start(NOW, id, bucket).expect("starts");
             deliver(&mut cores, &mut buf);
         }
         for (core, bucket) in cores.iter_mut().zip(&mut buckets) {
@@ -81,11 +84,11 @@ fn deliver(cores: &mut [Core], buf: &mut [u8]) {
     let mut idle = false;
     while !std::mem::replace(&mut idle, true) {
         for from in 0..cores.len() {
-            while let Some(transmit) = cores[from].poll_transmit(Time::ZERO, buf) {
+            while let Some(transmit) = cores[from].poll_transmit(NOW, buf) {
                 idle = false;
                 for (to, core) in cores.iter_mut().enumerate().filter(|(to, _)| *to != from) {
                     if [Destination::Group, Destination::Rank(to as u16)].contains(&transmit.to) {
-                        core.handle_datagram(Time::ZERO, &buf[..transmit.len]);
+                        core.handle_datagram(NOW, &buf[..transmit.len]);
                     }
                 }
             }

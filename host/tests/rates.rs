@@ -33,14 +33,7 @@ fn paced(policy: RatePolicy) -> Config {
 fn shares(policy: RatePolicy, switch: Switch) -> Vec<f64> {
     let mut network = Network::new(&paced(policy));
     network.switch = Some(switch);
-    for step in 0..5 {
-        let id = OperationId { step, bucket: 0 };
-        network.run(
-            id,
-            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
-            &at_once(RANKS),
-        );
-    }
+    run(&mut network, 5);
     let rates = network.cores.iter().map(|core| core.rate().expect("paced"));
     rates.map(|rate| rate as f64 / RATE as f64).collect()
 }
@@ -167,14 +160,7 @@ fn senders_keep_to_the_smallest_incast() {
         }
         vec![Duration::ZERO]
     });
-    for step in 0..2 {
-        let id = OperationId { step, bucket: 0 };
-        network.run(
-            id,
-            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
-            &at_once(RANKS),
-        );
-    }
+    run(&mut network, 2);
     let owners = owners.borrow();
     let rounds: Vec<Vec<u16>> = owners
         .chunks(2 * SLOTS)
@@ -186,6 +172,18 @@ fn senders_keep_to_the_smallest_incast() {
         })
         .collect();
     assert_eq!(rounds, [vec![1, 2], vec![3, 4], vec![5]]);
+}
+
+/// So many operations, all ranks at once.
+fn run(network: &mut Network, steps: u32) {
+    for step in 0..steps {
+        let id = OperationId { step, bucket: 0 };
+        network.run(
+            id,
+            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
+            &at_once(RANKS),
+        );
+    }
 }
 
 /// A full queue in front of one receiver lowers what it says it can take; all keep to it.
@@ -207,14 +205,7 @@ fn a_full_queue_lowers_the_incast() {
         }
         vec![Duration::ZERO]
     });
-    for step in 0..5 {
-        let id = OperationId { step, bucket: 0 };
-        network.run(
-            id,
-            powers(RANKS, usize::from(RANKS) * SLOTS * SLOT),
-            &at_once(RANKS),
-        );
-    }
+    run(&mut network, 5);
     let said: Vec<u8> = said.borrow().iter().map(|step| step[0]).collect();
     assert_eq!(said, [0, 2, 1, 2, 3]);
 }

@@ -1,4 +1,4 @@
-//! `ultima study tail-drop`: a tiny study end to end, again, and what it refuses.
+//! `ultima study tail-drop` and `recycling`: tiny studies end to end, again, and what they refuse.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +7,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn tail_drop(arguments: &[&str]) -> Output {
+    study("tail-drop", arguments)
+}
+
+fn study(name: &str, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ultima"))
-        .args(["study", "tail-drop"])
+        .args(["study", name])
         .args(arguments)
         .output()
         .expect("ultima runs")
@@ -130,6 +134,68 @@ fn json_has_what_tables_have() {
         rows.iter()
             .all(|row| row["share"] == 0.1 && row["seeds"] == 1)
     );
+}
+
+#[test]
+fn a_tiny_study_of_recycling_gives_a_table_and_a_plot_and_gives_them_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |name: &str| {
+        let out = folder.path().join(name);
+        let path = out.to_str().expect("UTF-8");
+        let arguments = [
+            "--ranks", "3", "--losses", "0,0.1:3", "--seeds", "2", "--steps", "40", "--hidden",
+            "64", "--out", path,
+        ];
+        let output = study("recycling", &arguments);
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let files = ["recycling.csv", "recycling.svg"]
+            .map(|name| fs::read_to_string(out.join(name)).expect(name));
+        (text, files)
+    };
+    let first = run("first");
+    assert_eq!(run("again"), first);
+    let (text, [table, plot]) = first;
+    assert!(text.contains("misses") && plot.contains("replicas at the end"));
+    let rows = rows(&table);
+    let number = |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().expect(name);
+    let keys: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (&*row["loss"], &*row["shards"]))
+        .collect();
+    let losses = [
+        ("0", "random"),
+        ("0", "by-class"),
+        ("0.1:3", "random"),
+        ("0.1:3", "by-class"),
+    ];
+    assert_eq!(keys, losses);
+    for row in &rows[..2] {
+        assert_eq!(row["error_ratio"], "");
+        assert!(number(row, "error_with") < 1e-10, "{row:?}");
+    }
+    for row in &rows[2..] {
+        assert!(number(row, "error_ratio") < 0.5, "{row:?}");
+        assert!(number(row, "spread_with") < number(row, "spread_without"));
+        assert!(number(row, "step_error_with") > number(row, "step_error_without"));
+        assert!(number(row, "exact_least") <= number(row, "exact_most"));
+    }
+}
+
+#[test]
+fn a_study_of_recycling_refuses_in_a_line() {
+    for (arguments, wanted) in [
+        (&["--losses", "0.01:6,often"][..], "loss `often`"),
+        (&["--losses", "field:1:2:3..4"], "by chance"),
+        (&["--losses", "1.5"], "at most 1"),
+        (&["--out", "/dev/null/here"], "/dev/null/here"),
+    ] {
+        let output = study("recycling", arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(wanted), "{arguments:?}: {error}");
+    }
 }
 
 #[test]

@@ -93,10 +93,10 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
     /// Average the replicas, exactly, when they have parted by more than this share of their norm
-    #[arg(long, value_name = "SHARE", default_value_t = 0.005, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = share)]
     pub drift_bound: f64,
     /// Measure that in every so many steps, for which all workers wait for each other; 0 never does
-    #[arg(long, value_name = "STEPS", default_value_t = 50)]
+    #[arg(long, value_name = "STEPS", default_value_t = DriftRule::default().every)]
     pub drift_every: u32,
     /// Skip updates, all workers or none, of which any worker lost more than this share; they vote after every step
     #[arg(long, value_name = "SHARE", value_parser = share)]

@@ -171,10 +171,12 @@ impl Cores {
                     continue;
                 };
                 for receiver in receivers.filter(|receiver| *receiver != from) {
-                    if header.kind == Kind::Repair {
-                        self.repairs.push((receiver, Rc::clone(&datagram)));
-                    } else if !lost(&header, receiver as u16) {
-                        self.ranks[receiver].handle_datagram(self.now, &datagram);
+                    if lost(&header, receiver as u16) {
+                        continue;
+                    }
+                    match header.kind {
+                        Kind::Repair => self.repairs.push((receiver, Rc::clone(&datagram))),
+                        _ => self.ranks[receiver].handle_datagram(self.now, &datagram),
                     }
                 }
             }

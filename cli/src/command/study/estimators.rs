@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 use ultima_host::{Coding, Config, Estimation};
-use ultima_link::{Loss, LossProcess};
+use ultima_link::Loss;
 use ultima_wire::{Header, Kind};
 
 use super::cores::{Cores, Lost};
+use super::paths::{self, Paths};
 use crate::demo::baseline::exact_mean;
 use crate::demo::shards::Dealing;
 use crate::demo::training::{Plan, STEPS, learning_rate};
@@ -39,7 +38,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(3..=64))]
     workers: u16,
     /// What the symmetric scenario loses of every path: a probability, or P:LENGTH for bursts
-    #[arg(long, default_value = "0.05:6")]
+    #[arg(long, default_value = "0.05:6", value_parser = paths::loss)]
     loss: Loss,
     /// What the lossy rank's contributions lose, as independent losses
     #[arg(long, default_value_t = 0.3, value_parser = share)]
@@ -121,54 +120,38 @@ struct Row {
 /// Losses as a scenario has them.
 struct Network {
     scenario: Scenario,
-    workers: u16,
-    /// By path: source and receiver.
-    paths: Vec<LossProcess>,
-    rng: Xoshiro256PlusPlus,
+    paths: Paths,
 }
 
 impl Network {
     fn new(arguments: &Arguments, scenario: Scenario) -> Self {
-        let workers = arguments.workers;
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(arguments.seed);
         let model = match scenario {
             Scenario::Symmetric => arguments.loss.clone(),
             _ => Loss::Independent {
                 probability: arguments.lossy,
             },
         };
-        let paths = usize::from(workers) * usize::from(workers);
         Self {
             scenario,
-            workers,
-            paths: (0..paths)
-                .map(|_| LossProcess::new(model.clone(), &mut rng))
-                .collect(),
-            rng,
+            paths: Paths::new(&model, arguments.workers, arguments.seed),
         }
     }
 
     fn loses(&mut self, header: &Header, receiver: u16) -> bool {
         let of_rank = header.source == RANK;
         match (self.scenario, header.kind) {
-            (Scenario::Symmetric, Kind::Scatter) => self.draw(header.source, receiver),
-            (Scenario::LossyRank, Kind::Scatter) => of_rank && self.draw(RANK, receiver),
+            (Scenario::Symmetric, Kind::Scatter) => self.paths.lose(header.source, receiver),
+            (Scenario::LossyRank, Kind::Scatter) => of_rank && self.paths.lose(RANK, receiver),
             (Scenario::AbsentRank, Kind::Scatter) | (Scenario::AbsentOwner, Kind::Gather) => {
                 of_rank
             }
             _ => false,
         }
     }
-
-    fn draw(&mut self, source: u16, receiver: u16) -> bool {
-        let path = usize::from(source) * usize::from(self.workers) + usize::from(receiver);
-        self.paths[path].loses(&[], &mut self.rng)
-    }
 }
 
 /// Runs the study and prints what it found.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    arguments.loss.validate()?;
     let mut rows = Vec::new();
     let all = Scenario::ALL.len() * Dealing::ALL.len() * Estimation::ALL.len();
     let style = ProgressStyle::with_template("measuring {bar:40} {pos}/{len}, {eta} left")?;

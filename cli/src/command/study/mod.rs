@@ -2,7 +2,14 @@
 
 mod cores;
 mod estimators;
+mod figure;
+mod format;
+mod options;
+mod paths;
+mod progress;
+mod recycling;
 mod tail_drop;
+mod training;
 
 use anyhow::Result;
 
@@ -17,6 +24,7 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Study {
     Estimators(Box<estimators::Arguments>),
+    Recycling(Box<recycling::Arguments>),
     TailDrop(Box<tail_drop::Arguments>),
 }
 
@@ -24,6 +32,7 @@ enum Study {
 pub fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.study {
         Study::Estimators(arguments) => estimators::run(arguments),
+        Study::Recycling(arguments) => recycling::run(arguments),
         Study::TailDrop(arguments) => tail_drop::run(arguments),
     }
 }

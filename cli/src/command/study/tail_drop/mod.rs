@@ -5,7 +5,6 @@ mod completion;
 mod plot;
 mod table;
 mod tails;
-mod training;
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,21 +12,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::{ProgressBar, ProgressStyle};
-use rayon::prelude::*;
 use ultima_sim::{Algorithm, Experiment, Report};
 
 use crate::command::chart::Spread;
+use crate::command::study::progress::all;
+use crate::command::study::training::{self, Job, Trained, Variant};
+use crate::command::study::{format, options};
 use crate::demo::shards::Dealing;
-use crate::demo::training::Plan;
 use crate::output::{self, write_whole};
 use crate::units::{bit_rate, bytes, duration};
 use completion::Completion;
 use table::{Row, Study};
-use training::{Job, Trained, Variant};
-
-/// The widest hidden layer.
-const MAX_WIDTH: usize = 4096;
+use tails::Tails;
 
 /// Cuts the tail off every message: accuracy and speed-up against the share that is cut
 ///
@@ -41,9 +37,8 @@ const MAX_WIDTH: usize = 4096;
     after_help = "Example: ultima study tail-drop --ranks 4 --shares 0,0.01,0.1 --seeds 2 --steps 200 --out /tmp/tail-drop"
 )]
 pub struct Arguments {
-    /// Ranks, in the simulation and in the training
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
-    ranks: u16,
+    #[command(flatten)]
+    training: options::Training,
     /// Shares of every message's packets that are cut, from 0 to under 1
     #[arg(
         long,
@@ -70,18 +65,6 @@ pub struct Arguments {
     /// What a step computes besides its operation; nothing overlaps with that
     #[arg(long, default_value = "40ms", value_parser = duration)]
     compute: Duration,
-    /// Training: steps
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    steps: u32,
-    /// Training: widths of the model's hidden layers, 1 to 8 of them
-    #[arg(long, value_delimiter = ',', default_value = "288,288", value_parser = width)]
-    hidden: Vec<usize>,
-    /// How many seeds
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    seeds: u16,
-    /// The first of them
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Also write tables (CSV) and plots (SVG) to this folder; made if it is not there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -94,15 +77,6 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
         _ => Err("expected a share from 0 to under 1, such as 0.01".into()),
-    }
-}
-
-fn width(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(width) if (1..=MAX_WIDTH).contains(&width) => Ok(width),
-        _ => Err(format!(
-            "expected a width from 1 to {MAX_WIDTH}, such as 288"
-        )),
     }
 }
 
@@ -120,16 +94,11 @@ impl Arguments {
             bytes: self.bytes,
             tail: self.tail,
             operations: self.operations,
-            seed: self.seed,
-            ..Experiment::new(algorithm, self.ranks)
+            seed: self.training.seed,
+            ..Experiment::new(algorithm, self.training.ranks)
         };
         experiment.network.rate = self.rate;
         experiment
-    }
-
-    /// Every seed.
-    fn seeds(&self) -> impl Iterator<Item = u64> + Clone + '_ {
-        (0..u64::from(self.seeds)).map(|at| self.seed.wrapping_add(at))
     }
 
     fn algorithms(&self) -> Vec<Algorithm> {
@@ -139,24 +108,8 @@ impl Arguments {
         }
     }
 
-    fn job(&self, shards: Dealing, seed: u64) -> Job {
-        Job {
-            plan: Plan {
-                workers: self.ranks,
-                shards,
-                seed,
-            },
-            hidden: self.hidden.clone(),
-            steps: self.steps,
-        }
-    }
-
     fn validate(&self) -> Result<()> {
-        anyhow::ensure!(
-            self.hidden.len() <= 8,
-            "--hidden: {} layers; 1 to 8 are possible",
-            self.hidden.len()
-        );
+        self.training.validate()?;
         for algorithm in self.algorithms().into_iter().chain([Algorithm::Tar]) {
             self.experiment(algorithm).validate()?;
         }
@@ -180,12 +133,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     if let Some(folder) = &arguments.out {
         for (name, content) in [
-            ("completion.csv", table::csv(&study.completion)?),
+            ("completion.csv", format::csv(&study.completion)?),
             (
                 "cdf.csv",
-                table::csv(study.completion.iter().flat_map(Completion::distribution))?,
+                format::csv(study.completion.iter().flat_map(Completion::distribution))?,
             ),
-            ("tail-drop.csv", table::csv(&study.rows)?),
+            ("tail-drop.csv", format::csv(&study.rows)?),
             ("cdf.svg", plot::distributions(&study.completion)?),
             ("tail-drop.svg", plot::cuts(&study.rows)?),
         ] {
@@ -199,29 +152,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// `each` of `items`, on all cores, in their order.
-fn all<T: Sync, R: Send>(
-    what: &'static str,
-    items: &[T],
-    each: impl Fn(&T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}, {elapsed}")?;
-    let bar = ProgressBar::new(items.len() as u64)
-        .with_style(style)
-        .with_message(what);
-    let results = items
-        .par_iter()
-        .with_max_len(1)
-        .map(|item| {
-            let result = each(item);
-            bar.inc(1);
-            result
-        })
-        .collect();
-    bar.finish_and_clear();
-    results
-}
-
 /// Runs each of `experiments` with every seed.
 fn simulate(
     what: &'static str,
@@ -233,11 +163,11 @@ fn simulate(
             seed,
             ..experiment.clone()
         };
-        arguments.seeds().map(of).collect::<Vec<_>>()
+        arguments.training.seeds().map(of).collect::<Vec<_>>()
     };
     let runs: Vec<Experiment> = experiments.iter().flat_map(seeded).collect();
     let reports = all(what, &runs, |run| Ok(run.run(&mut |_| ())?))?;
-    let by_experiment = reports.chunks(arguments.seeds.into());
+    let by_experiment = reports.chunks(arguments.training.seeds.into());
     Ok(by_experiment.map(<[Report]>::to_vec).collect())
 }
 
@@ -299,16 +229,24 @@ struct Run {
     cut: Option<(f64, Variant)>,
 }
 
+/// Trains with what the protocol cores deliver when `share` is cut off every message.
+fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
+    let mut tails = Tails::new(share, job.plan.seed);
+    training::with_losses(job, variant, &mut |header, receiver| {
+        tails.cuts(header, receiver)
+    })
+}
+
 /// By share, dealing and variant.
 fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
-    let seeds = usize::from(arguments.seeds);
+    let seeds = usize::from(arguments.training.seeds);
     let mut runs = Vec::new();
     let with_all_seeds = |shards, cut| {
         let run = move |seed| Run {
-            job: arguments.job(shards, seed),
+            job: arguments.training.job(shards, seed),
             cut,
         };
-        arguments.seeds().map(run)
+        arguments.training.seeds().map(run)
     };
     for shards in Dealing::ALL {
         runs.extend(with_all_seeds(shards, None));
@@ -322,7 +260,7 @@ fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
     }
     let trained = all("training", &runs, |run| match run.cut {
         None => training::exact(&run.job),
-        Some((share, variant)) => training::with_cut(&run.job, share, variant),
+        Some((share, variant)) => with_cut(&run.job, share, variant),
     })?;
     let accuracy = |trained: &[Trained]| {
         let values: Vec<f64> = trained.iter().map(|trained| trained.accuracy).collect();
@@ -341,7 +279,7 @@ fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
                 let accuracy = accuracy(trained);
                 rows.push(Row {
                     simulated: true,
-                    ranks: arguments.ranks,
+                    ranks: arguments.training.ranks,
                     bytes: arguments.bytes,
                     rate_bps: arguments.rate,
                     tail: arguments.tail,
@@ -357,9 +295,9 @@ fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
                     shards: shards.name(),
                     hadamard: variant.hadamard,
                     recycling: variant.recycling,
-                    steps: arguments.steps,
-                    seed: arguments.seed,
-                    seeds: arguments.seeds,
+                    steps: arguments.training.steps,
+                    seed: arguments.training.seed,
+                    seeds: arguments.training.seeds,
                     accuracy: accuracy.mean,
                     accuracy_least: accuracy.least,
                     accuracy_most: accuracy.most,

@@ -1,11 +1,11 @@
 //! What the study found, as tables.
 
-use anyhow::Result;
 use serde::Serialize;
 
 use super::completion::Completion;
-use super::training::Variant;
 use crate::command::chart::Spread;
+use crate::command::study::format::{accuracy, percent};
+use crate::command::study::training::Variant;
 use crate::output::table;
 
 /// All of it.
@@ -79,21 +79,6 @@ impl Row {
     }
 }
 
-/// A header and a row for each of `rows`.
-pub fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.serialize(row)?;
-    }
-    Ok(String::from_utf8(writer.into_inner()?)?)
-}
-
-/// A share as people write it.
-pub fn percent(share: f64) -> String {
-    let text = format!("{:.3}", share * 100.0);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
 /// For people.
 pub fn text(study: &Study) -> String {
     let completion = study.completion.iter().map(|of| {
@@ -137,20 +122,4 @@ pub fn text(study: &Study) -> String {
          SIMULATED: what a step of tar takes when the tail is cut. Real training, simulated losses: accuracy in %, \
          mean over seeds and the farthest of them\n\n{cuts}"
     )
-}
-
-fn accuracy(of: Spread) -> String {
-    let stray = (of.most - of.mean).max(of.mean - of.least);
-    format!("{:.1} ±{:.1}", of.mean * 100.0, stray * 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_written_as_people_do() {
-        let texts = [0.0, 0.001, 0.005, 0.1, 0.2].map(percent);
-        assert_eq!(texts, ["0 %", "0.1 %", "0.5 %", "10 %", "20 %"]);
-    }
 }

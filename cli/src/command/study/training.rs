@@ -1,15 +1,14 @@
-//! Training with what operations that are cut deliver.
+//! Training with what operations deliver that lose packets.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use ultima_host::{Coding, Config, Recycling};
 
-use super::tails::Tails;
-use crate::command::study::cores::Cores;
+use super::cores::{Cores, Lost};
 use crate::demo::baseline::exact_mean;
 use crate::demo::digits::{CLASSES, PIXELS};
-use crate::demo::metrics::{Accuracy, replica_spread};
+use crate::demo::metrics::{Accuracy, RunError, UpdateError, replica_spread};
 use crate::demo::mlp::Mlp;
 use crate::demo::training::{Plan, learning_rate};
 
@@ -65,6 +64,11 @@ pub struct Trained {
     pub accuracy: f64,
     /// The largest distance of any replica from rank 0's, in units of its norm.
     pub spread: f64,
+    /// How far the sum of all that a rank applied is from that of the exact means: the mean over the ranks of
+    /// ‖Σ applied − Σ exact‖²/‖Σ exact‖².
+    pub run_error: f64,
+    /// The mean of the same over single steps.
+    pub step_error: f64,
 }
 
 /// Trains with exact means.
@@ -72,20 +76,19 @@ pub struct Trained {
 /// # Errors
 /// If the embedded data are damaged.
 pub fn exact(job: &Job) -> Result<Trained> {
-    let mut mean = Vec::new();
-    train(job, |gradients| {
-        mean.resize(gradients[0].len(), 0.0);
-        exact_mean(gradients, &mut mean);
-        gradients.iter_mut().for_each(|own| own.clone_from(&mean));
+    train(job, |gradients, mean| {
+        gradients
+            .iter_mut()
+            .for_each(|own| own.copy_from_slice(mean));
         Ok(())
     })
 }
 
-/// Trains with what the protocol cores deliver when `share` is cut off every message.
+/// Trains with what the protocol cores deliver when packets get lost.
 ///
 /// # Errors
 /// If the cores cannot run with as many ranks.
-pub fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
+pub fn with_losses(job: &Job, variant: Variant, lost: &mut Lost<'_>) -> Result<Trained> {
     let Plan { workers, seed, .. } = job.plan;
     // Nothing waits for it here: whoever gives something up says so.
     let t_b = Duration::from_millis(10);
@@ -98,16 +101,15 @@ pub fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
         ..Config::new(1, 1, 0, workers, seed, t_b)
     };
     let mut cores = Cores::new(&config)?;
-    let mut tails = Tails::new(share, seed);
-    train(job, |gradients| {
-        cores.step(gradients, &mut |header, receiver| {
-            tails.cuts(header, receiver)
-        })
-    })
+    train(job, |gradients, _| cores.step(gradients, lost))
 }
 
-/// Trains a replica at each rank; `average` puts into each rank's gradient what that rank applies.
-fn train(job: &Job, mut average: impl FnMut(&mut [Vec<f32>]) -> Result<()>) -> Result<Trained> {
+/// Trains a replica at each rank; `average` puts into each rank's gradient, whose exact mean it is given, what that rank
+/// applies.
+fn train(
+    job: &Job,
+    mut average: impl FnMut(&mut [Vec<f32>], &[f32]) -> Result<()>,
+) -> Result<Trained> {
     let (digits, mut batches) = job.plan.deal()?;
     let hidden = job.hidden.iter().copied();
     let widths: Vec<usize> = [PIXELS]
@@ -116,13 +118,22 @@ fn train(job: &Job, mut average: impl FnMut(&mut [Vec<f32>]) -> Result<()>) -> R
         .chain([CLASSES])
         .collect();
     let mut replicas = vec![Mlp::new(&widths, job.plan.seed); batches.len()];
-    let mut gradients = vec![vec![0.0; replicas[0].parameters().len()]; replicas.len()];
+    let parameters = replicas[0].parameters().len();
+    let mut gradients = vec![vec![0.0; parameters]; replicas.len()];
+    let mut mean = vec![0.0; parameters];
+    let mut run_error = RunError::new(replicas.len(), parameters);
+    let mut step_error = UpdateError::default();
     for step in 0..job.steps {
         for ((model, batches), gradient) in replicas.iter().zip(&mut batches).zip(&mut gradients) {
             let batch = batches.draw(&digits.train);
             model.gradient(batch.features(), batch.labels(), gradient);
         }
-        average(&mut gradients)?;
+        exact_mean(&gradients, &mut mean);
+        average(&mut gradients, &mean)?;
+        run_error.add(gradients.iter().map(|own| Some(&own[..])), &mean);
+        for update in &gradients {
+            step_error.add(update, &mean);
+        }
         for (model, update) in replicas.iter_mut().zip(&gradients) {
             model.descend(update, learning_rate(step, job.steps));
         }
@@ -133,6 +144,8 @@ fn train(job: &Job, mut average: impl FnMut(&mut [Vec<f32>]) -> Result<()>) -> R
     Ok(Trained {
         accuracy: sum / replicas.len() as f64,
         spread: replica_spread(&parameters),
+        run_error: run_error.mean(|_| true),
+        step_error: step_error.mean(),
     })
 }
 
@@ -140,6 +153,7 @@ fn train(job: &Job, mut average: impl FnMut(&mut [Vec<f32>]) -> Result<()>) -> R
 mod tests {
     use super::*;
     use crate::demo::shards::Dealing;
+    use ultima_wire::Header;
 
     fn job(steps: u32) -> Job {
         let plan = Plan {
@@ -155,24 +169,34 @@ mod tests {
     }
 
     #[test]
-    fn with_nothing_cut_it_is_the_exact_run() {
+    fn with_nothing_lost_it_is_the_exact_run() {
         let job = job(20);
         let exact = exact(&job).expect("trains");
-        assert_eq!(exact.spread, 0.0);
-        let plain = with_cut(&job, 0.0, Variant::new(false, false)).expect("trains");
-        assert_eq!(plain, exact);
+        assert_eq!(
+            (exact.spread, exact.run_error, exact.step_error),
+            (0.0, 0.0, 0.0)
+        );
+        let plain = with_losses(&job, Variant::new(false, false), &mut |_, _| false);
+        assert_eq!(plain.expect("trains"), exact);
     }
 
     #[test]
-    fn what_is_cut_parts_replicas_and_recycling_brings_them_together() {
+    fn what_is_lost_parts_replicas_and_recycling_brings_them_together() {
         let job = job(40);
-        let spread = |recycling| {
-            with_cut(&job, 0.2, Variant::new(true, recycling))
-                .expect("trains")
-                .spread
+        let run = |recycling| {
+            // A fifth of all packets, as good as at random.
+            let mut sent = 0u32;
+            let mut lost = |_: &Header, _| {
+                sent += 1;
+                sent.wrapping_mul(0x9e37_79b1) < u32::MAX / 5
+            };
+            with_losses(&job, Variant::new(true, recycling), &mut lost).expect("trains")
         };
-        let [without, with] = [false, true].map(spread);
-        assert!(without > 1e-3, "{without}");
-        assert!(with < without / 3.0, "{with} {without}");
+        let [without, with] = [false, true].map(run);
+        assert!(without.spread > 1e-3, "{without:?}");
+        assert!(with.spread < without.spread / 3.0, "{with:?} {without:?}");
+        assert!(with.run_error < without.run_error, "{with:?} {without:?}");
+        // A step has what belongs to others.
+        assert!(with.step_error > without.step_error, "{with:?} {without:?}");
     }
 }

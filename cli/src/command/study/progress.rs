@@ -1,0 +1,28 @@
+//! Many runs at once, and how far they are.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+
+/// `each` of `items`, on all cores; the results are in their order.
+pub fn all<T: Sync, R: Send>(
+    what: &'static str,
+    items: &[T],
+    each: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}, {elapsed}")?;
+    let bar = ProgressBar::new(items.len() as u64)
+        .with_style(style)
+        .with_message(what);
+    let results = items
+        .par_iter()
+        .with_max_len(1)
+        .map(|item| {
+            let result = each(item);
+            bar.inc(1);
+            result
+        })
+        .collect();
+    bar.finish_and_clear();
+    results
+}

@@ -14,7 +14,7 @@ use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::history::History;
 use crate::operation::OperationId;
 use crate::recycling::{Carry, Correction};
-use crate::safeguards::{Safeguards, StopError, Verdict};
+use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
 use crate::spans;
 use crate::stats::Outcome;
 use crate::trace::Sink;
@@ -116,6 +116,7 @@ pub struct Collective {
     codec: Codec,
     /// As configured.
     coding: Coding,
+    in_use: CodingInUse,
     /// With recycling: what is carried from step to step.
     carry: Option<Carry>,
     /// What was started and not waited for.
@@ -197,6 +198,7 @@ impl Collective {
             data,
             codec: Codec::new(coding, seed),
             coding,
+            in_use: CodingInUse::new(true),
             carry: recycling.map(|_| Carry::default()),
             under_way: Vec::new(),
             spare: Vec::new(),
@@ -287,6 +289,10 @@ impl Collective {
             carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
         }
         self.spare.push(result);
+        if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
+            tracing::info!(rank = self.rank, %id, on, "the others code otherwise since a vote that was missed here");
+            self.code(on);
+        }
         self.history.lock().add(&outcome);
         spans::ended(&outcome);
         Ok(*outcome)
@@ -393,7 +399,8 @@ impl Collective {
     ///
     /// # Errors
     /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`]: then nothing was agreed here, although others
-    /// may have all votes.
+    /// may have all votes. Where coding was decided in that vote, this rank codes as the others do from the operation on
+    /// after one in which it saw them do otherwise; what else rules remember the next vote brings.
     pub fn agree(
         &mut self,
         id: OperationId,
@@ -402,7 +409,11 @@ impl Collective {
         limit: Duration,
     ) -> Result<Verdict, Error> {
         let vote = safeguards.vote(id, lost, parameters);
-        let (_, votes) = self.all_gather(id, &vote, limit)?;
+        let gathered = self.all_gather(id, &vote, limit);
+        if matches!(gathered, Err(Error::Incomplete(_))) && safeguards.decides_coding(id.step) {
+            self.in_use.missed();
+        }
+        let (_, votes) = gathered?;
         let ranks = votes.len() / vote.len();
         Ok(safeguards.count(id, &votes, ranks as u16)?)
     }
@@ -427,6 +438,7 @@ impl Collective {
     /// Updates are Hadamard-coded from the next operation on, as configured, or not at all: what all ranks do where a
     /// [`Verdict`] says so, before they start anything else.
     pub fn code(&mut self, on: bool) {
+        self.in_use.agreed(on);
         let coding = match on {
             true => self.coding,
             false => Coding::Identity,

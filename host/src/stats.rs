@@ -168,6 +168,9 @@ pub struct Outcome {
     /// The newest step that any rank has sent something of, this operation's or a later one: how far this rank is
     /// behind.
     pub newest_step: Option<u32>,
+    /// Other ranks whose values came coded otherwise than this rank's, and were refused: see
+    /// [`crate::safeguards::CodingInUse`].
+    pub coded_otherwise: u16,
     /// What each rank's data weigh, by rank, in the slots of this rank's shard over the last 64 operations or so: without
     /// loss 1/N for each of N ranks, 0 for one that is late every time, whose part the others have then. Empty before the
     /// first operation with slots.

@@ -16,6 +16,10 @@ const AFTER: u16 = 3;
 /// What the machine may take beyond deadlines and sleeps, until a worker that does not vote is taken to be gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// After so many votes in a row that did not come to an end a worker is gone, and nobody is asked any more. One may end
+/// incomplete here and not elsewhere: the next one brings what was missed.
+const MISSES: u32 = 2;
+
 /// What all workers agreed on after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreed {
@@ -38,8 +42,8 @@ pub type Told<T> = Result<T, String>;
 pub struct Agreement {
     safeguards: Safeguards,
     limit: Duration,
-    /// A worker is gone: nobody asks it any more.
-    over: bool,
+    /// Votes in a row that did not come to an end here.
+    missed: u32,
 }
 
 impl Agreement {
@@ -48,7 +52,7 @@ impl Agreement {
         Self {
             safeguards: Safeguards::new(rules, seed),
             limit: PATIENCE + 10 * bounds.t_b + 10 * sleeps,
-            over: false,
+            missed: 0,
         }
     }
 
@@ -65,7 +69,7 @@ impl Agreement {
         parameters: &[f32],
     ) -> Result<Option<Told<Agreed>>, Error> {
         let step = outcome.id.step;
-        if self.over || !self.safeguards.is_due(step) {
+        if self.missed >= MISSES || !self.safeguards.is_due(step) {
             return Ok(None);
         }
         let id = OperationId { step, bucket: VOTE };
@@ -111,9 +115,12 @@ impl Agreement {
     /// What a missing worker ends is not the training.
     fn unless_missing<T>(&mut self, result: Result<T, Error>) -> Result<Told<T>, Error> {
         match result {
-            Ok(value) => Ok(Ok(value)),
+            Ok(value) => {
+                self.missed = 0;
+                Ok(Ok(value))
+            }
             Err(Error::Incomplete(missing)) => {
-                self.over = true;
+                self.missed += 1;
                 Ok(Err(missing.to_string()))
             }
             Err(error) => Err(error),

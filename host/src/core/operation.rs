@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ultima_wire::{Feedback, Header, Kind};
 
+use crate::bits::Bits;
 use crate::cause::{Cause, Losses, Phase, SlotGone, Ways};
 use crate::codec::Coding;
 use crate::config::Config;
@@ -52,6 +53,7 @@ pub(super) struct Operation {
     ways: Ways,
     waits: Waits,
     last: LastPackets,
+    coded_otherwise: CodedOtherwise,
     /// None once the operation ended; what it still sends is in `own`.
     waiting: Option<Waiting>,
 }
@@ -106,6 +108,31 @@ fn tell_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed)
         contributions: closed.contributions,
         by: closed.by,
     });
+}
+
+/// Ranks whose values came coded otherwise than this rank's.
+struct CodedOtherwise {
+    ranks: u16,
+    /// Made when the first one comes.
+    heard: Bits,
+    count: u16,
+}
+
+impl CodedOtherwise {
+    fn new(ranks: u16) -> Self {
+        Self {
+            ranks,
+            heard: Bits::default(),
+            count: 0,
+        }
+    }
+
+    fn note(&mut self, source: u16) {
+        if self.count == 0 {
+            self.heard.reset(self.ranks.into());
+        }
+        self.count += u16::from(self.heard.insert(source.into()));
+    }
 }
 
 /// What an operation needs until it ends.
@@ -172,6 +199,7 @@ impl Operation {
             waits: Waits::new(config.ranks, now + bounds.t_b),
             ways: Ways::default(),
             last: LastPackets::default(),
+            coded_otherwise: CodedOtherwise::new(config.ranks),
             own,
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
@@ -219,7 +247,11 @@ impl Operation {
         };
         let source = header.source;
         if header.kind != Kind::Feedback {
-            packet::check(config, (&self.layout, self.coding), header, payload)?;
+            let checked = packet::check(config, (&self.layout, self.coding), header, payload);
+            if checked == Err(Rejection::Coding) {
+                self.coded_otherwise.note(source);
+            }
+            checked?;
             if self.own.is_stored() && !payload.is_whole() {
                 return Err(Rejection::Length);
             }
@@ -509,6 +541,7 @@ impl Operation {
             incomplete_aggregates: collect.incomplete(),
             suspected: Vec::new(),
             newest_step: None,
+            coded_otherwise: self.coded_otherwise.count,
             weights: Vec::new(),
             owed: reduce.owed() + collect.owed(),
             lost: Losses { scatter, gather },

@@ -217,15 +217,16 @@ pub(super) fn check(
     header: &Header,
     payload: Payload<'_>,
 ) -> Result<(), Rejection> {
+    // First: another coding may cut the bucket otherwise too.
+    if header.host_flags.hadamard != (coding != Coding::Identity) {
+        return Err(Rejection::Coding);
+    }
     let slots = layout.slots(header.owner);
     if header.slots != slots || header.slot >= slots {
         return Err(Rejection::Slot);
     }
     if header.dtype != config.element.dtype() {
         return Err(Rejection::Dtype);
-    }
-    if header.host_flags.hadamard != (coding != Coding::Identity) {
-        return Err(Rejection::Coding);
     }
     if cause_of(header.switch_flags).is_some() {
         return match payload.len() {

@@ -26,11 +26,58 @@ impl Default for CodingRule {
 }
 
 /// Where a rule stands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CodingState {
     /// The average of the ranks' mean loss.
-    loss: f64,
+    pub(super) loss: f32,
+    pub(super) on: bool,
+}
+
+/// How a rank codes its updates, where ranks vote on it.
+///
+/// A vote is an exact operation, which may end with all votes at some ranks and incomplete at another: that one does not
+/// know whether the others code otherwise from then on. It goes on as it is, *in doubt*; and if in an operation after that
+/// anyone's values come coded otherwise, which it has to refuse, it codes as they do from its next operation on. Who knows
+/// what was agreed never follows one who does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodingInUse {
     on: bool,
+    in_doubt: bool,
+}
+
+impl CodingInUse {
+    /// As all ranks begin.
+    pub fn new(on: bool) -> Self {
+        Self {
+            on,
+            in_doubt: false,
+        }
+    }
+
+    /// Whether updates are Hadamard-coded.
+    pub fn is_on(self) -> bool {
+        self.on
+    }
+
+    /// All ranks agreed on it.
+    pub fn agreed(&mut self, on: bool) {
+        *self = Self::new(on);
+    }
+
+    /// A vote in which coding was decided ended incomplete at this rank.
+    pub fn missed(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// An operation ended here in which values of `others` ranks came coded otherwise ([`crate::Outcome::coded_otherwise`]);
+    /// tells how updates are coded from now on if that is another way.
+    pub fn heard(&mut self, others: u16) -> Option<bool> {
+        if !self.in_doubt || others == 0 {
+            return None;
+        }
+        self.agreed(!self.on);
+        Some(self.on)
+    }
 }
 
 impl CodingRule {
@@ -45,10 +92,12 @@ impl CodingRule {
             false => f64::from(*lost).clamp(0.0, 1.0),
         };
         let mean = lost.iter().map(share).sum::<f64>() / lost.len() as f64;
-        state.loss += (mean - state.loss) * NEWEST;
+        let loss = f64::from(state.loss);
+        let loss = loss + (mean - loss) * NEWEST;
+        state.loss = loss as f32;
         state.on = match state.on {
-            false => state.loss > self.above,
-            true => state.loss >= self.above / 2.0,
+            false => loss > self.above,
+            true => loss >= self.above / 2.0,
         };
         state.on
     }
@@ -57,6 +106,19 @@ impl CodingRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_in_doubt_follows_once_and_who_knows_does_not() {
+        let mut coding = CodingInUse::new(true);
+        assert_eq!(coding.heard(3), None);
+        coding.missed();
+        assert_eq!(coding.heard(0), None);
+        assert_eq!((coding.heard(1), coding.is_on()), (Some(false), false));
+        assert_eq!(coding.heard(1), None);
+        coding.missed();
+        coding.agreed(true);
+        assert_eq!((coding.heard(1), coding.is_on()), (None, true));
+    }
 
     #[test]
     fn on_above_and_off_under_half() {

@@ -12,6 +12,7 @@
 //! | `drift.rs` | replicas that part too far are averaged |
 //! | `coding.rs` | updates are Hadamard-coded while enough is lost |
 //! | `sketch.rs` | how far parameters are from each other, from 65 values of each |
+//! | `state.rs` | what rules remember from vote to vote; it travels with the votes, so that who missed some has it again |
 //!
 //! The price is that whoever votes waits for everyone: a vote after every step ([`Rules::skip`], [`Rules::stop`]) makes
 //! every step wait for the slowest rank. Drift is measured now and then.
@@ -20,15 +21,16 @@ mod coding;
 mod drift;
 mod sketch;
 mod skip;
+mod state;
 mod stop;
 
-pub use coding::CodingRule;
+pub use coding::{CodingInUse, CodingRule};
 pub use drift::DriftRule;
 pub use sketch::{Digest, Sketch};
 pub use skip::SkipRule;
 pub use stop::{StopError, StopRule};
 
-use coding::CodingState;
+use state::State;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,9 +54,7 @@ pub struct Rules {
 pub struct Safeguards {
     rules: Rules,
     seed: u64,
-    /// Updates in a row that lost too much for [`Rules::stop`].
-    high: u32,
-    coding: CodingState,
+    state: State,
 }
 
 /// What all ranks agreed on.
@@ -68,7 +68,8 @@ pub struct Verdict {
     pub spread: Option<f64>,
     /// The parameters are to be averaged.
     pub heal: bool,
-    /// Where that was to be decided: whether updates are Hadamard-coded from the next step on.
+    /// Where that was to be decided, or this rank had missed that it was: whether updates are Hadamard-coded from the next
+    /// step on.
     pub code: Option<bool>,
 }
 
@@ -78,8 +79,7 @@ impl Safeguards {
         Self {
             rules,
             seed,
-            high: 0,
-            coding: CodingState::default(),
+            state: State::default(),
         }
     }
 
@@ -87,6 +87,16 @@ impl Safeguards {
     pub fn is_due(&self, step: u32) -> bool {
         let codes = self.codes(step).is_some();
         self.rules.skip.is_some() || self.rules.stop.is_some() || self.measures(step) || codes
+    }
+
+    /// Whether coding is decided after this step.
+    pub(crate) fn decides_coding(&self, step: u32) -> bool {
+        self.codes(step).is_some()
+    }
+
+    /// Whether any rule remembers something.
+    fn remembers(&self) -> bool {
+        self.rules.stop.is_some() || self.rules.coding.is_some()
     }
 
     fn codes(&self, step: u32) -> Option<CodingRule> {
@@ -101,6 +111,9 @@ impl Safeguards {
     /// ([`crate::Outcome::lost_share`], the largest where an update has several buckets).
     pub fn vote(&self, id: OperationId, lost: f64, parameters: &[f32]) -> Vec<f32> {
         let mut vote = vec![lost as f32];
+        if self.remembers() {
+            vote.extend(self.state.values());
+        }
         if self.measures(id.step) {
             vote.extend(self.digest(id, parameters));
         }
@@ -133,21 +146,34 @@ impl Safeguards {
         ranks: u16,
     ) -> Result<Verdict, StopError> {
         let measures = self.measures(id.step);
-        let len = 1 + if measures { Digest::LEN } else { 0 };
+        let remembered = if self.remembers() { State::LEN } else { 0 };
+        let digest = if measures { Digest::LEN } else { 0 };
+        let len = 1 + remembered + digest;
         assert_eq!(
             votes.len(),
             len * usize::from(ranks),
             "values of {ranks} votes"
         );
         let lost: Vec<f32> = votes.chunks(len).map(|vote| vote[0]).collect();
+        let coded = self.state.coding.on;
+        if self.remembers() {
+            let states = votes.chunks(len).map(|vote| &vote[1..1 + remembered]);
+            self.state = states
+                .filter_map(State::from_values)
+                .fold(self.state, State::newer);
+            self.state.votes = self.state.votes.wrapping_add(1);
+        }
+        let decided = (self.codes(id.step))
+            .map(|coding| coding.decide(&mut self.state.coding, &lost))
+            .or_else(|| (self.state.coding.on != coded).then_some(self.state.coding.on));
         if let Some(stop) = self.rules.stop {
-            self.high = stop.high(self.high, &lost);
-            stop.check(id.step, self.high, &lost)?;
+            self.state.high = stop.high(self.state.high, &lost);
+            stop.check(id.step, self.state.high, &lost)?;
         }
         let spread = measures.then(|| {
             let digests: Vec<f32> = votes
                 .chunks(len)
-                .flat_map(|vote| &vote[1..])
+                .flat_map(|vote| &vote[1 + remembered..])
                 .copied()
                 .collect();
             Self::spread(&digests)
@@ -156,7 +182,7 @@ impl Safeguards {
             skip: self.rules.skip.is_some_and(|skip| skip.skips(&lost)),
             heal: (self.rules.drift.zip(spread)).is_some_and(|(drift, spread)| drift.heals(spread)),
             spread,
-            code: (self.codes(id.step)).map(|coding| coding.decide(&mut self.coding, &lost)),
+            code: decided,
             lost,
         })
     }
@@ -213,6 +239,47 @@ mod tests {
         // ‖0.1·1₅₀₀‖/‖1₁₀₀₀‖, as well as 64 sums tell.
         let spread = verdict.spread.expect("measured");
         assert!((0.05..0.1).contains(&spread), "{spread}");
+    }
+
+    /// Two of three ranks go on voting while the third misses votes: with the next one that it has it is where they are.
+    #[test]
+    fn who_missed_votes_counts_like_the_rest_from_the_next_on() {
+        let rules = Rules {
+            stop: Some(StopRule {
+                share: 0.5,
+                updates: 4,
+            }),
+            coding: Some(CodingRule {
+                above: 0.1,
+                every: 2,
+            }),
+            ..Rules::default()
+        };
+        let mut ranks = vec![Safeguards::new(rules, 7); 3];
+        let mut vote = |step, lost: f64, present: usize| {
+            let votes: Vec<f32> = (ranks.iter())
+                .flat_map(|rank| rank.vote(id(step), lost, &[]))
+                .collect();
+            (ranks[..present].iter_mut())
+                .map(|rank| rank.count(id(step), &votes, 3))
+                .collect::<Vec<_>>()
+        };
+        for (step, present) in [(0, 3), (1, 2), (2, 2)] {
+            let verdicts = vote(step, 0.9, present);
+            assert_eq!(verdicts.len(), present);
+            let code = verdicts[0].as_ref().expect("not four in a row").code;
+            assert_eq!(code, (step == 1).then_some(true));
+        }
+        // The third learns in one vote that updates are coded by now, and that this is the fourth bad one.
+        let late = vote(3, 0.0, 3);
+        let late: Vec<_> = late
+            .into_iter()
+            .map(|v| v.expect("a good one").code)
+            .collect();
+        assert_eq!(late, [Some(true); 3]);
+        let verdicts: Vec<_> = (4..8).map(|step| vote(step, 0.9, 3)).collect();
+        assert!(verdicts[..3].iter().flatten().all(Result::is_ok));
+        assert!(verdicts[3].iter().all(Result::is_err), "{verdicts:?}");
     }
 
     #[test]

@@ -376,6 +376,38 @@ fn requests_for_anything_do_no_harm() {
     assert!(sent <= u64::from(layout.slots(0)), "{sent}");
 }
 
+/// A rank that asks for a whole shard every 5 us gets it once in one to two round trips, which are taken for 50 us as it echoes
+/// none.
+#[test]
+fn a_flood_of_requests_is_answered_once_in_a_round_trip() {
+    let config = recycling(3, 4);
+    let mut network = Network::new(&config);
+    let mut random = Random::new(1);
+    let buckets: Vec<Vec<f32>> = (0..3).map(|_| random.bucket(100)).collect();
+    network.allreduce(id(0), &buckets);
+    network.settle();
+    let slots = Layout::new(112, 3, SLOT).slots(0);
+    let mut header = Header::new(Kind::Control, config.job, config.epoch, 1, 1);
+    (header.bucket, header.slots) = (3, slots);
+    let mut datagram = vec![0; 200];
+    let start = header.emit(&mut datagram);
+    let request = RepairRequest {
+        of: Requested::Aggregates,
+        first: 0,
+        wanted: &[0xff],
+    };
+    let len = start + request.emit(&mut datagram[start..]);
+    for _ in 0..200 {
+        network.inject(0, &datagram[..len]);
+        let next = network.now + Duration::from_micros(5);
+        network.run_until(next);
+    }
+    let recycling = network.cores[0].totals().recycling;
+    assert_eq!(recycling.requests_received, 200);
+    let shards = recycling.repairs_sent / u64::from(slots);
+    assert!((10..=20).contains(&shards), "{recycling:?}");
+}
+
 /// What is owed of an operation is decoded as that operation was coded, whatever later ones are.
 #[test]
 fn the_equation_holds_when_the_coding_changes() {

@@ -200,7 +200,7 @@ impl Core {
             checks: Checks::default(),
             recycler: config
                 .recycling
-                .map(|recycling| Recycler::new(recycling, (config.rank, config.ranks))),
+                .map(|recycling| Recycler::new(&config, recycling)),
             exact: ExactOperations::default(),
             congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
             incast: Incast::new(config.incast, config.ranks),

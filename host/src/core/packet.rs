@@ -379,11 +379,11 @@ pub(super) fn write_repair(
     write_values(config.element, values, counted, &mut buf[start..]).behind(start)
 }
 
-/// Writes a request for repair to the front of `buf`.
+/// Writes a request for repair to the front of `buf`; what it echoes tells the owner how long the way is.
 pub(super) fn write_request(
     config: &Config,
     now: Time,
-    request: &Request<'_>,
+    (request, echoed): (&Request<'_>, Ticks),
     buf: &mut [u8],
 ) -> Written {
     let header = Header {
@@ -392,6 +392,7 @@ pub(super) fn write_request(
         bucket: request.id.bucket,
         slots: request.slots,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        echoed,
         ..Header::new(
             Kind::Control,
             config.job,

@@ -32,6 +32,9 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
+        if let Some(recycler) = &mut self.recycler {
+            recycler.heard(now, &header);
+        }
         match header.kind {
             Kind::Control => return self.receive_control(now, &header, payload.bytes()),
             Kind::Report => return self.receive_report(&header, payload.bytes()),
@@ -94,7 +97,7 @@ impl Core {
                 self.exact.request(now, id, header, request);
             }
             (Some(request), Some(recycler)) if request.of == Requested::Aggregates => {
-                recycler.request(header, id, request);
+                recycler.request(now, header, id, request);
             }
             _ => return self.totals.rejected.count(Rejection::Kind),
         }

@@ -4,7 +4,9 @@ use ultima_wire::{Header, RepairRequest, bitmap};
 
 use crate::config::Config;
 use crate::operation::OperationId;
-use crate::recycling::{Correction, Ledger, Recycling, RecyclingCounters, Store};
+use crate::recycling::{
+    Asking, Correction, Ledger, Recycling, RecyclingCounters, RoundTrips, Store,
+};
 use crate::stats::Rejection;
 use crate::time::Time;
 
@@ -14,6 +16,7 @@ use super::packet::{self, Payload};
 pub(super) struct Recycler {
     pub(super) ledger: Ledger,
     pub(super) store: Store,
+    pub(super) round_trips: RoundTrips,
     lapses_after: u32,
     /// The ranks that a packet's aggregate counts.
     counted: Vec<u8>,
@@ -22,10 +25,12 @@ pub(super) struct Recycler {
 }
 
 impl Recycler {
-    pub(super) fn new(recycling: Recycling, who: (u16, u16)) -> Self {
+    pub(super) fn new(config: &Config, recycling: Recycling) -> Self {
+        let who = (config.rank, config.ranks);
         Self {
             ledger: Ledger::new(recycling, who),
             store: Store::new(recycling, who),
+            round_trips: RoundTrips::new(config.ranks, config.t_b),
             lapses_after: recycling.owner_lapses_after(),
             counted: vec![0; bitmap::len(who.1.into())],
             values: Vec::new(),
@@ -79,10 +84,27 @@ impl Recycler {
         Ok(())
     }
 
+    /// A packet of another rank came.
+    pub(super) fn heard(&mut self, now: Time, header: &Header) {
+        self.round_trips.heard(now, header.source, header.sent_at);
+    }
+
     /// A rank asks for what it missed.
-    pub(super) fn request(&mut self, header: &Header, id: OperationId, request: RepairRequest<'_>) {
+    pub(super) fn request(
+        &mut self,
+        now: Time,
+        header: &Header,
+        id: OperationId,
+        request: RepairRequest<'_>,
+    ) {
+        let rank = header.source;
+        self.round_trips.echoed(now, rank, header.echoed);
+        let asking = Asking {
+            rank,
+            round_trip: self.round_trips.of(rank),
+        };
         let wanted = (request.first, request.wanted);
-        self.store.ask(header.source, id, header.slots, wanted);
+        self.store.ask(now, asking, id, header.slots, wanted);
     }
 
     /// The bitmap of the ranks that an aggregate of this rank's counts: by `counted` while its operation lasts, then

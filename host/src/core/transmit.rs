@@ -141,16 +141,18 @@ impl Core {
     /// Asks an owner for what did not come: before the data, which it is little of.
     pub(super) fn transmit_request(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let room = packet::request_room(&self.config);
-        let request = self.recycler.as_mut()?.ledger.request(now, room)?;
+        let recycler = self.recycler.as_mut()?;
+        let request = recycler.ledger.request(now, room)?;
         let to = Destination::Rank(request.owner);
-        let written = packet::write_request(&self.config, now, &request, buf);
+        let echo = recycler.round_trips.echo(now, request.owner);
+        let written = packet::write_request(&self.config, now, (&request, echo), buf);
         self.totals.control_sent += 1;
         Some(self.sent(now, to, written))
     }
 
     /// Sends again what others asked for: after the data, which is urgent.
     pub(super) fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let repair = self.recycler.as_mut()?.store.next()?;
+        let repair = self.recycler.as_mut()?.store.next(now)?;
         let to = Destination::Rank(repair.to);
         let written = packet::write_repair(&self.config, now, &repair, buf);
         Some(self.sent(now, to, written))

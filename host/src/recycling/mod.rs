@@ -46,6 +46,8 @@
 mod carry;
 mod counters;
 mod ledger;
+mod round_trip;
+mod sent;
 mod sparse;
 mod store;
 
@@ -54,7 +56,8 @@ pub use counters::RecyclingCounters;
 pub use sparse::Sparse;
 
 pub(crate) use ledger::{Ended, Known, Ledger, Request};
-pub(crate) use store::{Repair, Store};
+pub(crate) use round_trip::RoundTrips;
+pub(crate) use store::{Asking, Repair, Store};
 
 /// How long an operation can still be made whole; the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

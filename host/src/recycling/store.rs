@@ -1,13 +1,16 @@
 //! What this rank, as an owner, sent in the last few steps, and who asked for it again.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use ultima_wire::bitmap;
 
 use crate::codec::Coding;
 use crate::layout::Layout;
 use crate::operation::OperationId;
+use crate::time::Time;
 
+use super::sent::Sent;
 use super::{Recycling, RecyclingCounters};
 
 /// An aggregate that is to be sent again.
@@ -27,13 +30,27 @@ pub(crate) struct Repair<'a> {
     pub(crate) counted: Option<&'a [u8]>,
 }
 
+/// A rank that asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    pub(crate) rank: u16,
+    /// How long packets take to it and back.
+    pub(crate) round_trip: Duration,
+}
+
 /// This rank's shard of its last few operations. Bounded in steps; requests in ranks times operations.
+///
+/// However often a rank asks for a slot, it is sent to it once in a round trip: until that has passed a request can be none
+/// for what was sent.
 pub(crate) struct Store {
     rank: u16,
     ranks: u16,
     recycling: Recycling,
     kept: Vec<Kept>,
+    /// By the one who asked longest ago, those with something left to send.
     asked: VecDeque<Asked>,
+    /// What was sent again a moment ago, by rank and operation.
+    sent: HashMap<(u16, OperationId), Sent>,
     spare: Vec<Kept>,
     counters: RecyclingCounters,
 }
@@ -63,6 +80,7 @@ impl Store {
             recycling,
             kept: Vec::new(),
             asked: VecDeque::new(),
+            sent: HashMap::new(),
             spare: Vec::new(),
             counters: RecyclingCounters::default(),
         }
@@ -77,6 +95,7 @@ impl Store {
         let keep = self.recycling.keep;
         let old = |id: OperationId| step.saturating_sub(id.step) >= keep;
         self.asked.retain(|asked| !old(asked.id));
+        self.sent.retain(|(_, id), _| !old(*id));
         let forgotten = self.kept.extract_if(.., |kept| old(kept.id));
         self.spare.extend(forgotten);
     }
@@ -118,11 +137,15 @@ impl Store {
         Some(kept.counted(self.ranks, slot))
     }
 
-    /// `to` asks for slots of this rank's shard, `first` and those that the bitmap has behind it; what is not kept, or
-    /// cut otherwise, is ignored.
+    /// A rank asks for slots of this rank's shard, `first` and those that the bitmap has behind it; what is not kept, cut
+    /// otherwise, or on its way, is ignored.
     pub(crate) fn ask(
         &mut self,
-        to: u16,
+        now: Time,
+        Asking {
+            rank: to,
+            round_trip,
+        }: Asking,
         id: OperationId,
         slots: u32,
         (first, wanted): (u32, &[u8]),
@@ -133,6 +156,17 @@ impl Store {
             return;
         }
         self.counters.requests_received += 1;
+        let sent = self.sent.entry((to, id)).or_default();
+        sent.measured(round_trip);
+        let first = first as usize;
+        let numbers = bitmap::numbers(wanted).map(|number| first + number);
+        let mut wanted = numbers
+            .take_while(|&slot| slot < slots as usize)
+            .filter(|&slot| !sent.contains(now, slot))
+            .peekable();
+        if wanted.peek().is_none() {
+            return;
+        }
         let at = self
             .asked
             .iter()
@@ -147,9 +181,7 @@ impl Store {
             self.asked.len() - 1
         });
         let asked = &mut self.asked[at];
-        let first = first as usize;
-        let numbers = bitmap::numbers(wanted).map(|number| first + number);
-        for slot in numbers.take_while(|&slot| slot < slots as usize) {
+        for slot in wanted {
             bitmap::insert(&mut asked.slots, slot);
             asked.next = asked.next.min(slot);
         }
@@ -161,7 +193,7 @@ impl Store {
     }
 
     /// The next aggregate to send again, counted as sent.
-    pub(crate) fn next(&mut self) -> Option<Repair<'_>> {
+    pub(crate) fn next(&mut self, now: Time) -> Option<Repair<'_>> {
         loop {
             let asked = self.asked.front_mut()?;
             let (to, id, end) = (asked.to, asked.id, 8 * asked.slots.len());
@@ -173,6 +205,9 @@ impl Store {
             asked.slots[slot / 8] &= !(1 << (slot % 8));
             asked.next = slot + 1;
             let kept = &self.kept[at];
+            let slots = kept.layout.slots(self.rank);
+            let sent = self.sent.entry((to, id)).or_default();
+            sent.insert(now, slot, slots as usize);
             let slot = slot as u32;
             let shard = kept.layout.shard(self.rank);
             let place = kept.layout.slot(self.rank, slot);
@@ -183,7 +218,7 @@ impl Store {
                 to,
                 id,
                 slot,
-                slots: kept.layout.slots(self.rank),
+                slots,
                 contributions,
                 coding: kept.coding,
                 values: kept
@@ -233,9 +268,28 @@ mod tests {
     /// To whom, slot, contributions, values, and the ranks counted where not all are.
     type Sent = (u16, u32, u16, Vec<f32>, Option<Vec<u8>>);
 
-    fn sent(store: &mut Store) -> Vec<Sent> {
+    /// Slots that `rank` asks for at a time in microseconds; packets take 100 us to it and back.
+    fn ask(
+        store: &mut Store,
+        us: u64,
+        rank: u16,
+        (id, slots): (OperationId, u32),
+        what: (u32, &[u8]),
+    ) {
+        let asking = Asking {
+            rank,
+            round_trip: Duration::from_micros(100),
+        };
+        store.ask(at(us), asking, id, slots, what);
+    }
+
+    fn at(us: u64) -> Time {
+        Time::ZERO + Duration::from_micros(us)
+    }
+
+    fn sent(store: &mut Store, us: u64) -> Vec<Sent> {
         std::iter::from_fn(|| {
-            let repair = store.next()?;
+            let repair = store.next(at(us))?;
             let (values, counted) = (repair.values?.to_vec(), repair.counted.map(<[u8]>::to_vec));
             Some((
                 repair.to,
@@ -251,11 +305,11 @@ mod tests {
     #[test]
     fn every_slot_asked_for_is_sent_once() {
         let mut store = store();
-        store.ask(0, id(5), 10, (3, &[0b11]));
-        store.ask(0, id(5), 10, (4, &[0b1]));
-        store.ask(2, id(5), 10, (9, &[0xff, 0xff]));
+        ask(&mut store, 0, 0, (id(5), 10), (3, &[0b11]));
+        ask(&mut store, 0, 0, (id(5), 10), (4, &[0b1]));
+        ask(&mut store, 0, 2, (id(5), 10), (9, &[0xff, 0xff]));
         assert_eq!(
-            sent(&mut store),
+            sent(&mut store, 0),
             [
                 (0, 3, 3, vec![26.0, 27.0], None),
                 (0, 4, 2, vec![28.0, 29.0], Some(vec![0b011])),
@@ -266,14 +320,46 @@ mod tests {
     }
 
     #[test]
+    fn what_is_on_its_way_is_not_sent_again() {
+        let mut store = store();
+        let slots = |store: &mut Store, us| -> Vec<(u16, u32)> {
+            sent(store, us)
+                .iter()
+                .map(|sent| (sent.0, sent.1))
+                .collect()
+        };
+        ask(&mut store, 0, 0, (id(5), 10), (3, &[0b11]));
+        // They leave late: only then the round trip begins.
+        assert_eq!(slots(&mut store, 500), [(0, 3), (0, 4)]);
+        ask(&mut store, 590, 0, (id(5), 10), (3, &[0b111]));
+        ask(&mut store, 590, 2, (id(5), 10), (3, &[0b1]));
+        assert_eq!(slots(&mut store, 590), [(0, 5), (2, 3)]);
+        ask(&mut store, 800, 0, (id(5), 10), (3, &[0b111]));
+        assert_eq!(slots(&mut store, 800), [(0, 3), (0, 4), (0, 5)]);
+    }
+
+    #[test]
+    fn a_flood_of_requests_is_answered_once_in_a_round_trip() {
+        let mut store = store();
+        let mut count = 0;
+        for us in 0..10_000 {
+            ask(&mut store, us, 0, (id(5), 10), (0, &[0xff; 9]));
+            count += sent(&mut store, us).len();
+        }
+        // Ten milliseconds are a hundred round trips; a slot is known for one to two of them.
+        assert!((500..=1000).contains(&count), "{count}");
+    }
+
+    #[test]
     fn what_is_not_kept_is_not_promised() {
         let mut store = store();
-        store.ask(0, id(4), 10, (0, &[1]));
-        store.ask(0, id(5), 11, (0, &[1]));
-        store.ask(0, id(5), 10, (u32::MAX, &[1]));
-        assert!(sent(&mut store).is_empty());
-        store.ask(0, id(5), 10, (0, &[1]));
+        ask(&mut store, 0, 0, (id(4), 10), (0, &[1]));
+        ask(&mut store, 0, 0, (id(5), 11), (0, &[1]));
+        ask(&mut store, 0, 0, (id(5), 10), (u32::MAX, &[1]));
+        assert!(sent(&mut store, 0).is_empty());
+        ask(&mut store, 0, 0, (id(5), 10), (0, &[1]));
         store.enter_step(7);
-        assert!(sent(&mut store).is_empty() && store.counted(id(5), 0).is_none());
+        assert!(sent(&mut store, 0).is_empty() && store.counted(id(5), 0).is_none());
+        assert!(store.sent.is_empty());
     }
 }

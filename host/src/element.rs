@@ -4,8 +4,7 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use ultima_wire::Dtype;
 
-/// How values travel; ranks compute in f32. The same on every rank. What rounding takes from a contribution that was
-/// counted is not carried: recycling's equation holds up to it.
+/// How values travel; ranks compute in f32. The same on every rank. With recycling what rounding takes is carried too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Element {
@@ -74,16 +73,26 @@ impl Element {
         }
     }
 
+    /// Whether values are other ones when they are read.
+    pub(crate) const fn rounds(self) -> bool {
+        !matches!(self, Element::F32)
+    }
+
+    /// What others will read of a value.
+    pub(crate) fn rounded(self, value: f32) -> f32 {
+        match self {
+            Element::F32 => value,
+            Element::Bf16 => bf16::from_f32(value).to_f32(),
+            Element::F16 => to_f16(value).to_f32(),
+        }
+    }
+
     /// Makes of values what others will read of them.
     pub(crate) fn round(self, values: &mut [f32]) {
-        match self {
-            Element::F32 => {}
-            Element::Bf16 => values
+        if self.rounds() {
+            values
                 .iter_mut()
-                .for_each(|value| *value = bf16::from_f32(*value).to_f32()),
-            Element::F16 => values
-                .iter_mut()
-                .for_each(|value| *value = to_f16(*value).to_f32()),
+                .for_each(|value| *value = self.rounded(*value));
         }
     }
 }

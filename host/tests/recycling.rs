@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use common::*;
 use proptest::prelude::*;
-use ultima_host::{Coding, Config, EarlyBounds, Gather, Layout, RecyclingCounters};
+use ultima_host::{Coding, Config, EarlyBounds, Element, Gather, Layout, RecyclingCounters};
 use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 /// Steps without loss and with zero gradients at the end of a run: as many as doubts last in these tests at most, then
@@ -100,6 +100,7 @@ struct Schedule {
     steps: u32,
     gather: Gather,
     reorder: u32,
+    element: Element,
     seed: u64,
     loss: f64,
     duplicates: f64,
@@ -114,7 +115,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
     let share = |most: f64| prop_oneof![Just(0.0), 0.0..most];
     (
         (2u16..=5, 1usize..300, 1u32..8, any::<bool>(), 0u32..4),
-        any::<u64>(),
+        (any::<u64>(), prop::sample::select(&Element::ALL[..])),
         prop_oneof![Just(0.0), 0.0..0.3, Just(0.9)],
         share(0.5),
         share(0.5),
@@ -124,7 +125,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
         .prop_map(
             |(
                 (ranks, len, steps, multicast, reorder),
-                seed,
+                (seed, element),
                 loss,
                 duplicates,
                 cuts,
@@ -141,6 +142,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                         Gather::Unicast
                     },
                     reorder,
+                    element,
                     seed,
                     loss,
                     duplicates,
@@ -163,6 +165,7 @@ proptest! {
         let mut network = Network::new(&Config {
             gather: schedule.gather,
             reorder: schedule.reorder,
+            element: schedule.element,
             ..recycling(ranks, 1000)
         });
         network.fifo = false;
@@ -243,6 +246,24 @@ fn over_a_run_the_error_is_a_tenth() {
                 "{with} and {without} at loss {p}, bias {bias}"
             );
         }
+    }
+}
+
+/// Nothing is lost but what 16 bits don't hold: over a run that is carried, and without recycling it is not.
+#[test]
+fn what_rounding_takes_is_carried() {
+    for (element, least) in [(Element::Bf16, 1e-7), (Element::F16, 1e-9)] {
+        let error = |recycled: bool| {
+            let mut config = recycling(4, 8);
+            config.element = element;
+            config.recycling = config.recycling.filter(|_| recycled);
+            let ranks = train(&mut Network::new(&config), (20, 500), |_, _| Duration::ZERO);
+            errors(&ranks, 4.0).into_iter().fold(0.0, f64::max)
+        };
+        let (with, without) = (error(true), error(false));
+        println!("{element:?}: {without:.1e} without, {with:.1e} with recycling");
+        assert!(with < 1e-12, "{element:?}: {with}");
+        assert!(without > least, "{element:?}: {without}");
     }
 }
 

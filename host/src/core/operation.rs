@@ -474,6 +474,7 @@ impl Operation {
                 result: &result,
                 t_b: self.bounds.t_b,
                 lapsed: self.lapsed,
+                rounding: reduce.rounding(),
                 known: &|owner, slot| collect.known(owner, slot),
             };
             recycler.ledger.operation_ended(&ended, now);

@@ -28,7 +28,7 @@ impl Recycler {
     pub(super) fn new(config: &Config, recycling: Recycling) -> Self {
         let who = (config.rank, config.ranks);
         Self {
-            ledger: Ledger::new(recycling, who),
+            ledger: Ledger::new(recycling, who, config.element),
             store: Store::new(recycling, who),
             round_trips: RoundTrips::new(config.ranks, config.t_b),
             lapses_after: recycling.owner_lapses_after(),

@@ -38,6 +38,8 @@ pub(super) struct Reduce {
     slots: u32,
     /// The others' values, one shard after the other by rank.
     values: Values,
+    /// With recycling, where elements round: by value of the shard, what that took from the sum of its closed slots.
+    rounding: Values,
     /// By slot and rank.
     arrived: Bits,
     /// By slot and rank.
@@ -102,6 +104,9 @@ impl Reduce {
         self.shard = layout.shard(rank);
         self.slots = slots;
         self.values.resize(self.shard.len() * others, stored);
+        let rounds = config.element.rounds() && config.recycling.is_some();
+        self.rounding
+            .resize(if rounds { self.shard.len() } else { 0 }, stored);
         self.arrived.reset(slots as usize * usize::from(ranks));
         self.cuts.reset(slots as usize * usize::from(ranks));
         self.awaited.clear();
@@ -144,6 +149,13 @@ impl Reduce {
     /// Slots by number of contributions.
     pub(super) fn histogram(&self) -> &[u32] {
         &self.histogram
+    }
+
+    /// What rounding took from the sum of this shard's closed slots, value by value; empty where nothing is carried.
+    pub(super) fn rounding(&self) -> &[f32] {
+        self.rounding
+            .get(0..self.rounding.len())
+            .unwrap_or_default()
     }
 
     /// Contributions that the others owe this shard.
@@ -342,7 +354,17 @@ impl Reduce {
                 },
             };
             estimator.estimate(&contributions, mean);
+            let place = range.start - self.shard.start..range.end - self.shard.start;
+            let rounding = match self.rounding.len() {
+                0 => None,
+                _ => self.rounding.get_mut(place),
+            };
             // As the others will read it, so that all apply the same.
+            if let Some(rounding) = rounding {
+                for (rounding, mean) in rounding.iter_mut().zip(&*mean) {
+                    *rounding = f32::from(count) * (mean - self.element.rounded(*mean));
+                }
+            }
             self.element.round(mean);
             own.copy_from_slice(mean);
         }

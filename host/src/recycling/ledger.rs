@@ -5,6 +5,7 @@ use std::time::Duration;
 use ultima_wire::bitmap;
 
 use crate::codec::Coding;
+use crate::element::Element;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::time::Time;
@@ -41,6 +42,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) t_b: Duration,
     /// This rank let its own shard lapse.
     pub(crate) lapsed: bool,
+    /// What rounding took from the sums of this rank's own shard, value by value; empty where elements round nothing.
+    pub(crate) rounding: &'a [f32],
     /// Of the others' shards.
     pub(crate) known: &'a dyn Fn(u16, u32) -> Known,
 }
@@ -61,6 +64,7 @@ pub(crate) struct Ledger {
     rank: u16,
     ranks: u16,
     recycling: Recycling,
+    element: Element,
     spacing: Duration,
     entries: Vec<Entry>,
     corrections: Vec<Correction>,
@@ -96,11 +100,12 @@ struct Doubt {
 }
 
 impl Ledger {
-    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16)) -> Self {
+    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16), element: Element) -> Self {
         Self {
             rank,
             ranks,
             recycling,
+            element,
             spacing: Duration::ZERO,
             entries: Vec::new(),
             corrections: Vec::new(),
@@ -160,13 +165,21 @@ impl Ledger {
                 let place = layout.slot(owner, slot);
                 let own = ended.own.get(place.clone()).unwrap_or_default();
                 if owner == self.rank {
-                    if ended.lapsed {
-                        residual.push(place, own.iter().copied());
+                    let shard = layout.shard(owner).start;
+                    let within = place.start - shard..place.end - shard;
+                    match (ended.lapsed, ended.rounding.get(within)) {
+                        (true, _) => residual.push(place, own.iter().copied()),
+                        (false, Some(taken)) => residual.push(place, taken.iter().copied()),
+                        (false, None) => {}
                     }
                     continue;
                 }
                 match (ended.known)(owner, slot) {
-                    Known::Counted => {}
+                    Known::Counted => {
+                        if self.element.rounds() {
+                            residual.push(place, rounded_off(self.element, own));
+                        }
+                    }
                     Known::Uncounted => {
                         self.counters.uncounted += 1;
                         let sent = ended.result.get(place.clone()).unwrap_or_default().iter();
@@ -225,11 +238,14 @@ impl Ledger {
             true => correction.residual.push(place.clone(), sent()),
             false => correction.output.push(place.clone(), sent()),
         }
+        let own = &entry.own[doubt.at..];
         if counted.is_some_and(|counted| !bitmap::contains(counted, self.rank.into())) {
             self.counters.uncounted += 1;
-            let own = entry.own[doubt.at..].iter();
-            let rest = own.zip(sent()).map(|(y, a)| y - a);
+            let rest = own.iter().zip(sent()).map(|(y, a)| y - a);
             correction.residual.push(place, rest);
+        } else if self.element.rounds() {
+            let taken = rounded_off(self.element, own);
+            correction.residual.push(place, taken);
         }
         if entry.open == 0 {
             self.entries.swap_remove(at);
@@ -323,6 +339,11 @@ impl Entry {
     }
 }
 
+/// What rounding took from contributions that were counted: the owner read the rounded ones.
+fn rounded_off(element: Element, own: &[f32]) -> impl Iterator<Item = f32> {
+    own.iter().map(move |y| y - element.rounded(*y))
+}
+
 /// Where what comes of operation `id` is collected.
 fn correction<'a>(
     corrections: &'a mut Vec<Correction>,
@@ -353,7 +374,7 @@ mod tests {
 
     /// Rank 0 of 3, shards of 40 slots of one value, contribution 5, in doubt of all of rank 2's odd slots.
     fn ledger() -> Ledger {
-        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3));
+        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3), Element::F32);
         let layout = Layout::new(120, 3, 1);
         let known = |owner, slot| match (owner, slot % 2) {
             (2, 1) => Known::Nothing,
@@ -368,6 +389,7 @@ mod tests {
             result: &Values::Stored(vec![1.0; 120]),
             t_b: T_B,
             lapsed: false,
+            rounding: &[],
             known: &known,
         };
         ledger.operation_ended(&ended, Time::ZERO);

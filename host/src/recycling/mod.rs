@@ -18,7 +18,12 @@
 //!
 //! > Σ applied + Σ residual = Σ exact:  Σ x_r + Σ o_r + (1/*N*)·Σ_i e_i = Σ (1/*N*)·Σ_i g_i
 //!
-//! up to rounding. Signs and transform are linear, so that this holds of decoded buckets too; every part is decoded
+//! up to f32's rounding. **Elements of 16 bits** ([`crate::Element`]) round what is sent, to ŷ_i and â; what that takes is
+//! known where it happens, and carried: a source adds y_i − ŷ_i of every slot that counted it, an owner, for all that it
+//! counted, *m*·(a − â) with a = (1/*m*)·Σ_{i∈A} ŷ_i and its own ŷ_j = y_j, which is not sent. Then
+//! *N*·â + Σ_{i∉A}(y_i − â) + Σ_{i∈A}(y_i − ŷ_i) + *m*·(a − â) = Σ_i y_i again.
+//!
+//! Signs and transform are linear, so that this holds of decoded buckets too; every part is decoded
 //! with the signs of the operation that it is of, the residual included.
 //!
 //! **Skipped updates and replicas that are averaged** ([`crate::safeguards`]) keep the sum. An update that no rank applies

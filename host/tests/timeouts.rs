@@ -246,3 +246,52 @@ fn a_rank_that_oversleeps_both_bounds_closes_its_shard_with_what_it_has() {
         assert!(result[shard..].iter().all(|value| *value == 0.0));
     }
 }
+
+/// Several buckets of a step in flight, in another order at every rank: each learns its own bounds, which cost next to nothing; where
+/// some is lost, nobody waits as long as configured.
+#[test]
+fn buckets_in_flight_learn_each_for_itself() {
+    for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
+        let mut network = network(timeouts);
+        // A link that ten slots take 40 us of.
+        network.link_rate = Some(3_000_000_000);
+        let mut random = Random::new(3);
+        network.faults = Box::new(move |_, _| vec![US * random.below(100) as u32]);
+        let mut quiet = Vec::new();
+        let slots = [1, 8, 3, 20];
+        let mut bounds = [Duration::ZERO; 4];
+        for step in 0..140 {
+            if step == 100 {
+                network.faults = lossy(0.02, 7);
+            }
+            let buckets: Vec<(OperationId, Vec<f32>)> = (0u16..)
+                .zip(slots)
+                .map(|(bucket, slots)| (OperationId { step, bucket }, vec![1.0; 4 * 352 * slots]))
+                .collect();
+            for (rank, ended) in network.run_buckets(&buckets).iter().enumerate() {
+                assert_eq!(ended.len(), slots.len(), "rank {rank} in step {step}");
+                for outcome in ended {
+                    let limits = (outcome.t_s, outcome.t_b) == (600 * MS, 1000 * MS);
+                    assert_eq!(limits, step < 20, "{timeouts:?} {outcome:?}");
+                    assert!(step < 20 || outcome.duration < 10 * MS, "{outcome:?}");
+                    bounds[usize::from(outcome.id.bucket)] = outcome.t_b;
+                }
+                if (20..100).contains(&step) {
+                    quiet.push(ended.clone());
+                }
+            }
+        }
+        // A tail costs little, whatever the buckets do to each other.
+        let late = |o: &Outcome| o.lost.scatter.total() + o.lost.gather.total();
+        let sum = |of: &dyn Fn(&Outcome) -> u64| quiet.iter().flatten().map(of).sum::<u64>() as f64;
+        let lost = sum(&late) / sum(&|o| o.owed);
+        println!("{timeouts:?}: {bounds:?}, {lost:.1e} late");
+        assert!(lost < 0.01, "{timeouts:?}: {lost}");
+        // Each learned its own.
+        bounds.sort_unstable();
+        assert!(
+            bounds.windows(2).all(|two| two[0] < two[1]),
+            "{timeouts:?}: {bounds:?}"
+        );
+    }
+}

@@ -11,13 +11,13 @@
 //! [`PERIOD_SHARE`] of the time from one operation to the next; and a source that was overdue in most of the last
 //! operations does not count.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cause::{Cause, Phase};
 use crate::time::Time;
 
 use super::arrivals::Arrivals;
+use super::buckets::Buckets;
 use super::early_close::EarlyClose;
 use super::{Bounds, Ended, Policy, WARM_UP};
 
@@ -43,7 +43,7 @@ const OVERDUE_OFTEN: f32 = 0.5;
 pub(super) struct CauseAware {
     limits: Bounds,
     ranks: u16,
-    buckets: BTreeMap<u16, Bucket>,
+    buckets: Buckets<Bucket>,
     /// By rank, the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
     /// The step under way, and by rank whether it was overdue in it.
@@ -52,7 +52,6 @@ pub(super) struct CauseAware {
 }
 
 struct Bucket {
-    values: usize,
     sources: u16,
     operations: usize,
     /// How often what is known is to be forgotten once enough would be known.
@@ -86,7 +85,7 @@ impl CauseAware {
         Self {
             limits,
             ranks,
-            buckets: BTreeMap::new(),
+            buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
             step: 0,
             now: vec![false; ranks.into()],
@@ -95,10 +94,9 @@ impl CauseAware {
 }
 
 impl Bucket {
-    fn new(values: usize, ranks: u16, limits: Bounds) -> Self {
+    fn new(ranks: u16, limits: Bounds) -> Self {
         let sources = ranks - 1;
         Self {
-            values,
             sources,
             operations: 0,
             start_over: 0,
@@ -160,11 +158,8 @@ impl CauseAware {
 
 impl Policy for CauseAware {
     fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds {
-        let new = || Bucket::new(values, self.ranks, self.limits);
-        let bucket = self.buckets.entry(bucket).or_insert_with(new);
-        if bucket.values != values {
-            *bucket = Bucket::new(values, self.ranks, self.limits);
-        }
+        let new = || Bucket::new(self.ranks, self.limits);
+        let bucket = self.buckets.start(bucket, values, new);
         bucket.starts(now);
         bucket.bounds
     }
@@ -177,7 +172,7 @@ impl Policy for CauseAware {
         after: Duration,
         packets: u64,
     ) {
-        let Some(bucket) = self.buckets.get_mut(&bucket) else {
+        let Some(bucket) = self.buckets.get_mut(bucket) else {
             return;
         };
         let times = &mut bucket.stages[phase as usize];
@@ -189,13 +184,11 @@ impl Policy for CauseAware {
     }
 
     fn early_close(&mut self, bucket: u16) -> Option<&mut EarlyClose> {
-        self.buckets
-            .get_mut(&bucket)
-            .map(|bucket| &mut bucket.early)
+        self.buckets.get_mut(bucket).map(|bucket| &mut bucket.early)
     }
 
     fn ended(&mut self, ended: &Ended<'_>) {
-        let Some(bucket) = self.buckets.get_mut(&ended.bucket) else {
+        let Some(bucket) = self.buckets.get_mut(ended.bucket) else {
             return;
         };
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];

@@ -6,6 +6,7 @@
 //! | `published.rs` | [`Timeouts::Published`]: what OptiReduce learns |
 //! | `cause_aware.rs` | [`Timeouts::CauseAware`]: ours |
 //! | `early_close.rs` | t_C and the *x* % rule of the latter two |
+//! | `buckets.rs` | what the latter two learn of each bucket |
 //! | `arrivals.rs` | when packets came: a histogram over the last operations |
 //!
 //! An operation has two stages, [`Phase::Scatter`] until the rank's own shard has closed and [`Phase::Gather`] until
@@ -14,6 +15,7 @@
 //! differ in size, and a step's first one waits for others than its last.
 
 mod arrivals;
+mod buckets;
 mod cause_aware;
 mod early_close;
 mod fixed;

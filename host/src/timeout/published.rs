@@ -1,10 +1,10 @@
 //! What OptiReduce learns (NSDI 2025, §3.2.1).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::time::Time;
 
+use super::buckets::Buckets;
 use super::early_close::EarlyClose;
 use super::{Bounds, Ended, Policy, WARM_UP, percentile};
 
@@ -14,11 +14,10 @@ const PERCENT: usize = 95;
 pub(super) struct Published {
     limits: Bounds,
     ranks: u16,
-    buckets: BTreeMap<u16, Bucket>,
+    buckets: Buckets<Bucket>,
 }
 
 struct Bucket {
-    values: usize,
     /// By stage, what the warm-up's operations took so far.
     took: [Vec<Duration>; 2],
     /// t_S and t_B after the warm-up.
@@ -31,15 +30,14 @@ impl Published {
         Self {
             limits,
             ranks,
-            buckets: BTreeMap::new(),
+            buckets: Buckets::default(),
         }
     }
 }
 
 impl Bucket {
-    fn new(values: usize, ranks: u16) -> Self {
+    fn new(ranks: u16) -> Self {
         Self {
-            values,
             took: [const { Vec::new() }; 2],
             learned: None,
             early: EarlyClose::new(ranks),
@@ -49,11 +47,8 @@ impl Bucket {
 
 impl Policy for Published {
     fn start(&mut self, _now: Time, bucket: u16, values: usize) -> Bounds {
-        let new = || Bucket::new(values, self.ranks);
-        let bucket = self.buckets.entry(bucket).or_insert_with(new);
-        if bucket.values != values {
-            *bucket = Bucket::new(values, self.ranks);
-        }
+        let ranks = self.ranks;
+        let bucket = (self.buckets).start(bucket, values, || Bucket::new(ranks));
         match bucket.learned {
             None => self.limits,
             Some((t_s, t_b)) => Bounds::within(t_s, t_b, bucket.early.grace(), self.limits),
@@ -61,13 +56,11 @@ impl Policy for Published {
     }
 
     fn early_close(&mut self, bucket: u16) -> Option<&mut EarlyClose> {
-        self.buckets
-            .get_mut(&bucket)
-            .map(|bucket| &mut bucket.early)
+        self.buckets.get_mut(bucket).map(|bucket| &mut bucket.early)
     }
 
     fn ended(&mut self, ended: &Ended<'_>) {
-        let Some(bucket) = self.buckets.get_mut(&ended.bucket) else {
+        let Some(bucket) = self.buckets.get_mut(ended.bucket) else {
             return;
         };
         let owed: u64 = ended.stages.iter().map(|stage| stage.owed).sum();

@@ -239,6 +239,37 @@ impl Network {
         done
     }
 
+    /// Runs one operation of each of several buckets of a step at once: rank *r* starts with the bucket at place *r* of
+    /// `buckets`, encoded, and goes round. By rank, in the order in which they ended.
+    pub fn run_buckets(&mut self, buckets: &[(OperationId, Vec<f32>)]) -> Vec<Vec<Outcome>> {
+        let mut ended: Vec<Vec<Outcome>> = vec![Vec::new(); usize::from(self.ranks())];
+        let mut collect = |network: &mut Self, rank: u16| {
+            while let Some(event) = network.cores[usize::from(rank)].poll_event() {
+                if let Event::Done { outcome, .. } = event {
+                    ended[usize::from(rank)].push(*outcome);
+                }
+            }
+        };
+        for rank in 0..self.ranks() {
+            let round = buckets
+                .iter()
+                .cycle()
+                .skip(usize::from(rank) % buckets.len());
+            for (id, bucket) in round.take(buckets.len()) {
+                self.cores[usize::from(rank)]
+                    .start(self.now, *id, bucket.clone())
+                    .expect("starts");
+                collect(self, rank);
+            }
+            self.transmit(rank);
+        }
+        while let Some(next) = self.next_time() {
+            self.now = self.now.max(next);
+            self.step(&mut collect);
+        }
+        ended
+    }
+
     /// Runs one exact operation; rank *i* starts it with `values[i]`, `starts[i]` from now, or never.
     pub fn run_exact(
         &mut self,

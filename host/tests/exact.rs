@@ -454,6 +454,38 @@ fn who_has_the_result_answers_those_who_lack_it() {
     assert!(network.cores.iter().all(|core| !core.is_needed()));
 }
 
+/// Who leaves waits for those that may ask, as long as they live: not for one that was heard and fell silent.
+#[test]
+fn the_silent_are_not_waited_for() {
+    let mut network = Network::new(&exact_config(3));
+    let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
+    let hour = Duration::from_secs(3600);
+    // Rank 2 contributes, and gets nothing; after 300 ms it is gone.
+    let gone = Rc::new(Cell::new(false));
+    let is_gone = gone.clone();
+    network.faults = Box::new(move |header, to| {
+        let lost = to == 2 || header.source == 2 && is_gone.get();
+        if lost { vec![] } else { vec![Duration::ZERO] }
+    });
+    let values = random_buckets(3, 100, 1);
+    for core in &mut network.cores {
+        let values = values[usize::from(core.config().rank)].clone();
+        core.start_exact(Time::ZERO, ID, Exact::Sum, values, hour)
+            .expect("starts");
+    }
+    network.run_until(ms(300));
+    // As long as it asks it is waited for.
+    let until = network.cores[0].needed_until().expect("rank 2 lacks it");
+    assert!(ms(300) < until, "{until:?}");
+    gone.set(true);
+    network.run_until(ms(600));
+    let later = network.cores[0].needed_until().expect("rank 2 lacks it");
+    // Four times t_B after its last word.
+    let t_b = network.cores[0].config().t_b;
+    assert!(later <= ms(300) + 4 * t_b, "{later:?}");
+    assert!(network.cores[0].is_needed());
+}
+
 /// A rank that asks without end makes nobody send without end, and what it asks for is not all it has.
 #[test]
 fn requests_for_anything_do_no_harm() {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::*;
-use ultima_host::{Coding, Config, IncastPolicy, OperationId, Pacing, RatePolicy};
+use ultima_host::{Coding, Config, Exact, IncastPolicy, OperationId, Pacing, RatePolicy};
 use ultima_wire::{Header, Kind, Ticks};
 
 const RANKS: u16 = 6;
@@ -208,4 +208,68 @@ fn a_full_queue_lowers_the_incast() {
     run(&mut network, 5);
     let said: Vec<u8> = said.borrow().iter().map(|step| step[0]).collect();
     assert_eq!(said, [0, 2, 1, 2, 3]);
+}
+
+/// So many exact operations, all ranks at once.
+fn run_exact(network: &mut Network, steps: u32) {
+    let values = powers(RANKS, usize::from(RANKS) * SLOTS * SLOT);
+    for step in 0..steps {
+        let id = OperationId { step, bucket: 0 };
+        let operation = (id, Exact::Sum, Duration::from_secs(10));
+        for ended in network.run_exact(operation, &values, &at_once(RANKS)) {
+            let (_, sum) = ended.expect("started").expect("complete");
+            assert_eq!(sum[0], f32::from((1u16 << RANKS) - 1));
+        }
+    }
+}
+
+/// Exact operations follow the queues that their own packets meet, also those sent again, and nothing else.
+#[test]
+fn exact_operations_follow_queues() {
+    let share = |policy, switch| {
+        let mut network = Network::new(&paced(policy));
+        network.switch = Some(switch);
+        run_exact(&mut network, 3);
+        let rates = network.cores.iter().map(|core| core.rate().expect("paced"));
+        rates
+            .map(|rate| rate as f64 / RATE as f64)
+            .fold(1.0, f64::min)
+    };
+    let all = &[0, 1, 2, 3, 4, 5];
+    assert!(share(RatePolicy::InBand, full_at(all)) < 0.5);
+    assert_eq!(share(RatePolicy::InBand, full_at(&[])), 1.0);
+    assert_eq!(share(RatePolicy::Fixed, full_at(all)), 1.0);
+}
+
+/// They take no less time than their packets do at the rate.
+#[test]
+fn exact_operations_are_paced() {
+    let mut network = Network::new(&paced(RatePolicy::Fixed));
+    let start = network.now;
+    run_exact(&mut network, 1);
+    // Contributions to all others; aggregates are sent once.
+    let bits = 8 * u64::from(RANKS - 1) * SLOTS as u64 * (42 + 52 + 4 * SLOT as u64);
+    let least = Duration::from_nanos(bits * 1_000_000_000 / RATE);
+    assert!(network.now.since(start) >= least);
+}
+
+/// Senders keep to what receivers can take in exact operations too, which say it as others do.
+#[test]
+fn exact_operations_keep_to_the_smallest_incast() {
+    let mut network = Network::new(&Config {
+        incast: IncastPolicy::Fixed(1),
+        ..paced(RatePolicy::Fixed)
+    });
+    let owners = Rc::new(RefCell::new(Vec::new()));
+    let seen = owners.clone();
+    network.faults = Box::new(move |header: &Header, to| {
+        if header.kind == Kind::Scatter && header.source == 0 && header.step == 1 {
+            seen.borrow_mut().push(to);
+        }
+        vec![Duration::ZERO]
+    });
+    run_exact(&mut network, 2);
+    let mut owners = owners.borrow().clone();
+    owners.dedup();
+    assert_eq!(owners, [1, 2, 3, 4, 5]);
 }

@@ -8,9 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
+use ultima_host::safeguards::CodingRule;
 use ultima_host::{
-    CheckPacket, ClosedBy, Collective, Config, Destination, EarlyBounds, Gather, Heard,
-    OperationId, Outcome, Report, Stopped, UdpConfig,
+    CheckPacket, ClosedBy, Collective, Config, Core, Destination, EarlyBounds, Error, Exact,
+    Gather, Heard, OperationId, Outcome, Rejection, Report, Rules, Safeguards, Stopped, Time,
+    UdpConfig,
 };
 use ultima_wire::{UDP_PORT, group_address};
 
@@ -363,5 +365,128 @@ fn buckets_are_under_way_side_by_side_in_any_order() {
         .collect();
     for rank in ranks {
         rank.join().expect("no panic");
+    }
+}
+
+/// Rank 1 contributes to an exact operation and is gone before it has the result: rank 0, which has it, leaves although the
+/// operation's limit is a day away.
+#[test]
+fn who_leaves_does_not_wait_for_the_dead() {
+    let day = Duration::from_secs(24 * 3600);
+    let config = Config {
+        gather: Gather::Unicast,
+        ..config(2)
+    };
+    let (mut sockets, peers) = sockets(2);
+    let (gone, here) = (sockets.pop().expect("two"), sockets.pop().expect("two"));
+    let mut collective = collective(config.clone(), here, &peers);
+    let mut core = Core::new(Config { rank: 1, ..config }).expect("a good configuration");
+    let (id, values) = (OperationId::default(), vec![1.0; 10]);
+    core.start_exact(Time::ZERO, id, Exact::Mean, values, day)
+        .expect("starts");
+    let mut buf = vec![0; core.max_datagram()];
+    let mut sent = Vec::new();
+    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+        sent.push(buf[..transmit.len].to_vec());
+    }
+    // Its aggregates too, which it has when it has rank 0's contributions.
+    let last = thread::spawn(move || {
+        let mut bytes = vec![0; 2000];
+        loop {
+            for datagram in &sent {
+                gone.send_to(datagram, peers[0]).expect("sends");
+            }
+            while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+                gone.send_to(&buf[..transmit.len], peers[0]).expect("sends");
+                let (header, _) = ultima_wire::Header::parse(&buf).expect("a header");
+                if header.kind == ultima_wire::Kind::Gather {
+                    return;
+                }
+            }
+            let len = gone.recv(&mut bytes).expect("rank 0 sends");
+            core.handle_datagram(Time::ZERO, &bytes[..len]);
+        }
+    });
+    let mut values = [2.0; 10];
+    collective
+        .allreduce_exact(id, &mut values, day)
+        .expect("complete");
+    assert_eq!(values, [1.5; 10]);
+    last.join().expect("no panic");
+    drop(collective);
+}
+
+/// Ranks that vote code as was agreed; one that missed the vote does so after a step that it sees them do it in, and
+/// nothing is refused from then on.
+#[test]
+fn coding_is_agreed_and_taken_over() {
+    const LEN: usize = 5000;
+    let (sockets, peers) = sockets(2);
+    let rules = Rules {
+        coding: Some(CodingRule {
+            above: 0.5,
+            every: 1,
+        }),
+        ..Rules::default()
+    };
+    let barrier = Arc::new(Barrier::new(2));
+    let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
+        let config = Config {
+            rank,
+            gather: Gather::Unicast,
+            ..Config::new(7, 1, rank, 2, 42, Duration::from_secs(1))
+        };
+        let mut collective = collective(config, socket, &peers);
+        let barrier = barrier.clone();
+        thread::spawn(move || {
+            let mut safeguards = Safeguards::new(rules, 42);
+            let gradient: Vec<f32> = (0..LEN)
+                .map(|at| (at as f32).sin() + f32::from(rank))
+                .collect();
+            // Whether the mean is what adding and halving gives, bit by bit: a transform rounds.
+            let is_plain = |collective: &mut Collective, step| {
+                barrier.wait();
+                let mut mean = gradient.clone();
+                let id = OperationId { step, bucket: 0 };
+                collective.allreduce(id, &mut mean).expect("averages");
+                let sum = |at: usize| (at as f32).sin() + 0.0 + ((at as f32).sin() + 1.0);
+                (0..LEN).all(|at| mean[at] == sum(at) / 2.0)
+            };
+            let mut plain = vec![is_plain(&mut collective, 0)];
+            let mut vote = |collective: &mut Collective, step, lost, limit| {
+                let id = OperationId { step, bucket: 1 };
+                collective.agree(id, &mut safeguards, (lost, &[]), limit)
+            };
+            // Nothing is lost: the transform is left out.
+            let limit = Duration::from_secs(20);
+            let verdict = vote(&mut collective, 0, 0.0, limit).expect("both vote");
+            assert_eq!(verdict.code, Some(false));
+            collective.code(false);
+            plain.push(is_plain(&mut collective, 1));
+            // Now rank 1 misses a vote, after which rank 0 transforms again.
+            match rank {
+                0 => collective.code(true),
+                _ => {
+                    let missed = vote(&mut collective, 1, 1.0, Duration::from_millis(50));
+                    assert!(matches!(missed, Err(Error::Incomplete(_))), "{missed:?}");
+                }
+            }
+            is_plain(&mut collective, 2);
+            let refused = |collective: &mut Collective| {
+                let report = collective.report().expect("reports");
+                report.totals.rejected.of(Rejection::Coding)
+            };
+            barrier.wait();
+            let before = refused(&mut collective);
+            assert!(before > 0);
+            plain.push(is_plain(&mut collective, 3));
+            barrier.wait();
+            assert_eq!(refused(&mut collective), before);
+            plain
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    for rank in ranks {
+        assert_eq!(rank.join().expect("no panic"), [false, true, false]);
     }
 }

@@ -58,7 +58,7 @@ impl Congestion {
 
     /// A packet of the job came.
     pub(super) fn received(&mut self, now: Time, header: &Header) {
-        if matches!(header.kind, Kind::Scatter | Kind::Gather) {
+        if matches!(header.kind, Kind::Scatter | Kind::Gather | Kind::Repair) {
             self.observer.packet(now, header);
         }
     }

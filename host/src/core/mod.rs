@@ -289,9 +289,10 @@ impl Core {
         (self.exact).may_be_needed(|rank, step| self.members.is_past(rank, step))
     }
 
-    /// When every other rank has given up what it lacks of exact operations; none while there is none.
+    /// For a rank that leaves: when every other rank has what it lacks of exact operations, has given it up, or is gone itself,
+    /// as far as it was heard until now; none where none lacks anything.
     pub fn needed_until(&self) -> Option<Time> {
-        self.exact.until()
+        (self.exact).needed_until(|rank, step| self.members.is_past(rank, step))
     }
 
     /// With [`Config::recycling`]: what came, since this was last called, of operations of `bucket` that have ended,

@@ -35,22 +35,21 @@ impl Core {
         if let Some(recycler) = &mut self.recycler {
             recycler.heard(now, &header);
         }
+        if let Some(congestion) = &mut self.congestion {
+            congestion.received(now, &header);
+        }
         match header.kind {
             Kind::Control => return self.receive_control(now, &header, payload.bytes()),
             Kind::Report => return self.receive_report(&header, payload.bytes()),
             Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
-        if !header.host_flags.exact {
-            self.incast.told(header.source, header.incast);
-        }
-        if let Some(congestion) = &mut self.congestion {
-            congestion.received(now, &header);
-            if let Some(feedback) =
+        self.incast.told(header.source, header.incast);
+        if let Some(congestion) = &mut self.congestion
+            && let Some(feedback) =
                 Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
-            {
-                congestion.told(now, &header, &feedback);
-            }
+        {
+            congestion.told(now, &header, &feedback);
         }
         let id = operation_of(&header);
         if self.keeps_order(&header, payload) {

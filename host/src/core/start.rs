@@ -130,8 +130,9 @@ impl Core {
             return Err(StartError::Root { id, root, last });
         }
         self.enter_step(id, now)?;
+        let incast = self.incast_limit();
         self.exact
-            .start(&self.config, (id, exact), values, limit, now);
+            .start(&self.config, (id, exact, incast), values, limit, now);
         self.deliver_early(id);
         self.settle(now);
         Ok(())
@@ -163,9 +164,7 @@ impl Core {
             t_c_scatter: bounds.grace[Phase::Scatter as usize],
             t_c_gather: bounds.grace[Phase::Gather as usize],
         });
-        let incast = self
-            .incast
-            .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank));
+        let incast = self.incast_limit();
         let mut operation = Operation::new(
             &self.config,
             id,
@@ -197,6 +196,12 @@ impl Core {
         }
         self.settle(now);
         Ok(())
+    }
+
+    /// How many owners are sent to at a time.
+    fn incast_limit(&self) -> u16 {
+        self.incast
+            .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank))
     }
 
     /// Remembers when an operation started.

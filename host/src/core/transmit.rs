@@ -84,7 +84,8 @@ impl Core {
     pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let members = &self.members;
         let past = |rank, step| members.is_past(rank, step);
-        let sent = self.exact.transmit(&self.config, now, past, buf)?;
+        let when = (now, self.incast.own());
+        let sent = self.exact.transmit(&self.config, when, past, buf)?;
         match sent.kind {
             Kind::Feedback => self.totals.feedback_sent += 1,
             Kind::Control => self.totals.control_sent += 1,
@@ -100,14 +101,19 @@ impl Core {
             return None;
         }
         let operation = self.operations.iter().find(|o| o.is_waiting());
-        let told = congestion.tell(operation.is_some())?;
-        let operation = operation?;
+        let told = congestion.tell(operation.is_some() || self.exact.running().is_some())?;
+        let incast = self.incast.own();
+        let Some(operation) = operation else {
+            let written = self.exact.tell(&self.config, (now, incast), &told, buf)?;
+            self.totals.feedback_sent += 1;
+            return Some(self.sent(now, told.to, written));
+        };
         let Told { to, queues, echoed } = told;
         let said = Said {
             queues,
             notice: false,
             echoed,
-            incast: self.incast.own(),
+            incast,
         };
         let outgoing = operation.feedback(self.config.rank, to, now);
         let written = packet::write(&self.config, now, operation.id, &outgoing, &said, &[], buf);

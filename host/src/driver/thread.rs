@@ -226,13 +226,14 @@ impl<L: Link> DataThread<L> {
     }
 
     fn drive(&mut self) -> Result<(), LinkError> {
-        // Once told to stop: until when what is left to send is sent.
-        let mut stop_at = None;
+        // Once told to stop: until when what is left to send is sent, whoever needs it.
+        let mut bound = None;
         loop {
-            if self.obey() && stop_at.is_none() {
-                let bound = self.now() + self.core.config().t_b;
-                stop_at = Some(self.core.needed_until().map_or(bound, |at| at.max(bound)));
+            if self.obey() && bound.is_none() {
+                bound = Some(self.now() + self.core.config().t_b);
             }
+            // Whoever asks meanwhile lives, and may need more.
+            let stop_at = bound.max(bound.and(self.core.needed_until()));
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
             let came = self.receive()?;

@@ -32,6 +32,7 @@ use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
 use super::Destination;
+use super::congestion::{Queues, Told};
 use super::packet::{self, Payload, Written};
 use operation::{Body, ExactOperation, Outgoing};
 
@@ -59,7 +60,7 @@ impl ExactOperations {
     pub(super) fn start(
         &mut self,
         config: &Config,
-        what: (OperationId, Exact),
+        what: (OperationId, Exact, u16),
         values: Vec<f32>,
         limit: Duration,
         now: Time,
@@ -180,9 +181,10 @@ impl ExactOperations {
             .min()
     }
 
-    /// When the last of them is forgotten, whatever the others do.
-    pub(super) fn until(&self) -> Option<Time> {
-        self.operations.iter().map(ExactOperation::due).max()
+    /// When nobody who lives can need anything of them any more; none where nobody does.
+    pub(super) fn needed_until(&self, past: impl Fn(u16, u32) -> bool) -> Option<Time> {
+        let until = |o: &ExactOperation| o.needed_until(|rank| past(rank, o.id.step));
+        self.operations.iter().filter_map(until).max()
     }
 
     /// Whether others may be waiting for something that only this rank has.
@@ -191,11 +193,24 @@ impl ExactOperations {
         self.operations.iter().any(needed)
     }
 
+    /// Writes what is told of queues, as a packet of an operation that runs, to the front of `buf`.
+    pub(super) fn tell(
+        &self,
+        config: &Config,
+        when: (Time, u8),
+        told: &Told,
+        buf: &mut [u8],
+    ) -> Option<Written> {
+        let operation = self.operations.iter().find(|o| o.is_running())?;
+        let outgoing = operation.told(told);
+        Some(write(config, when, operation.id, &outgoing, buf).1)
+    }
+
     /// Writes the next packet to the front of `buf`.
     pub(super) fn transmit(
         &mut self,
         config: &Config,
-        now: Time,
+        (now, incast): (Time, u8),
         past: impl Fn(u16, u32) -> bool,
         buf: &mut [u8],
     ) -> Option<Sent> {
@@ -205,17 +220,27 @@ impl ExactOperations {
             let id = operation.id;
             let past = |rank| past(rank, id.step);
             let outgoing = operation.transmit(now, room, past, counters)?;
-            let (kind, written) = write(config, now, id, &outgoing, buf);
+            let (kind, written) = write(config, (now, incast), id, &outgoing, buf);
             let to = outgoing.to;
             Some(Sent { kind, to, written })
         })
     }
 }
 
-/// Writes a packet to the front of `buf`.
+fn feedback(queues: Queues, notice: bool) -> Feedback {
+    Feedback {
+        wait: Ticks(0),
+        queue: queues.queue,
+        marked: queues.marked,
+        trimmed: queues.trimmed,
+        notice,
+    }
+}
+
+/// Writes a packet, which says how many senders at once this rank can take, to the front of `buf`.
 fn write(
     config: &Config,
-    now: Time,
+    (now, incast): (Time, u8),
     id: OperationId,
     outgoing: &Outgoing<'_>,
     buf: &mut [u8],
@@ -223,7 +248,7 @@ fn write(
     let kind = match outgoing.body {
         Body::Values { kind, .. } => kind,
         Body::Request(_) => Kind::Control,
-        Body::Notice => Kind::Feedback,
+        Body::Notice | Body::Told(..) => Kind::Feedback,
     };
     let mut header = Header {
         // It is never too late.
@@ -235,6 +260,7 @@ fn write(
             ..HostFlags::default()
         },
         slots: outgoing.slots,
+        incast,
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
         ..Header::new(kind, config.job, config.epoch, config.rank, outgoing.owner)
     };
@@ -263,14 +289,13 @@ fn write(
         Body::Notice => {
             (header.slot, header.host_flags.last) = (outgoing.slots, true);
             let start = header.emit(buf);
-            let done = Feedback {
-                wait: Ticks(0),
-                queue: None,
-                marked: 0,
-                trimmed: 0,
-                notice: true,
-            };
-            done.emit(&mut buf[start..]);
+            feedback(Queues::default(), true).emit(&mut buf[start..]);
+            (kind, Written::whole(start + Feedback::LEN))
+        }
+        Body::Told(queues, echoed) => {
+            header.echoed = echoed;
+            let start = header.emit(buf);
+            feedback(queues, false).emit(&mut buf[start..]);
             (kind, Written::whole(start + Feedback::LEN))
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use ultima_wire::{Header, Kind, RepairRequest, Requested};
+use ultima_wire::{Header, Kind, RepairRequest, Requested, Ticks};
 
 use crate::config::{Config, Gather};
 use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
@@ -15,6 +15,7 @@ use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
 use super::super::Destination;
+use super::super::congestion::{Queues, Told};
 use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
@@ -24,6 +25,9 @@ use super::want::{Spacing, Want};
 
 /// How often at least the word is sent that this rank has the result.
 const NOTICE_COPIES: u32 = 3;
+
+/// A rank that lacks something and does not ask for as many of its longest waits is gone.
+const PATIENCE: u32 = 4;
 
 /// See the table of states in `docs/transport.md`.
 pub(super) struct ExactOperation {
@@ -71,6 +75,8 @@ struct Peer {
     asked_contributions: Answers,
     asked_aggregates: Answers,
     heard: bool,
+    /// When a packet of it came last; the start before any.
+    last: Time,
     differs: bool,
     /// It has the result.
     done: bool,
@@ -101,12 +107,14 @@ pub(super) enum Body<'a> {
     },
     Request(RepairRequest<'a>),
     Notice,
+    /// What packets to this rank met, and the time of the one that is answered.
+    Told(Queues, Ticks),
 }
 
 impl ExactOperation {
     pub(super) fn new(
         config: &Config,
-        (id, exact): (OperationId, Exact),
+        (id, exact, incast): (OperationId, Exact, u16),
         mut own: Vec<f32>,
         limit: Duration,
         now: Time,
@@ -140,6 +148,7 @@ impl ExactOperation {
                 asked_contributions: Answers::default(),
                 asked_aggregates: Answers::default(),
                 heard: false,
+                last: now,
                 differs: false,
                 done: false,
             }
@@ -174,7 +183,7 @@ impl ExactOperation {
             own,
             peers: peers.collect(),
             rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::new(config.ranks - 1),
+            tour: Tour::new(incast),
             scatter: phases.scatter.slots,
             closed: VecDeque::new(),
             turn: Turn::default(),
@@ -212,6 +221,7 @@ impl ExactOperation {
         payload: Payload<'_>,
     ) -> Result<(), Rejection> {
         let from = usize::from(header.source);
+        self.peers[from].last = now;
         if header.kind == Kind::Feedback {
             self.peers[from].heard = true;
             self.peers[from].done |= header.host_flags.last;
@@ -345,7 +355,7 @@ impl ExactOperation {
             return;
         }
         let peer = &mut self.peers[usize::from(to)];
-        peer.heard = true;
+        (peer.heard, peer.last) = (true, now);
         match request.of {
             Requested::Aggregates => {
                 let open = &self.open;
@@ -425,6 +435,20 @@ impl ExactOperation {
     fn all_done(&self, past: impl Fn(u16) -> bool) -> bool {
         let mut peers = (0u16..).zip(&self.peers);
         peers.all(|(rank, peer)| rank == self.rank || peer.done || past(rank))
+    }
+
+    /// When nobody who lives can need anything of it any more, for a rank that leaves: who lacks something asks again and
+    /// again, and is gone if it does not. Of a broadcast ranks may start only after this.
+    pub(super) fn needed_until(&self, past: impl Fn(u16) -> bool) -> Option<Time> {
+        let patience = self.spacing.longest * PATIENCE;
+        let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
+        let peers = (0u16..).zip(&self.peers);
+        let lacking = peers.filter(|(rank, peer)| *rank != self.rank && !peer.done && !past(*rank));
+        let until = lacking.map(|(_, peer)| match peer.heard || all_contribute {
+            true => self.until.min(peer.last + patience),
+            false => self.until,
+        });
+        until.max()
     }
 
     /// Whether others may be waiting for something of it, or have not been told that this rank is done.
@@ -582,6 +606,16 @@ impl ExactOperation {
             }
         }
         None
+    }
+
+    /// A FEEDBACK about queues.
+    pub(super) fn told(&self, told: &Told) -> Outgoing<'static> {
+        Outgoing {
+            to: told.to,
+            owner: self.rank,
+            slots: self.layout.slots(self.rank),
+            body: Body::Told(told.queues, told.echoed),
+        }
     }
 
     /// Says that this rank has the result, until all others have it, and a few times at least.

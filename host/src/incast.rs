@@ -35,7 +35,7 @@ pub(crate) struct Incast {
     /// Other ranks.
     others: u16,
     own: u8,
-    /// By rank, as packets had it.
+    /// By rank, as packets had it; empty while nobody has said anything but "all".
     told: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ impl Incast {
                 IncastPolicy::Fixed(senders) => senders,
                 IncastPolicy::All | IncastPolicy::Dynamic => ALL,
             },
-            told: vec![ALL; usize::from(ranks)],
+            told: Vec::new(),
         }
     }
 
@@ -59,7 +59,12 @@ impl Incast {
 
     /// A packet of `rank` said so.
     pub(crate) fn told(&mut self, rank: u16, senders: u8) {
-        self.told[usize::from(rank)] = senders;
+        if self.told.is_empty() && senders != ALL {
+            self.told.resize(usize::from(self.others) + 1, ALL);
+        }
+        if let Some(told) = self.told.get_mut(usize::from(rank)) {
+            *told = senders;
+        }
     }
 
     /// How many owners to send to at a time: the smallest number of those who `count`.

@@ -61,6 +61,15 @@ impl Layout {
         u32::try_from(self.shard(owner).len().div_ceil(self.slot_len)).expect("under 2^32 slots")
     }
 
+    /// How slots are numbered over all shards.
+    pub(crate) fn numbers(&self) -> SlotNumbers {
+        let shortest = self.len / usize::from(self.ranks);
+        SlotNumbers {
+            slots: shortest.div_ceil(self.slot_len) as u32,
+            full: (shortest.is_multiple_of(self.slot_len)).then_some((*self, shortest)),
+        }
+    }
+
     /// The values of one slot of `owner`'s shard.
     ///
     /// # Panics
@@ -77,6 +86,25 @@ impl Layout {
     }
 }
 
+/// The numbers of slots where those of all shards are counted, one shard after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlotNumbers {
+    /// Slots of a shard. All have as many,
+    slots: u32,
+    /// but where the slots of the shortest are full: some are longer by a value, which begins another slot.
+    full: Option<(Layout, usize)>,
+}
+
+impl SlotNumbers {
+    /// The number of `owner`'s first slot.
+    pub(crate) fn first(&self, owner: u16) -> u32 {
+        let longer = self.full.map_or(0, |(layout, shortest)| {
+            layout.boundary(owner) - usize::from(owner) * shortest
+        });
+        u32::from(owner) * self.slots + longer as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,9 +115,11 @@ mod tests {
             for ranks in [1, 2, 3, 7, 32, 1024] {
                 for slot_len in [1, 3, 352, 100_000] {
                     let layout = Layout::new(len, ranks, slot_len);
-                    let mut at = 0;
+                    let (mut at, mut slots) = (0, 0);
                     for owner in 0..ranks {
                         assert_eq!(layout.shard(owner).start, at);
+                        assert_eq!(layout.numbers().first(owner), slots);
+                        slots += layout.slots(owner);
                         for slot in 0..layout.slots(owner) {
                             let range = layout.slot(owner, slot);
                             assert_eq!(range.start, at);

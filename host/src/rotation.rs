@@ -1,7 +1,7 @@
 //! The order in which a source sends its slots.
 
 use crate::operation::OperationId;
-use crate::seed::{self, Purpose};
+use crate::seed::{Purpose, Seeds};
 
 /// Where a source starts in every shard of one operation: it sends slots start, start + 1, … modulo
 /// their number.
@@ -18,10 +18,7 @@ pub struct Rotation {
 impl Rotation {
     /// The rotation of `source` in operation `id` of the job with `seed`.
     pub fn new(seed: u64, id: OperationId, source: u16) -> Self {
-        let start = seed::derive(seed, Purpose::Rotation, id, u64::from(source)) >> 32;
-        Self {
-            start: start as u32,
-        }
+        Rotations::new(seed, id).of(source)
     }
 
     fn start(self, slots: u32) -> u32 {
@@ -44,6 +41,25 @@ impl Rotation {
             slot - start
         } else {
             slots - start + slot
+        }
+    }
+}
+
+/// All sources' rotations in one operation: drawing one takes no longer than looking it up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rotations(Seeds);
+
+impl Rotations {
+    /// Of operation `id` of the job with `seed`.
+    pub(crate) fn new(seed: u64, id: OperationId) -> Self {
+        Self(Seeds::new(seed, Purpose::Rotation, id))
+    }
+
+    /// The rotation of `source`.
+    pub(crate) fn of(self, source: u16) -> Rotation {
+        let start = self.0.of(source.into()) >> 32;
+        Rotation {
+            start: start as u32,
         }
     }
 }

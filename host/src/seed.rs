@@ -18,10 +18,24 @@ pub(crate) enum Purpose {
 /// Every input passes the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), so that
 /// neighbouring operations and ranks get unrelated seeds.
 pub(crate) fn derive(seed: u64, purpose: Purpose, id: OperationId, index: u64) -> u64 {
-    let operation = u64::from(id.step) << 16 | u64::from(id.bucket);
-    [purpose as u64, operation, index]
-        .into_iter()
-        .fold(finalize(seed), |state, word| finalize(state ^ word))
+    Seeds::new(seed, purpose, id).of(index)
+}
+
+/// The seeds for one purpose in one operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seeds(u64);
+
+impl Seeds {
+    pub(crate) fn new(seed: u64, purpose: Purpose, id: OperationId) -> Self {
+        let operation = u64::from(id.step) << 16 | u64::from(id.bucket);
+        let words = [purpose as u64, operation].into_iter();
+        Self(words.fold(finalize(seed), |state, word| finalize(state ^ word)))
+    }
+
+    /// What [`derive`] returns for `index`.
+    pub(crate) fn of(self, index: u64) -> u64 {
+        finalize(self.0 ^ index)
+    }
 }
 
 fn finalize(word: u64) -> u64 {

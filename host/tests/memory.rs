@@ -4,10 +4,11 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{Network, Random, config};
-use ultima_host::{Config, Exact, OperationId, Recycling, Timeouts};
+use ultima_host::{Config, Core, Exact, OperationId, Recycling, Time, Timeouts};
 
 struct Counting;
 
@@ -32,10 +33,17 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Bytes are counted for one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Ranks start late or not at all; packets are lost, doubled, delayed and cut; every tenth step has an exact operation.
 #[test]
 fn memory_does_not_grow() {
     const RANKS: u16 = 4;
+    let _alone = alone();
     let mut network = Network::new(&Config {
         slot_bytes: 256,
         recycling: Some(Recycling { keep: 4 }),
@@ -91,4 +99,23 @@ fn memory_does_not_grow() {
     let (early, late) = (most(&peaks[100..300]), most(&peaks[400..600]));
     println!("at most {early} bytes in steps 100 to 299, {late} in steps 400 to 599");
     assert!(late < early + early / 10, "{early} {late}");
+}
+
+/// While an operation is under way, with each one's four slots: there may be thousands of ranks.
+#[test]
+fn few_bytes_are_kept_of_each_rank() {
+    const SLOTS: usize = 4;
+    let _alone = alone();
+    let kept = |ranks: u16| {
+        let before = LIVE.load(Ordering::Relaxed);
+        let mut core = Core::new(config(ranks)).expect("a good configuration");
+        let len = core.config().slot_len() * SLOTS * usize::from(ranks);
+        let id = OperationId { step: 0, bucket: 0 };
+        core.start_counted(Time::ZERO, id, len).expect("starts");
+        LIVE.load(Ordering::Relaxed) - before
+    };
+    let ranks = [1024, 2048];
+    let [few, many] = ranks.map(kept);
+    let each = (many - few) as f64 / f64::from(ranks[1] - ranks[0]);
+    assert!(each < 32.0, "{each} bytes");
 }

@@ -1,14 +1,17 @@
 //! The others' shards: aggregates come in.
 
-use crate::bits::Bits;
+use std::ops::Range;
+
+use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::element::Element;
-use crate::layout::Layout;
+use crate::layout::{Layout, SlotNumbers};
 use crate::recycling::Known;
 use crate::values::Values;
 
 use super::cuts::Cuts;
+use super::overtaking::SentAfter;
 use super::packet::Payload;
 use super::reduce::Verdict;
 
@@ -17,15 +20,25 @@ use super::reduce::Verdict;
 /// Slots close in an order that depends on the data's arrival, so that a gap among an owner's
 /// aggregates says nothing; its notice that the last one is out does, and any packet that it sent
 /// for a later step.
+///
+/// Of each owner a few bits are kept, and one for each of its slots: there may be thousands.
 #[derive(Default)]
 pub(super) struct Collect {
-    reorder: u32,
+    ranks: u16,
     element: Element,
+    /// Slots are numbered over all shards.
+    numbers: SlotNumbers,
     received: Bits,
     /// Of these, the ones that lack this rank's contribution.
-    uncounted: Bits,
+    uncounted: RareBits,
     cuts: Cuts,
-    owners: Vec<Owner>,
+    /// Owners of which nothing is awaited any more.
+    given_up: Bits,
+    /// Of these, the ones that were silent: it is not because of what they sent.
+    silent: Bits,
+    /// Owners whose last packets have begun to come, or of which nothing is awaited.
+    ending: Bits,
+    sent_after: SentAfter,
     /// Aggregates of the others.
     owed: u64,
     /// Aggregates neither here nor known to be gone.
@@ -34,23 +47,6 @@ pub(super) struct Collect {
     coming: u16,
     /// Aggregates here that lack contributions.
     incomplete: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Owner {
-    /// The number of its first slot, counted over all shards.
-    first: u32,
-    /// Slots that are not here.
-    missing: u32,
-    /// Of these, slots that a switch cut before the owner was given up.
-    cut: u32,
-    given_up: bool,
-    /// Packets heard that were sent after its last aggregate.
-    sent_after: u32,
-    /// It was given up because it was silent, not because of what it sent.
-    silent: bool,
-    /// Its last packets have begun to come, or nothing of it is awaited.
-    ending: bool,
 }
 
 /// Aggregates of the others for which zero is taken.
@@ -64,33 +60,31 @@ pub(super) struct Missing {
 impl Collect {
     /// Prepares for an operation. Allocates only for the largest one so far.
     pub(super) fn reset(&mut self, layout: &Layout, (rank, ranks): (u16, u16), config: &Config) {
-        self.reorder = config.reorder;
+        self.ranks = ranks;
         self.element = config.element;
-        self.owners.clear();
-        let mut first = 0;
+        self.numbers = layout.numbers();
+        for owners in [&mut self.given_up, &mut self.silent, &mut self.ending] {
+            owners.reset(ranks.into());
+        }
+        self.sent_after.reset(ranks, config.reorder);
         self.awaited = 0;
         self.incomplete = 0;
         self.coming = 0;
-        for owner in 0..ranks {
+        for owner in (0..ranks).filter(|owner| *owner != rank) {
             let slots = layout.slots(owner);
-            let missing = if owner == rank { 0 } else { slots };
-            self.owners.push(Owner {
-                first,
-                missing,
-                cut: 0,
-                given_up: false,
-                sent_after: 0,
-                silent: false,
-                ending: missing == 0,
-            });
-            self.coming += u16::from(missing > 0);
-            self.awaited += missing;
-            first += slots;
+            self.awaited += slots;
+            if slots > 0 {
+                self.coming += 1;
+            } else {
+                self.ending.insert(owner.into());
+            }
         }
+        self.ending.insert(rank.into());
         self.owed = self.awaited.into();
-        self.received.reset(first as usize);
-        self.uncounted.reset(first as usize);
-        self.cuts.reset(first as usize);
+        let slots = (self.awaited + layout.slots(rank)) as usize;
+        self.received.reset(slots);
+        self.uncounted.reset(slots);
+        self.cuts.reset(slots);
     }
 
     /// Aggregates here that lack contributions.
@@ -98,9 +92,19 @@ impl Collect {
         self.incomplete
     }
 
-    /// Slots of `owner`'s shard whose aggregates are not here.
-    pub(super) fn missing(&self, owner: u16) -> u32 {
-        self.owners[usize::from(owner)].missing
+    /// Slots of `owner`'s shard whose aggregates are here.
+    pub(super) fn came(&self, owner: u16) -> u32 {
+        self.received.count(self.of(owner)) as u32
+    }
+
+    /// The numbers of `owner`'s slots.
+    fn of(&self, owner: u16) -> Range<usize> {
+        self.numbers.first(owner) as usize..self.numbers.first(owner + 1) as usize
+    }
+
+    /// The number of `owner`'s `slot`.
+    fn index(&self, owner: u16, slot: u32) -> usize {
+        (self.numbers.first(owner) + slot) as usize
     }
 
     /// Aggregates that the others owe this rank.
@@ -120,14 +124,14 @@ impl Collect {
 
     /// A packet of `owner` came that is one of its last.
     pub(super) fn ending(&mut self, owner: u16) {
-        if !std::mem::replace(&mut self.owners[usize::from(owner)].ending, true) {
+        if self.ending.insert(owner.into()) {
             self.coming -= 1;
         }
     }
 
     /// What is known of `owner`'s `slot`.
     pub(super) fn known(&self, owner: u16, slot: u32) -> Known {
-        let index = (self.owners[usize::from(owner)].first + slot) as usize;
+        let index = self.index(owner, slot);
         match self.received.contains(index) {
             false => Known::Nothing,
             true if self.uncounted.contains(index) => Known::Uncounted,
@@ -145,9 +149,7 @@ impl Collect {
         payload: Payload<'_>,
         result: &mut Values,
     ) -> Verdict {
-        let ranks = self.owners.len();
-        let state = &mut self.owners[usize::from(owner)];
-        let index = (state.first + slot) as usize;
+        let index = self.index(owner, slot);
         if !self.received.insert(index) {
             return Verdict::Duplicate;
         }
@@ -155,15 +157,10 @@ impl Collect {
             self.uncounted.insert(index);
         }
         payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
-        self.incomplete += u32::from(usize::from(contributions) < ranks);
-        state.missing -= 1;
-        if !state.given_up {
-            // A whole copy of what was cut, which is not awaited any more.
-            if self.cuts.contains(index) {
-                state.cut -= 1;
-            } else {
-                self.awaited -= 1;
-            }
+        self.incomplete += u32::from(contributions < self.ranks);
+        // It may be a whole copy of what was cut, which is not awaited any more.
+        if !self.given_up.contains(owner.into()) && !self.cuts.contains(index) {
+            self.awaited -= 1;
         }
         Verdict::InTime
     }
@@ -171,13 +168,11 @@ impl Collect {
     /// A switch cut the aggregate of `owner`'s `slot`: it is not awaited. False if that was known,
     /// or the aggregate is here.
     pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
-        let state = &mut self.owners[usize::from(owner)];
-        let index = (state.first + slot) as usize;
+        let index = self.index(owner, slot);
         if self.received.contains(index) || !self.cuts.insert(index, cause) {
             return false;
         }
-        if !state.given_up {
-            state.cut += 1;
+        if !self.given_up.contains(owner.into()) {
             self.awaited -= 1;
         }
         true
@@ -185,9 +180,7 @@ impl Collect {
 
     /// A packet of `owner` came that it sent after its last aggregate.
     pub(super) fn sent_after(&mut self, owner: u16) {
-        let state = &mut self.owners[usize::from(owner)];
-        state.sent_after = state.sent_after.saturating_add(1);
-        if state.sent_after > self.reorder {
+        if self.sent_after.heard(owner) {
             self.give_up(owner);
         }
     }
@@ -196,16 +189,26 @@ impl Collect {
     /// ends.
     pub(super) fn give_up(&mut self, owner: u16) {
         self.ending(owner);
-        let state = &mut self.owners[usize::from(owner)];
-        if !state.given_up {
-            state.given_up = true;
-            self.awaited -= state.missing - state.cut;
+        if self.given_up.insert(owner.into()) {
+            let of = self.of(owner);
+            let missing = of.len() - self.received.count(of.clone());
+            self.awaited -= (missing - self.cut_of(of)) as u32;
+        }
+    }
+
+    /// How many of these aggregates, which are one owner's, were cut and did not come whole either.
+    fn cut_of(&self, of: Range<usize>) -> usize {
+        match self.cuts.count(of.clone()) {
+            0 => 0,
+            _ => of
+                .filter(|index| self.cuts.contains(*index) && !self.received.contains(*index))
+                .count(),
         }
     }
 
     /// `owner` was silent too long to be waited for.
     pub(super) fn give_up_silent(&mut self, owner: u16) {
-        self.owners[usize::from(owner)].silent = true;
+        self.silent.insert(owner.into());
         self.give_up(owner);
     }
 
@@ -213,17 +216,17 @@ impl Collect {
     /// and why.
     pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut Values) -> Missing {
         let mut missing = Missing::default();
-        for (owner, state) in (0u16..).zip(&self.owners) {
-            if owner == rank || state.missing == 0 {
+        for owner in (0..self.ranks).filter(|owner| *owner != rank) {
+            let of = self.of(owner);
+            if self.received.count(of.clone()) == of.len() {
                 continue;
             }
-            for slot in 0..layout.slots(owner) {
-                let index = (state.first + slot) as usize;
+            for (slot, index) in (0..).zip(of) {
                 if !self.received.contains(index) {
                     let range = layout.slot(owner, slot);
                     missing.slots += 1;
                     missing.values += range.len();
-                    missing.causes.count(self.cause(state, index), 1);
+                    missing.causes.count(self.cause(owner, index), 1);
                     if let Some(values) = result.get_mut(range) {
                         values.fill(0.0);
                     }
@@ -234,11 +237,11 @@ impl Collect {
     }
 
     /// Why the aggregate with number `index`, which is `owner`'s, is not here.
-    fn cause(&self, owner: &Owner, index: usize) -> Cause {
+    fn cause(&self, owner: u16, index: usize) -> Cause {
         match self.cuts.cause(index) {
             Some(cause) => cause,
-            None if owner.silent => Cause::Silent,
-            None if owner.given_up => Cause::Overtaken,
+            None if self.silent.contains(owner.into()) => Cause::Silent,
+            None if self.given_up.contains(owner.into()) => Cause::Overtaken,
             None => Cause::Overdue,
         }
     }

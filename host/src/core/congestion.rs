@@ -49,7 +49,7 @@ impl Congestion {
             pacer: Pacer::new(pacing),
             scale,
             control: pacing.policy.control(&scale),
-            receivers: Receivers::new(config.ranks, scale.interval),
+            receivers: Receivers::new(&scale),
             adapt_at: Time::ZERO,
             observer: Observer::new(config, pacing.policy, scale),
             longest_round_trip: config.t_b,

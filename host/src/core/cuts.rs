@@ -1,17 +1,19 @@
 //! Payloads that switches cut on the way.
 
-use crate::bits::Bits;
+use std::ops::Range;
+
+use crate::bits::RareBits;
 use crate::cause::Cause;
 
 /// By packet: whether its header came without its payload, and why.
 #[derive(Default)]
 pub(super) struct Cuts {
-    trimmed: Bits,
-    late: Bits,
+    trimmed: RareBits,
+    late: RareBits,
 }
 
 impl Cuts {
-    /// Empties the set; allocates only when it was never this large.
+    /// Empties the set.
     pub(super) fn reset(&mut self, len: usize) {
         self.trimmed.reset(len);
         self.late.reset(len);
@@ -31,6 +33,11 @@ impl Cuts {
 
     pub(super) fn contains(&self, index: usize) -> bool {
         self.cause(index).is_some()
+    }
+
+    /// How many packets of `range` have none.
+    pub(super) fn count(&self, range: Range<usize>) -> usize {
+        self.trimmed.count(range.clone()) + self.late.count(range)
     }
 
     /// Why packet `index` has no payload.

@@ -1,5 +1,6 @@
 //! What this rank knows of the others, beyond one operation.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::time::Time;
@@ -16,8 +17,12 @@ const LONGEST_LEAD: u32 = 1 << 16;
 
 /// Who was heard, and of what.
 pub(super) struct Members {
-    /// By rank.
-    members: Vec<Member>,
+    /// By rank: how many operations had been started when it was heard last.
+    heard: Vec<u32>,
+    /// By rank: the newest step that it was heard of; zero before.
+    newest_step: Vec<u32>,
+    /// The others who are silent, or were in the present step.
+    silent: BTreeMap<u16, Silence>,
     /// The newest step of anyone.
     newest: Option<u32>,
     /// Operations started.
@@ -28,20 +33,20 @@ pub(super) struct Members {
     counted_until: Time,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Member {
-    /// How many operations had been started when it was heard last.
-    heard: u32,
-    silent_steps: u32,
+#[derive(Clone, Copy)]
+struct Silence {
+    /// Steps in a row.
+    steps: u32,
     /// The last of them: buckets side by side miss the same packets.
-    silent_in: Option<u32>,
-    newest_step: Option<u32>,
+    last: u32,
 }
 
 impl Members {
     pub(super) fn new(ranks: u16) -> Self {
         Self {
-            members: vec![Member::default(); usize::from(ranks)],
+            heard: vec![0; ranks.into()],
+            newest_step: vec![0; ranks.into()],
+            silent: BTreeMap::new(),
             newest: None,
             started: 0,
             alone_for: Duration::ZERO,
@@ -63,22 +68,23 @@ impl Members {
         if known.is_some_and(|known| step.saturating_sub(known) > LONGEST_LEAD) {
             return;
         }
-        let member = &mut self.members[usize::from(rank)];
-        member.newest_step = member.newest_step.max(Some(step));
+        let newest = &mut self.newest_step[usize::from(rank)];
+        *newest = step.max(*newest);
         self.newest = self.newest.max(Some(step));
     }
 
     /// The same for a packet that says nothing of what its sender sent before.
     pub(super) fn lives(&mut self, rank: u16) {
         self.alone_for = Duration::ZERO;
-        let member = &mut self.members[usize::from(rank)];
-        member.heard = self.started;
-        member.silent_steps = 0;
+        self.heard[usize::from(rank)] = self.started;
+        if let Some(silence) = self.silent.get_mut(&rank) {
+            silence.steps = 0;
+        }
     }
 
     /// Whether `rank` has sent a packet of a step after `step`.
     pub(super) fn is_past(&self, rank: u16, step: u32) -> bool {
-        self.members[usize::from(rank)].newest_step > Some(step)
+        self.newest_step[usize::from(rank)] > step
     }
 
     /// The newest step of which anyone has sent a packet.
@@ -88,27 +94,26 @@ impl Members {
 
     /// Whether nothing came from `rank` for several steps: it is not waited for.
     pub(super) fn is_suspected(&self, rank: u16) -> bool {
-        self.members[usize::from(rank)].silent_steps >= SUSPECT_AFTER
+        (self.silent.get(&rank)).is_some_and(|silence| silence.steps >= SUSPECT_AFTER)
     }
 
-    /// For how many steps in a row nobody but `rank`, which is this one, was heard, where that is why it should
-    /// stop.
-    pub(super) fn is_alone(&self, rank: u16) -> Option<u32> {
-        self.silence(rank)
+    /// For how many steps in a row nobody was heard, where that is why this rank should stop.
+    pub(super) fn is_alone(&self) -> Option<u32> {
+        self.silence()
             .filter(|&silent| silent >= ALONE_AFTER && self.alone_for >= ALONE_FOR)
     }
 
-    /// Whether everybody but `rank`, which is this one, is suspected: then it is as likely this one that is cut off.
-    pub(super) fn suspects_all(&self, rank: u16) -> bool {
-        self.silence(rank) >= Some(SUSPECT_AFTER)
+    /// Whether everybody else is suspected: then it is as likely this rank that is cut off.
+    pub(super) fn suspects_all(&self) -> bool {
+        self.silence() >= Some(SUSPECT_AFTER)
     }
 
     /// Since how many steps nobody was heard.
-    fn silence(&self, rank: u16) -> Option<u32> {
-        let others = (0u16..)
-            .zip(&self.members)
-            .filter(|(other, _)| *other != rank);
-        others.map(|(_, member)| member.silent_steps).min()
+    fn silence(&self) -> Option<u32> {
+        match self.silent.len() < self.heard.len() - 1 {
+            true => Some(0),
+            false => self.silent.values().map(|silence| silence.steps).min(),
+        }
     }
 
     /// An operation of `rank`, which is this one, ended, the one with `number` in `step`: who was silent during it?
@@ -120,14 +125,24 @@ impl Members {
         now: Time,
     ) {
         let mut alone = true;
-        for (other, member) in (0u16..).zip(&mut self.members) {
+        // Who spoke again and was silent in another step.
+        self.silent
+            .retain(|_, silence| silence.steps > 0 || silence.last == step);
+        let others = (0u16..).zip(&self.heard);
+        for (other, heard) in others.filter(|(other, _)| *other != rank) {
             // Numbers wrap; those heard since it started are few ahead of it.
-            if member.heard == 0 || number.wrapping_sub(member.heard).cast_signed() > 0 {
-                if member.silent_in.replace(step) != Some(step) {
-                    member.silent_steps = member.silent_steps.saturating_add(1);
+            if *heard == 0 || number.wrapping_sub(*heard).cast_signed() > 0 {
+                let new = Silence {
+                    steps: 1,
+                    last: step,
+                };
+                let silence = self.silent.entry(other).or_insert(new);
+                if silence.last != step {
+                    silence.last = step;
+                    silence.steps = silence.steps.saturating_add(1);
                 }
             } else {
-                alone &= other == rank;
+                alone = false;
             }
         }
         if alone {
@@ -155,13 +170,13 @@ mod tests {
         for (ms, operations) in [(1000, 10), (5000, 10), (100, 100)] {
             let (mut members, mut now) = (Members::new(3), Time::ZERO);
             for ended in 0..operations {
-                assert_eq!(members.suspects_all(0), ended >= SUSPECT_AFTER);
-                assert_eq!(members.is_alone(0), None, "{ms} ms");
+                assert_eq!(members.suspects_all(), ended >= SUSPECT_AFTER);
+                assert_eq!(members.is_alone(), None, "{ms} ms");
                 operation(&mut members, &mut now, ms);
             }
-            assert_eq!(members.is_alone(0), Some(operations));
+            assert_eq!(members.is_alone(), Some(operations));
             members.lives(2);
-            assert!(members.is_alone(0).is_none() && !members.suspects_all(0));
+            assert!(members.is_alone().is_none() && !members.suspects_all());
         }
     }
 
@@ -195,6 +210,6 @@ mod tests {
             members.operation_ended(0, (number, 1), end, end + ALONE_FOR * 2 / 3);
         }
         assert!(!members.is_suspected(1), "one step");
-        assert_eq!(members.is_alone(0), None, "ten operations in the same time");
+        assert_eq!(members.is_alone(), None, "ten operations in the same time");
     }
 }

@@ -17,6 +17,7 @@
 //! | `early.rs` | packets that came before the operation started here |
 //! | `check.rs` | check packets, which find out where packets stop |
 //! | `cuts.rs` | payloads that switches cut on the way |
+//! | `overtaking.rs` | how much came that shows what was lost before it |
 //! | `packet.rs` | what is read from and written to a datagram |
 //! | `waits.rs` | how long the others will wait: the budget that packets carry |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
@@ -53,6 +54,7 @@ mod exact;
 mod members;
 mod operation;
 mod outbox;
+mod overtaking;
 mod packet;
 mod receive;
 mod recycler;
@@ -194,7 +196,7 @@ impl Core {
             started_buckets: Vec::new(),
             early: Early::new(config.early),
             timeouts: config.timeouts.policy(&config),
-            started: VecDeque::with_capacity(STARTED),
+            started: VecDeque::new(),
             members: Members::new(config.ranks),
             weights: Weights::default(),
             checks: Checks::default(),
@@ -416,7 +418,7 @@ impl Core {
         outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);
-        outcome.weights.extend_from_slice(self.weights.get());
+        outcome.weights = self.weights.of_ranks(self.config.ranks);
         self.tracer.tell(now, outcome.id, || Happened::Ended {
             by: outcome.closed_by,
             shard: outcome.shard_closed_by,

@@ -13,7 +13,7 @@ use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling;
-use crate::rotation::Rotation;
+use crate::rotation::Rotations;
 use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection};
 use crate::time::Time;
 use crate::timeout::{Bounds, Ended, Policy, Stage};
@@ -178,9 +178,11 @@ impl Operation {
     ) -> Self {
         let layout = Layout::new(own.len(), config.ranks, config.slot_len());
         let who = (config.rank, config.ranks);
-        let rotation = |source| Rotation::new(config.seed, id, source);
+        let rotations = Rotations::new(config.seed, id);
         let stored = own.is_stored();
-        buffers.reduce.reset(&layout, who, config, stored, rotation);
+        buffers
+            .reduce
+            .reset(&layout, who, config, stored, rotations);
         buffers.collect.reset(&layout, who, config);
         result.resize(own.len(), stored);
         Self {
@@ -196,7 +198,7 @@ impl Operation {
             deadline: now + bounds.t_b,
             lapsed: false,
             outbox: Outbox::new(config, &layout, id, (incast, bounds.t_b), now),
-            waits: Waits::new(config.ranks, now + bounds.t_b),
+            waits: Waits::new(config.ranks, now, bounds.t_b),
             ways: Ways::default(),
             last: LastPackets::default(),
             coded_otherwise: CodedOtherwise::new(config.ranks),
@@ -517,12 +519,11 @@ impl Operation {
             never_sent: [phases.scatter.never_sent, phases.gather.never_sent],
             overdue: &|rank| reduce.is_overdue(rank),
         });
-        let ranks = self.layout.ranks();
-        let arrived = |other: u16| match other == rank {
+        let arrived = |(other, contributions)| match other == rank {
             true => FromRank::default(),
             false => FromRank {
-                contributions: reduce.came(other),
-                aggregates: self.layout.slots(other) - collect.missing(other),
+                contributions,
+                aggregates: collect.came(other),
             },
         };
         let outcome = Outcome {
@@ -534,9 +535,9 @@ impl Operation {
             last: self.last,
             t_s: self.bounds.t_s,
             t_b: self.bounds.t_b,
-            contributions: reduce.histogram().to_vec(),
+            contributions: reduce.histogram(),
             layout: self.layout,
-            arrived: (0..ranks).map(arrived).collect(),
+            arrived: (0..).zip(reduce.came()).map(arrived).collect(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,
             incomplete_aggregates: collect.incomplete(),

@@ -8,11 +8,12 @@ use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::{Contributions, Estimator, Others};
 use crate::layout::Layout;
-use crate::rotation::Rotation;
+use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::values::Values;
 
 use super::cuts::Cuts;
+use super::overtaking::SentAfter;
 use super::packet::Payload;
 
 /// What became of a packet that is well-formed and ours.
@@ -26,13 +27,13 @@ pub(super) enum Verdict {
 /// Contributions by slot and source, and what is still awaited.
 ///
 /// A source sends its slots in its rotation's order, so that an arrival shows that what came before
-/// it and is not here is lost. Of each source one position says up to where that is settled.
+/// it and is not here is lost. Of each source one position says up to where that is settled, and little else is kept:
+/// there may be thousands, and what can be counted from what is here is counted at the end.
 #[derive(Default)]
 pub(super) struct Reduce {
     rank: u16,
     ranks: u16,
-    /// Packets of one source that may overtake each other.
-    reorder: u32,
+    rotations: Rotations,
     element: Element,
     shard: Range<usize>,
     slots: u32,
@@ -48,33 +49,31 @@ pub(super) struct Reduce {
     awaited: Vec<u16>,
     closed: Bits,
     open: u32,
-    sources: Vec<Source>,
+    /// Packets of one source that may overtake each other.
+    reorder: u32,
+    /// By source: every position before this one is in or known to be gone.
+    settled: Vec<u32>,
+    /// After the last ones of this shard.
+    sent_after: SentAfter,
+    /// Sources that are not waited for because they were silent, not because of what they sent.
+    silent: Bits,
+    /// Sources whose last packets have begun to come, or of which nothing is awaited.
+    ending: Bits,
+    /// Sources of which something was awaited when a bound passed.
+    overdue: Bits,
     /// Other sources whose last packets have not begun to come.
     coming: u16,
     /// Slots that nothing more is awaited for.
     ready: Vec<u32>,
     closed_by: ClosedBy,
-    /// By number of contributions: slots closed with as many.
-    histogram: Vec<u32>,
+    /// Slots closed with every contribution.
+    whole: u32,
+    /// Slots closed with none, as nobody waits for them.
+    lapsed: bool,
+    /// By source, its contributions that are here: only for estimators that close whole shards, while they do.
+    came: Vec<u32>,
     /// Contributions that closed slots lack.
     lost: Causes,
-}
-
-#[derive(Clone, Copy)]
-struct Source {
-    rotation: Rotation,
-    /// Every position before this one is in or known to be gone.
-    settled: u32,
-    /// Packets heard that were sent after the last of this shard's.
-    sent_after: u32,
-    /// Its contributions that are here.
-    came: u32,
-    /// It is not waited for because it was silent, not because of what it sent.
-    silent: bool,
-    /// Its last packets have begun to come, or nothing of it is awaited.
-    ending: bool,
-    /// A bound passed while something of it was awaited.
-    overdue: bool,
 }
 
 /// A slot that closed.
@@ -85,20 +84,21 @@ pub(super) struct Closed {
 }
 
 impl Reduce {
-    /// Prepares for an operation whose values are `stored` or only counted; `rotation` gives each source's. Allocates
-    /// only for the largest operation so far.
+    /// Prepares for an operation whose values are `stored` or only counted. Allocates only for the largest operation so
+    /// far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
         (rank, ranks): (u16, u16),
         config: &Config,
         stored: bool,
-        rotation: impl Fn(u16) -> Rotation,
+        rotations: Rotations,
     ) {
         let slots = layout.slots(rank);
         let others = usize::from(ranks - 1);
         self.rank = rank;
         self.ranks = ranks;
+        self.rotations = rotations;
         self.reorder = config.reorder;
         self.element = config.element;
         self.shard = layout.shard(rank);
@@ -113,21 +113,17 @@ impl Reduce {
         self.awaited.resize(slots as usize, ranks - 1);
         self.closed.reset(slots as usize);
         self.open = slots;
-        self.sources.clear();
-        self.sources.extend((0..ranks).map(|rank| Source {
-            rotation: rotation(rank),
-            settled: 0,
-            sent_after: 0,
-            came: 0,
-            silent: false,
-            ending: false,
-            overdue: false,
-        }));
+        self.settled.clear();
+        self.settled.resize(ranks.into(), 0);
+        self.sent_after.reset(ranks, config.reorder);
+        for sources in [&mut self.silent, &mut self.ending, &mut self.overdue] {
+            sources.reset(ranks.into());
+        }
         self.coming = ranks - 1;
         self.ready.clear();
         self.closed_by = ClosedBy::Complete;
-        self.histogram.clear();
-        self.histogram.resize(usize::from(ranks) + 1, 0);
+        self.whole = 0;
+        self.lapsed = false;
         self.lost = Causes::default();
     }
 
@@ -146,9 +142,55 @@ impl Reduce {
         self.closed_by
     }
 
-    /// Slots by number of contributions.
-    pub(super) fn histogram(&self) -> &[u32] {
-        &self.histogram
+    /// Slots closed with every contribution.
+    pub(super) fn whole(&self) -> u32 {
+        self.whole
+    }
+
+    /// Whether nobody waits for this shard.
+    pub(super) fn is_lapsed(&self) -> bool {
+        self.lapsed
+    }
+
+    /// Closed slots by number of contributions.
+    pub(super) fn histogram(&self) -> Vec<u32> {
+        let mut histogram = vec![0; usize::from(self.ranks) + 1];
+        for slot in (0..self.slots).filter(|slot| self.closed.contains(*slot as usize)) {
+            let contributions = if self.lapsed { 0 } else { self.count(slot) };
+            histogram[usize::from(contributions)] += 1;
+        }
+        histogram
+    }
+
+    /// Contributions to a slot that are in, with this rank's own.
+    fn count(&self, slot: u32) -> u16 {
+        let start = self.bit(slot, 0);
+        self.arrived.count(start..start + usize::from(self.ranks)) as u16 + 1
+    }
+
+    /// By source, its contributions that are here; of this rank's own none count.
+    pub(super) fn came(&self) -> Vec<u32> {
+        let mut came = Vec::new();
+        self.count_sources(&mut came);
+        came
+    }
+
+    fn count_sources(&self, came: &mut Vec<u32>) {
+        came.clear();
+        came.resize(self.ranks.into(), 0);
+        let mut whole = 0;
+        for slot in 0..self.slots {
+            if self.count(slot) == self.ranks {
+                whole += 1;
+                continue;
+            }
+            for (source, came) in (0..self.ranks).zip(&mut *came) {
+                *came += u32::from(self.arrived.contains(self.bit(slot, source)));
+            }
+        }
+        for (source, came) in (0..).zip(came) {
+            *came += if source == self.rank { 0 } else { whole };
+        }
     }
 
     /// What rounding took from the sum of this shard's closed slots, value by value; empty where nothing is carried.
@@ -180,7 +222,7 @@ impl Reduce {
         }
         self.open = 0;
         self.ready.clear();
-        self.histogram[0] = self.slots;
+        self.lapsed = true;
         self.closed_by = ClosedBy::KnownLoss;
         let missing = u64::from(self.slots) * u64::from(self.ranks - 1);
         self.lost.count(Cause::Overdue, missing);
@@ -201,15 +243,12 @@ impl Reduce {
         if self.arrived.contains(bit) {
             return Verdict::Duplicate;
         }
-        let Source {
-            rotation, settled, ..
-        } = self.sources[usize::from(source)];
-        let position = rotation.position(slot, self.slots);
+        let settled = self.settled[usize::from(source)];
+        let position = self.rotations.of(source).position(slot, self.slots);
         let verdict = if self.closed.contains(slot as usize) {
             Verdict::Late
         } else {
             self.arrived.insert(bit);
-            self.sources[usize::from(source)].came += 1;
             let range = layout.slot(self.rank, slot);
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
             let place = self.values.get_mut(start..start + range.len());
@@ -233,10 +272,8 @@ impl Reduce {
         if self.arrived.contains(bit) || !self.cuts.insert(bit, cause) {
             return false;
         }
-        let Source {
-            rotation, settled, ..
-        } = self.sources[usize::from(source)];
-        let position = rotation.position(slot, self.slots);
+        let settled = self.settled[usize::from(source)];
+        let position = self.rotations.of(source).position(slot, self.slots);
         if position >= settled {
             self.settle_one(slot);
         }
@@ -246,9 +283,7 @@ impl Reduce {
 
     /// A packet of `source` came that it sent after its last contribution to this shard.
     pub(super) fn sent_after(&mut self, source: u16) {
-        let source_state = &mut self.sources[usize::from(source)];
-        source_state.sent_after = source_state.sent_after.saturating_add(1);
-        if source_state.sent_after > self.reorder {
+        if self.sent_after.heard(source) {
             self.settle_before(source, self.slots);
         }
     }
@@ -261,7 +296,7 @@ impl Reduce {
 
     /// `source` was silent too long to be waited for.
     pub(super) fn give_up_silent(&mut self, source: u16) {
-        self.sources[usize::from(source)].silent = true;
+        self.silent.insert(source.into());
         self.give_up(source);
     }
 
@@ -278,6 +313,9 @@ impl Reduce {
         if estimator.closes_whole_shards() && self.ready.len() < self.open as usize {
             return;
         }
+        if estimator.closes_whole_shards() && !self.ready.is_empty() {
+            self.count_came();
+        }
         while let Some(slot) = self.ready.pop() {
             closed(self.close(layout, slot, own, result, estimator, ClosedBy::KnownLoss));
         }
@@ -288,14 +326,9 @@ impl Reduce {
         self.coming == 0
     }
 
-    /// Contributions of `source` that are here.
-    pub(super) fn came(&self, source: u16) -> u32 {
-        self.sources[usize::from(source)].came
-    }
-
     /// Whether a bound passed while contributions of `source` were awaited.
     pub(super) fn is_overdue(&self, source: u16) -> bool {
-        self.sources[usize::from(source)].overdue
+        self.overdue.contains(source.into())
     }
 
     /// Closes every open slot with what it has, because `bound` passed.
@@ -309,9 +342,13 @@ impl Reduce {
         mut closed: impl FnMut(Closed),
     ) {
         if self.open > 0 {
-            let (rank, slots) = (self.rank, self.slots);
-            for (source, state) in (0u16..).zip(&mut self.sources) {
-                state.overdue = source != rank && state.settled < slots;
+            for (source, settled) in (0u16..).zip(&self.settled) {
+                if source != self.rank && *settled < self.slots {
+                    self.overdue.insert(source.into());
+                }
+            }
+            if estimator.closes_whole_shards() {
+                self.count_came();
             }
         }
         for slot in 0..self.slots {
@@ -334,8 +371,7 @@ impl Reduce {
     ) -> Closed {
         let range = layout.slot(self.rank, slot);
         let arrived = |source| self.arrived.contains(self.bit(slot, source));
-        let counted = |&source: &u16| source == self.rank || arrived(source);
-        let count = (0..self.ranks).filter(counted).count() as u16;
+        let count = self.count(slot);
         if let (Some(own), Some(mean), Values::Stored(values)) = (
             own.get_mut(range.clone()),
             result.get_mut(range.clone()),
@@ -350,7 +386,7 @@ impl Reduce {
                     shard_len: self.shard.len(),
                     start: range.start - self.shard.start,
                     arrived: &arrived,
-                    came: &|source| (self.sources[usize::from(source)].came, self.slots),
+                    came: &|source| (self.came[usize::from(source)], self.slots),
                 },
             };
             estimator.estimate(&contributions, mean);
@@ -371,7 +407,7 @@ impl Reduce {
 
         self.closed.insert(slot as usize);
         self.open -= 1;
-        self.histogram[usize::from(count)] += 1;
+        self.whole += u32::from(count == self.ranks);
         let by = match count < self.ranks {
             true => incomplete,
             false => ClosedBy::Complete,
@@ -393,42 +429,42 @@ impl Reduce {
 
     /// Why `source`'s contribution to `slot` is not here.
     fn cause(&self, slot: u32, source: u16) -> Cause {
-        let Source {
-            rotation,
-            settled,
-            silent,
-            ..
-        } = self.sources[usize::from(source)];
+        let position = || self.rotations.of(source).position(slot, self.slots);
         match self.cuts.cause(self.bit(slot, source)) {
             Some(cause) => cause,
-            None if silent => Cause::Silent,
-            None if rotation.position(slot, self.slots) < settled => Cause::Overtaken,
+            None if self.silent.contains(source.into()) => Cause::Silent,
+            None if position() < self.settled[usize::from(source)] => Cause::Overtaken,
             None => Cause::Overdue,
         }
     }
 
     /// Counts every position of `source` before `end` that is not in as gone.
     fn settle_before(&mut self, source: u16, end: u32) {
-        let Source {
-            rotation, settled, ..
-        } = self.sources[usize::from(source)];
+        let settled = self.settled[usize::from(source)];
         for position in settled..end {
-            let slot = rotation.slot(position, self.slots);
+            let slot = self.rotations.of(source).slot(position, self.slots);
             let bit = self.bit(slot, source);
             if !self.arrived.contains(bit) && !self.cuts.contains(bit) {
                 self.settle_one(slot);
             }
         }
-        self.sources[usize::from(source)].settled = settled.max(end);
+        self.settled[usize::from(source)] = settled.max(end);
         if end >= self.slots {
             self.ending(source);
         }
     }
 
     fn ending(&mut self, source: u16) {
-        if !std::mem::replace(&mut self.sources[usize::from(source)].ending, true) {
+        if self.ending.insert(source.into()) {
             self.coming -= 1;
         }
+    }
+
+    /// What [`Estimator::estimate`] is told of the shard.
+    fn count_came(&mut self) {
+        let mut came = std::mem::take(&mut self.came);
+        self.count_sources(&mut came);
+        self.came = came;
     }
 
     fn settle_one(&mut self, slot: u32) {

@@ -145,7 +145,7 @@ impl Core {
         contributions: Values,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
-        if let Some(operations) = self.members.is_alone(self.config.rank) {
+        if let Some(operations) = self.members.is_alone() {
             return Err(StartError::Alone {
                 id,
                 operations,
@@ -178,7 +178,7 @@ impl Core {
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);
         }
-        if !self.members.suspects_all(self.config.rank) {
+        if !self.members.suspects_all() {
             let suspected = self
                 .others()
                 .filter(|&rank| self.members.is_suspected(rank));
@@ -204,8 +204,11 @@ impl Core {
             .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank))
     }
 
-    /// Remembers when an operation started.
+    /// Remembers when an operation started, where somebody wants to know.
     pub(super) fn note_start(&mut self, id: OperationId, values: usize, now: Time) {
+        if !self.timeouts.learns() {
+            return;
+        }
         // Those that are under way stay, however many they are.
         let is_under_way = |started: &Started| self.operations.iter().any(|o| o.id == started.id);
         let oldest = match self.started.front() {

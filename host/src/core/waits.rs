@@ -1,5 +1,7 @@
 //! How long the others still wait for an operation, by what they said.
 
+use std::time::Duration;
+
 use crate::time::Time;
 
 use super::Destination;
@@ -7,20 +9,32 @@ use super::Destination;
 /// Until when each rank waits. What a sender stamps as a packet's budget is the longest wait among
 /// its receivers; of one that has not told (FEEDBACK carries it), the sender's own.
 pub(super) struct Waits {
-    /// This rank's own end of the operation.
+    /// This rank's own start and end of the operation.
+    started: Time,
     deadline: Time,
-    /// By rank.
-    until: Vec<Option<Time>>,
+    /// By rank, since the start, in units of 2^`unit` ns; or [`UNKNOWN`].
+    until: Vec<u32>,
+    unit: u32,
     /// Others that have not told.
     unknown: u16,
     longest: Time,
 }
 
+const UNKNOWN: u32 = u32::MAX;
+/// How many times this rank's own wait another one's may be: what is more is taken for as much.
+const LONGEST: u32 = 4;
+
 impl Waits {
-    pub(super) fn new(ranks: u16, deadline: Time) -> Self {
+    /// For an operation that lasts `t_b` from `started` on at most.
+    pub(super) fn new(ranks: u16, started: Time, t_b: Duration) -> Self {
+        let longest = (started + t_b.saturating_mul(LONGEST)).since(started);
+        // Single nanoseconds where t_B is a second or less.
+        let unit = (longest.as_nanos() as u64 / u64::from(UNKNOWN)).checked_ilog2();
         Self {
-            deadline,
-            until: vec![None; usize::from(ranks)],
+            started,
+            deadline: started + t_b,
+            until: vec![UNKNOWN; usize::from(ranks)],
+            unit: unit.map_or(0, |log| log + 1),
             unknown: ranks - 1,
             longest: Time::ZERO,
         }
@@ -31,8 +45,9 @@ impl Waits {
     pub(super) fn advertised(&mut self, rank: u16, until: Time) {
         let known = &mut self.until[usize::from(rank)];
         // Repeats would only lengthen it by what they took longer on the way.
-        if known.is_none() {
-            *known = Some(until);
+        if *known == UNKNOWN {
+            let units = (until.since(self.started).as_nanos() as u64) >> self.unit;
+            *known = u32::try_from(units).unwrap_or(UNKNOWN).min(UNKNOWN - 1);
             self.unknown -= 1;
             self.longest = self.longest.max(until);
         }
@@ -41,7 +56,10 @@ impl Waits {
     /// Until when anyone at `to` waits.
     pub(super) fn until(&self, to: Destination) -> Time {
         match to {
-            Destination::Rank(rank) => self.until[usize::from(rank)].unwrap_or(self.deadline),
+            Destination::Rank(rank) => match self.until[usize::from(rank)] {
+                UNKNOWN => self.deadline,
+                units => self.started + Duration::from_nanos(u64::from(units) << self.unit),
+            },
             Destination::Group if self.unknown > 0 => self.longest.max(self.deadline),
             Destination::Group => self.longest,
         }
@@ -55,7 +73,7 @@ mod tests {
     #[test]
     fn the_longest_wait_counts() {
         let at = Time::from_nanos;
-        let mut waits = Waits::new(3, at(100));
+        let mut waits = Waits::new(3, at(10), Duration::from_nanos(90));
         assert_eq!(waits.until(Destination::Rank(2)), at(100));
         waits.advertised(2, at(50));
         assert_eq!(waits.until(Destination::Rank(2)), at(50));
@@ -65,5 +83,27 @@ mod tests {
         waits.advertised(1, at(70));
         waits.advertised(1, at(71));
         assert_eq!(waits.until(Destination::Group), at(70));
+    }
+
+    #[test]
+    fn waits_of_any_length_are_known() {
+        let to = Destination::Rank(1);
+        for t_b in [1, 1 << 30, 5_000_000_000, 1 << 45, u64::MAX] {
+            let (start, t_b) = (Time::from_nanos(7), Duration::from_nanos(t_b));
+            for told in [t_b / 3, t_b, t_b.saturating_mul(3)] {
+                let mut waits = Waits::new(2, start, t_b);
+                waits.advertised(1, start + told);
+                let (until, told) = (waits.until(to), start + told);
+                let coarse = told.since(until);
+                assert!(
+                    until <= told && coarse <= t_b / (1 << 29),
+                    "{t_b:?} {told:?} {coarse:?}"
+                );
+            }
+        }
+        // Nobody waits so long.
+        let mut waits = Waits::new(2, Time::ZERO, Duration::from_secs(1));
+        waits.advertised(1, Time::from_nanos(u64::MAX));
+        assert!(waits.until(to) >= Time::from_nanos(4_000_000_000));
     }
 }

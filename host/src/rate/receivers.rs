@@ -1,12 +1,13 @@
 //! What the receivers of a rank's packets told it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ultima_wire::{Feedback, Ticks};
 
 use crate::time::Time;
 
-use super::Seen;
+use super::{Scale, Seen};
 
 /// The quantile of the receivers that the rate follows: the median, of an even number the worse of the two. A multicast
 /// has one rate for all. What queues at most receivers is this job's own doing; what queues at fewer is a slow link, or
@@ -14,66 +15,85 @@ use super::Seen;
 /// higher quantile makes all wait for any of them (docs/transport.md has the figures).
 const QUANTILE: (usize, usize) = (1, 2);
 
-/// What each receiver told last. What counts is the quantile: the worst value that is left when the slow ones are taken
-/// away.
+/// What each receiver told last, of those with something to tell. What counts is the quantile: the worst value that is left
+/// when the slow ones are taken away.
 pub(crate) struct Receivers {
-    /// By rank.
-    told: Vec<Told>,
-    /// This rank's own place in it stays empty.
     others: usize,
+    /// A queue up to that is none.
+    target: Duration,
     /// How long a word counts.
     lasts: Duration,
+    /// By rank.
+    told: BTreeMap<u16, Told>,
+    /// By rank, once there are answers.
+    echoed: Vec<Echoed>,
     scratch: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Told {
     until: Time,
     queue: u32,
     marked: u8,
     trimmed: u8,
-    echoed_until: Time,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Echoed {
+    until: Time,
     round_trip: u32,
 }
 
 impl Receivers {
     /// A receiver with a full queue tells once an interval: what it said lasts a little longer.
-    pub(crate) fn new(ranks: u16, interval: Duration) -> Self {
-        let ranks = usize::from(ranks);
+    pub(crate) fn new(scale: &Scale) -> Self {
         Self {
-            told: vec![Told::default(); ranks],
-            others: ranks - 1,
-            lasts: interval + interval / 2,
-            scratch: Vec::with_capacity(ranks),
+            others: scale.others.into(),
+            target: scale.target,
+            lasts: scale.interval + scale.interval / 2,
+            told: BTreeMap::new(),
+            echoed: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
     /// FEEDBACK of `rank` came.
     pub(crate) fn told(&mut self, now: Time, rank: u16, feedback: &Feedback) {
-        let told = &mut self.told[usize::from(rank)];
-        told.until = now + self.lasts;
-        told.queue = feedback.queue.unwrap_or_default().0;
-        // Where a switch says how long its queue is, its threshold for marks says less.
-        told.marked = match feedback.queue {
-            Some(_) => 0,
-            None => feedback.marked,
+        let told = Told {
+            until: now + self.lasts,
+            queue: feedback.queue.unwrap_or_default().0,
+            // Where a switch says how long its queue is, its threshold for marks says less.
+            marked: match feedback.queue {
+                Some(_) => 0,
+                None => feedback.marked,
+            },
+            trimmed: feedback.trimmed,
         };
-        told.trimmed = feedback.trimmed;
+        let is_full = Duration::from(Ticks(told.queue)) > self.target;
+        if is_full || told.marked > 0 || told.trimmed > 0 {
+            self.told.insert(rank, told);
+        } else {
+            self.told.remove(&rank);
+        }
     }
 
     /// An answer of `rank` to a packet came.
     pub(crate) fn echoed(&mut self, now: Time, rank: u16, round_trip: Ticks) {
-        let told = &mut self.told[usize::from(rank)];
-        told.echoed_until = now + self.lasts;
-        told.round_trip = round_trip.0;
+        if self.echoed.is_empty() {
+            self.echoed.resize(self.others + 1, Echoed::default());
+        }
+        self.echoed[usize::from(rank)] = Echoed {
+            until: now + self.lasts,
+            round_trip: round_trip.0,
+        };
     }
 
     /// What all but the slow ones saw lately. Who tells nothing has nothing to tell.
     pub(crate) fn seen(&mut self, now: Time) -> Seen {
         let slow = slow(self.others);
-        let fresh = |told: &&Told| told.until > now;
         let share = |part: u32| f64::from(part) / 255.0;
-        let [queue, marked, trimmed] = if self.told.iter().filter(fresh).count() <= slow {
+        self.told.retain(|_, told| told.until > now);
+        let [queue, marked, trimmed] = if self.told.len() <= slow {
             [0; 3]
         } else {
             let values = [
@@ -83,12 +103,11 @@ impl Receivers {
             ];
             values.map(|value| {
                 self.scratch.clear();
-                self.scratch
-                    .extend(self.told.iter().filter(fresh).map(value));
+                self.scratch.extend(self.told.values().map(value));
                 worst_but(&mut self.scratch, slow)
             })
         };
-        let echoed = self.told.iter().filter(|told| told.echoed_until > now);
+        let echoed = self.echoed.iter().filter(|told| told.until > now);
         self.scratch.clear();
         self.scratch.extend(echoed.map(|told| told.round_trip));
         // As few as are not waited for must not make the others' queues count for nothing.
@@ -122,6 +141,15 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_micros(50);
 
+    /// Every queue counts.
+    fn receivers(ranks: u16) -> Receivers {
+        Receivers::new(&Scale {
+            others: ranks - 1,
+            interval: INTERVAL,
+            target: Duration::ZERO,
+        })
+    }
+
     fn feedback(queue: u32, marked: u8) -> Feedback {
         Feedback {
             wait: Ticks(0),
@@ -139,7 +167,7 @@ mod tests {
     #[test]
     fn the_slower_half_is_not_waited_for() {
         for (ranks, slow) in [(2u16, 0u16), (3, 0), (4, 1), (8, 3), (9, 3), (64, 31)] {
-            let mut receivers = Receivers::new(ranks, INTERVAL);
+            let mut receivers = receivers(ranks);
             for rank in 1..=slow {
                 receivers.told(at(0), rank, &feedback(500, 255));
             }
@@ -154,7 +182,7 @@ mod tests {
 
     #[test]
     fn words_grow_old() {
-        let mut receivers = Receivers::new(2, INTERVAL);
+        let mut receivers = receivers(2);
         receivers.told(at(0), 1, &feedback(9, 0));
         receivers.echoed(at(0), 1, Ticks(3));
         assert_eq!(receivers.seen(at(74)).queue, Ticks(9).into());
@@ -179,7 +207,7 @@ mod tests {
 
     #[test]
     fn round_trips_are_compared_among_those_who_answered() {
-        let mut receivers = Receivers::new(64, INTERVAL);
+        let mut receivers = receivers(64);
         for rank in 1..=31 {
             receivers.echoed(at(0), rank, Ticks(900));
             assert_eq!(receivers.seen(at(1)).round_trip, None);
@@ -189,5 +217,19 @@ mod tests {
         }
         receivers.echoed(at(0), 32, Ticks(12));
         assert_eq!(receivers.seen(at(1)).round_trip, Some(Ticks(12).into()));
+    }
+
+    #[test]
+    fn what_says_nothing_is_not_kept() {
+        let mut receivers = Receivers {
+            target: Ticks(8).into(),
+            ..receivers(2)
+        };
+        for (queue, kept) in [(8, false), (9, true), (8, false)] {
+            receivers.told(at(0), 1, &feedback(queue, 0));
+            assert_eq!(receivers.told.is_empty(), !kept);
+            let queue = if kept { queue } else { 0 };
+            assert_eq!(receivers.seen(at(1)).queue, Ticks(queue).into());
+        }
     }
 }

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use crate::bits::Bits;
 use crate::cause::{Cause, Phase};
 use crate::time::Time;
 
@@ -46,9 +47,9 @@ pub(super) struct CauseAware {
     buckets: Buckets<Bucket>,
     /// By rank, the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
-    /// The step under way, and by rank whether it was overdue in it.
+    /// The step under way, and the ranks that were overdue in it.
     step: u32,
-    now: Vec<bool>,
+    now: Bits,
 }
 
 struct Bucket {
@@ -82,13 +83,15 @@ impl Times {
 
 impl CauseAware {
     pub(super) fn new(limits: Bounds, ranks: u16) -> Self {
+        let mut now = Bits::default();
+        now.reset(ranks.into());
         Self {
             limits,
             ranks,
             buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
             step: 0,
-            now: vec![false; ranks.into()],
+            now,
         }
     }
 }
@@ -140,9 +143,9 @@ impl Bucket {
 impl CauseAware {
     /// Who was overdue in a step's operations, counts for one.
     fn step_ended(&mut self) {
-        for (share, now) in self.overdue.iter_mut().zip(&mut self.now) {
+        for (rank, share) in self.overdue.iter_mut().enumerate() {
             let was_often = *share > OVERDUE_OFTEN;
-            let overdue = f32::from(u8::from(std::mem::take(now)));
+            let overdue = f32::from(u8::from(self.now.remove(rank)));
             *share += (overdue - *share) / OVERDUE_WINDOW;
             if *share > OVERDUE_OFTEN && !was_often {
                 // What is known of the others is mixed with what it did; and once more, as what they do until they
@@ -216,8 +219,8 @@ impl Policy for CauseAware {
             self.step_ended();
             self.step = ended.step;
         }
-        for (rank, now) in (0u16..).zip(&mut self.now) {
-            *now |= (ended.overdue)(rank);
+        for rank in (0..self.ranks).filter(|rank| (ended.overdue)(*rank)) {
+            self.now.insert(rank.into());
         }
     }
 }

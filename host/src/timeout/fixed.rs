@@ -16,4 +16,8 @@ impl Policy for Fixed {
     fn start(&mut self, _now: Time, _bucket: u16, _values: usize) -> Bounds {
         self.0
     }
+
+    fn learns(&self) -> bool {
+        false
+    }
 }

@@ -137,6 +137,11 @@ pub(crate) trait Policy: Send {
     /// An operation of `bucket` starts, of so many values.
     fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds;
 
+    /// Whether it wants to know when packets pass: otherwise nothing is kept for it.
+    fn learns(&self) -> bool {
+        true
+    }
+
     /// Packets of `bucket`'s operation came from `source`, or left for others (none), so long after the operation's
     /// start: also when they were late, unless a full queue had cut them.
     fn passed(

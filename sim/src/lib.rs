@@ -11,7 +11,7 @@
 //! | file | what it knows |
 //! | --- | --- |
 //! | `agenda.rs` | what happens next |
-//! | `packet.rs`, `link.rs`, `topology.rs` | copies of packets, queues and wires, who is connected to whom |
+//! | `packet.rs`, `link.rs`, `line.rs`, `topology.rs` | copies of packets, queues and wires, who is connected to whom |
 //! | `network.rs` | these together: packets go in and come out, counted by cause |
 //! | `tail.rs`, `stages.rs`, `starts.rs`, `cross.rs` | delays of messages and of ranks, others' traffic |
 //! | `tar.rs` | the protocol core on every host |
@@ -35,6 +35,7 @@ mod aggregation;
 mod clock;
 mod cross;
 mod experiment;
+mod line;
 mod link;
 mod network;
 mod operations;

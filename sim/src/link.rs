@@ -1,13 +1,12 @@
 //! One direction of a link: the queue in front of it, the wire, and who is on it.
 
-use std::collections::VecDeque;
-
 use rand_xoshiro::Xoshiro256PlusPlus;
 use ultima_link::LossProcess;
 use ultima_wire::Ticks;
 
 use crate::clock::Ps;
 use crate::cross::Bursts;
+use crate::line::Line;
 use crate::packet::{Flight, Packet};
 
 /// A queue that is served at the link's rate, first come, first served, and the wire behind it.
@@ -26,7 +25,7 @@ pub(crate) struct Link {
     port: Option<Port>,
     loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
     bursts: Option<Bursts>,
-    flights: VecDeque<Flight>,
+    flights: Line<Flight>,
     newest_wait: Ps,
     longest_wait: Ps,
 }
@@ -79,7 +78,7 @@ impl Link {
             port,
             loss: None,
             bursts: None,
-            flights: VecDeque::new(),
+            flights: Line::new(),
             newest_wait: Ps::ZERO,
             longest_wait: Ps::ZERO,
         }
@@ -117,7 +116,7 @@ impl Link {
 
     /// The packet that comes out of the other end.
     pub(crate) fn pop(&mut self) -> Option<Flight> {
-        self.flights.pop_front()
+        self.flights.pop()
     }
 
     /// `flight` comes to the queue.
@@ -150,7 +149,7 @@ impl Link {
         {
             return Fate::Lost { cut };
         }
-        self.flights.push_back(flight);
+        self.flights.push(flight);
         Fate::Carried { cut }
     }
 }

@@ -11,8 +11,9 @@ use crate::driver::thread::{Command, Handle, Prober, Reply, Report, Stopped};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
+use crate::hierarchical::GridError;
 use crate::history::History;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::recycling::{Carry, Correction};
 use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
 use crate::spans;
@@ -62,6 +63,9 @@ pub enum Error {
     /// The operation cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// What a grid cannot do.
+    #[error(transparent)]
+    Grid(#[from] GridError),
     /// The ranks agreed to stop.
     #[error(transparent)]
     Stop(#[from] StopError),
@@ -124,7 +128,7 @@ pub struct Collective {
     /// Results, whose memory the next operations are encoded to.
     spare: Vec<Vec<f32>>,
     history: SharedHistory,
-    rank: u16,
+    config: Config,
 }
 
 struct UnderWay {
@@ -181,14 +185,14 @@ impl Collective {
         connect: impl FnOnce(usize) -> Result<L, LinkError> + Send + 'static,
     ) -> Result<Self, Error> {
         let core = Core::new(config)?;
-        let &Config {
-            rank,
+        let config = core.config().clone();
+        let Config {
             ranks,
             coding,
             seed,
             recycling,
             ..
-        } = core.config();
+        } = config;
         if peers != usize::from(ranks) {
             return Err(Error::Peers { peers, ranks });
         }
@@ -203,8 +207,13 @@ impl Collective {
             under_way: Vec::new(),
             spare: Vec::new(),
             history: SharedHistory::default(),
-            rank,
+            config,
         })
+    }
+
+    /// What this rank was configured with.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the
@@ -238,7 +247,7 @@ impl Collective {
             });
         }
         let mut contributions = self.spare.pop().unwrap_or_default();
-        let span = spans::allreduce(self.rank, id, bucket.len());
+        let span = spans::allreduce(self.config.rank, id, bucket.len());
         let _entered = span.enter();
         match &mut self.carry {
             Some(carry) => {
@@ -249,15 +258,46 @@ impl Collective {
             }
             None => self.codec.encode(id, bucket, &mut contributions),
         }
-        self.data.command(Command::Start { id, contributions });
+        self.begin((id, Part::Whole), contributions, bucket.len(), span.clone());
+        Ok(())
+    }
+
+    /// Begins an operation, or half of one, with values that are encoded: for [`Collective::wait_encoded`].
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the id is under way.
+    pub(crate) fn start_part(
+        &mut self,
+        id: OperationId,
+        part: Part,
+        values: Vec<f32>,
+    ) -> Result<(), Error> {
+        self.check_free(id)?;
+        let len = values.len();
+        let span = spans::allreduce(self.config.rank, id, len);
+        self.begin((id, part), values, len, span);
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        (id, part): (OperationId, Part),
+        contributions: Vec<f32>,
+        values: usize,
+        span: tracing::Span,
+    ) {
+        self.data.command(Command::Start {
+            id,
+            part,
+            contributions,
+        });
         self.under_way.push(UnderWay {
             id,
-            values: bucket.len(),
+            values,
             coding: self.codec.coding(),
-            span: span.clone(),
+            span,
             ended: None,
         });
-        Ok(())
     }
 
     /// Waits for the end of what [`Collective::start`] began and writes the mean to `bucket`.
@@ -267,17 +307,9 @@ impl Collective {
     /// waited for; [`Error::Start`] if the id could not be used, with `bucket` unchanged; [`Error::Link`] if the network
     /// is gone.
     pub fn wait(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
-        let position = |under_way: &[UnderWay]| under_way.iter().position(|o| o.id == id);
-        let at = position(&self.under_way).ok_or(Error::NotStarted(id))?;
+        let at = self.position(id)?;
         check_length(id, self.under_way[at].values, bucket.len())?;
-        let ended = loop {
-            if let Some(ended) = self.under_way[at].ended.take() {
-                break ended;
-            }
-            // Reports that nobody asked for any more.
-            self.listen()?;
-        };
-        let UnderWay { coding, span, .. } = self.under_way.remove(at);
+        let (UnderWay { coding, span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
         let Ended {
             outcome,
@@ -290,12 +322,44 @@ impl Collective {
         }
         self.spare.push(result);
         if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
-            tracing::info!(rank = self.rank, %id, on, "the others code otherwise since a vote that was missed here");
+            tracing::info!(rank = self.config.rank, %id, on, "the others code otherwise since a vote that was missed here");
             self.code(on);
         }
         self.history.lock().add(&outcome);
         spans::ended(&outcome);
         Ok(*outcome)
+    }
+
+    /// Waits for what [`Collective::start_part`] began; the result is as it came, encoded.
+    ///
+    /// # Errors
+    /// As [`Collective::wait`].
+    pub(crate) fn wait_encoded(&mut self, id: OperationId) -> Result<(Outcome, Vec<f32>), Error> {
+        let at = self.position(id)?;
+        let (UnderWay { span, .. }, ended) = self.await_end(at)?;
+        let _entered = span.enter();
+        let Ended {
+            outcome, result, ..
+        } = ended?;
+        self.history.lock().add(&outcome);
+        spans::ended(&outcome);
+        Ok((*outcome, result))
+    }
+
+    fn position(&self, id: OperationId) -> Result<usize, Error> {
+        let at = self.under_way.iter().position(|o| o.id == id);
+        at.ok_or(Error::NotStarted(id))
+    }
+
+    /// Waits until what is `at` that place has ended, and takes it from there.
+    fn await_end(&mut self, at: usize) -> Result<(UnderWay, Result<Ended, StartError>), LinkError> {
+        loop {
+            if let Some(ended) = self.under_way[at].ended.take() {
+                return Ok((self.under_way.remove(at), ended));
+            }
+            // Reports that nobody asked for any more.
+            self.listen()?;
+        }
     }
 
     fn check_free(&self, id: OperationId) -> Result<(), Error> {
@@ -483,7 +547,7 @@ impl Collective {
         limit: Duration,
     ) -> Result<(ExactOutcome, Vec<f32>), Error> {
         self.check_free(id)?;
-        let _span = spans::exact(self.rank, id, values.len()).entered();
+        let _span = spans::exact(self.config.rank, id, values.len()).entered();
         self.data.command(Command::Exact {
             id,
             exact,

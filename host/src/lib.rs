@@ -7,6 +7,7 @@
 //!   and simulators drive the same code.
 //! - [`Exact`] operations run on the same transport and repair what is lost until it is there: broadcasts, barriers and
 //!   small tensors need no second stack.
+//! - [`Hierarchical`] runs it in two dimensions, on a [`Grid`] of ranks: within groups, then across them.
 //! - [`Outcome`] tells what became of one operation, [`History`] of all, [`Totals`] of every packet.
 //! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual
 //!   switch port on a thread of its own.
@@ -55,6 +56,7 @@ mod element;
 mod estimator;
 mod exact;
 mod hadamard;
+mod hierarchical;
 mod history;
 mod incast;
 mod layout;
@@ -84,10 +86,11 @@ pub use driver::{LinkCounters, LinkError};
 pub use element::Element;
 pub use estimator::Estimation;
 pub use exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
+pub use hierarchical::{Grid, GridError, GridOutcome, Hierarchical};
 pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;
-pub use operation::OperationId;
+pub use operation::{OperationId, Part};
 pub use rate::RatePolicy;
 pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};
 pub use rotation::Rotation;

@@ -15,6 +15,21 @@ pub struct OperationId {
     pub bucket: u16,
 }
 
+/// Which half of an AllReduce an operation is: hierarchical ones ([`crate::Hierarchical`]) put another AllReduce between
+/// the two. All ranks start an id as the same part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Both.
+    #[default]
+    Whole,
+    /// Contributions go to their owners. It ends when this rank's shard has closed, at t_S at the latest, and its own
+    /// contributions are out; the result is that shard, and zero elsewhere.
+    Scatter,
+    /// This rank's shard is given and goes to all; of the rest of what is given nothing is read. It ends as a whole
+    /// operation does. A slot that comes counts as complete: what went into it nobody tells.
+    Gather,
+}
+
 impl fmt::Display for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {} bucket {}", self.step, self.bucket)

@@ -251,11 +251,14 @@ pub enum Rejection {
     Length,
     /// Of an exact operation where this rank runs a bounded one, or the reverse, or of another kind of exact one.
     Exact,
+    /// A contribution to an operation that only gathers here, or an aggregate of one that only scatters
+    /// ([`crate::Part`]).
+    Part,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Rejection; 12] = [
+    pub const ALL: [Rejection; 13] = [
         Rejection::Malformed,
         Rejection::Kind,
         Rejection::Job,
@@ -268,6 +271,7 @@ impl Rejection {
         Rejection::Coding,
         Rejection::Length,
         Rejection::Exact,
+        Rejection::Part,
     ];
 
     /// As metrics have it.
@@ -285,6 +289,7 @@ impl Rejection {
             Rejection::Coding => "coding",
             Rejection::Length => "length",
             Rejection::Exact => "exact",
+            Rejection::Part => "part",
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::element::Element;
 use crate::layout::{Layout, SlotNumbers};
+use crate::operation::Part;
 use crate::recycling::Known;
 use crate::values::Values;
 
@@ -58,8 +59,18 @@ pub(super) struct Missing {
 }
 
 impl Collect {
-    /// Prepares for an operation. Allocates only for the largest one so far.
-    pub(super) fn reset(&mut self, layout: &Layout, (rank, ranks): (u16, u16), config: &Config) {
+    /// Prepares for an operation, of a [`Part::Scatter`] for no aggregate. Allocates only for the largest one so far.
+    pub(super) fn reset(
+        &mut self,
+        layout: &Layout,
+        part: Part,
+        (rank, ranks): (u16, u16),
+        config: &Config,
+    ) {
+        let layout = match part {
+            Part::Scatter => Layout::new(0, ranks, 1),
+            Part::Whole | Part::Gather => *layout,
+        };
         self.ranks = ranks;
         self.element = config.element;
         self.numbers = layout.numbers();

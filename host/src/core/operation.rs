@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::recycling;
 use crate::rotation::Rotations;
 use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection};
@@ -34,6 +34,7 @@ use super::waits::Waits;
 pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
+    part: Part,
     coding: Coding,
     pub(super) started: Time,
     /// See [`Members::operation_starts`](super::members::Members::operation_starts).
@@ -169,7 +170,7 @@ pub(super) struct Buffers {
 impl Operation {
     pub(super) fn new(
         config: &Config,
-        id: OperationId,
+        (id, part): (OperationId, Part),
         own: Values,
         mut result: Values,
         mut buffers: Buffers,
@@ -182,12 +183,13 @@ impl Operation {
         let stored = own.is_stored();
         buffers
             .reduce
-            .reset(&layout, who, config, stored, rotations);
-        buffers.collect.reset(&layout, who, config);
+            .reset(&layout, part, who, config, stored, rotations);
+        buffers.collect.reset(&layout, part, who, config);
         result.resize(own.len(), stored);
-        Self {
+        let mut operation = Self {
             id,
             layout,
+            part,
             coding: config.coding,
             started: now,
             number,
@@ -197,7 +199,7 @@ impl Operation {
             early_at: [None; 2],
             deadline: now + bounds.t_b,
             lapsed: false,
-            outbox: Outbox::new(config, &layout, id, (incast, bounds.t_b), now),
+            outbox: Outbox::new(config, &layout, (id, part), (incast, bounds.t_b), now),
             waits: Waits::new(config.ranks, now, bounds.t_b),
             ways: Ways::default(),
             last: LastPackets::default(),
@@ -209,6 +211,30 @@ impl Operation {
                 result,
                 shard_duration: None,
             }),
+        };
+        if part == Part::Gather {
+            operation.give(config, now);
+        }
+        operation
+    }
+
+    /// This rank's shard is as it was given, rounded as the others will read it, and ready to be sent.
+    fn give(&mut self, config: &Config, now: Time) {
+        let Config { rank, ranks, .. } = *config;
+        let shard = self.layout.shard(rank);
+        if let (Some(given), Some(waiting)) = (self.own.get_mut(shard.clone()), &mut self.waiting) {
+            config.element.round(given);
+            if let Some(values) = waiting.result.get_mut(shard) {
+                values.copy_from_slice(given);
+            }
+        }
+        for slot in 0..self.layout.slots(rank) {
+            let given = Closed {
+                slot,
+                contributions: ranks,
+                by: ClosedBy::Complete,
+            };
+            self.outbox.push(given, now);
         }
     }
 
@@ -254,6 +280,12 @@ impl Operation {
                 self.coded_otherwise.note(source);
             }
             checked?;
+            match (self.part, header.kind) {
+                (Part::Whole, _)
+                | (Part::Scatter, Kind::Scatter)
+                | (Part::Gather, Kind::Gather) => {}
+                _ => return Err(Rejection::Part),
+            }
             if self.own.is_stored() && !payload.is_whole() {
                 return Err(Rejection::Length);
             }
@@ -375,10 +407,12 @@ impl Operation {
         else {
             return false;
         };
-        let (id, outbox) = (self.id, &mut self.outbox);
+        let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
         reduce.close_ready(&self.layout, &mut self.own, result, estimator, |closed| {
             tell_closed(tracer, now, id, &closed);
-            outbox.push(closed, now);
+            if part == Part::Whole {
+                outbox.push(closed, now);
+            }
         });
         if reduce.open() > 0 {
             if reduce.is_ending() {
@@ -387,6 +421,10 @@ impl Operation {
             return false;
         }
         shard_duration.get_or_insert(now.since(self.started));
+        if part == Part::Scatter {
+            // What follows waits for a link that is free.
+            return self.outbox.scatter_is_out();
+        }
         if collect.awaited() > 0 {
             if collect.is_ending() {
                 self.arm(Phase::Gather, now);
@@ -441,12 +479,14 @@ impl Operation {
         bound: ClosedBy,
         tracer: &mut Tracer,
     ) {
-        let id = self.id;
+        let (id, part) = (self.id, self.part);
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
             let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
             reduce.flush(layout, own, result, estimator, bound, |closed| {
                 tell_closed(tracer, now, id, &closed);
-                outbox.push(closed, now);
+                if part == Part::Whole {
+                    outbox.push(closed, now);
+                }
             });
         }
     }
@@ -488,6 +528,14 @@ impl Operation {
             }
         }
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
+        if self.part == Part::Scatter {
+            let shard = self.layout.shard(rank);
+            for others in [0..shard.start, shard.end..self.layout.len()] {
+                if let Some(values) = result.get_mut(others) {
+                    values.fill(0.0);
+                }
+            }
+        }
         self.outbox.stop_scatter(now);
         self.outbox.release();
         let duration = now.since(self.started);
@@ -640,6 +688,10 @@ impl Operation {
     /// Whether there is nothing left to wait for and to send.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.waiting.is_none() && self.outbox.ready_at(now).is_none()
+    }
+
+    pub(super) fn part(&self) -> Part {
+        self.part
     }
 
     /// What is left of an operation that is over: its counters, and the memory of its

@@ -7,7 +7,7 @@ use ultima_wire::Kind;
 
 use crate::config::{Config, Gather};
 use crate::layout::Layout;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::rotation::{Rotation, Tour};
 use crate::stats::Phases;
 use crate::time::Time;
@@ -106,20 +106,26 @@ impl Turn {
 }
 
 impl Outbox {
-    /// Contributions go to `incast` owners at a time.
+    /// Contributions go to `incast` owners at a time; of a part only its packets.
     pub(super) fn new(
         config: &Config,
         layout: &Layout,
-        id: OperationId,
+        (id, part): (OperationId, Part),
         (incast, t_b): (u16, Duration),
         now: Time,
     ) -> Self {
         let Config { rank, ranks, .. } = *config;
-        let own_slots = layout.slots(rank);
-        let scatter = (0..ranks)
-            .filter(|&owner| owner != rank)
-            .map(|owner| u64::from(layout.slots(owner)))
-            .sum();
+        let own_slots = match part {
+            Part::Scatter => 0,
+            Part::Whole | Part::Gather => layout.slots(rank),
+        };
+        let scatter = match part {
+            Part::Gather => 0,
+            Part::Whole | Part::Scatter => (0..ranks)
+                .filter(|&owner| owner != rank)
+                .map(|owner| u64::from(layout.slots(owner)))
+                .sum(),
+        };
         let mut counters = Phases::default();
         counters.scatter.slots = scatter;
         counters.gather.slots = match config.gather {
@@ -150,7 +156,7 @@ impl Outbox {
             notice: None,
             counters,
         };
-        if scatter == 0 {
+        if scatter == 0 && part != Part::Gather {
             outbox.notify(false, now);
         }
         outbox

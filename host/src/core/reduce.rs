@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::{Contributions, Estimator, Others};
 use crate::layout::Layout;
+use crate::operation::Part;
 use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::values::Values;
@@ -84,24 +85,28 @@ pub(super) struct Closed {
 }
 
 impl Reduce {
-    /// Prepares for an operation whose values are `stored` or only counted. Allocates only for the largest operation so
-    /// far.
+    /// Prepares for an operation whose values are `stored` or only counted, of a [`Part::Gather`] for no contribution.
+    /// Allocates only for the largest operation so far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
+        part: Part,
         (rank, ranks): (u16, u16),
         config: &Config,
         stored: bool,
         rotations: Rotations,
     ) {
-        let slots = layout.slots(rank);
+        let (slots, shard) = match part {
+            Part::Gather => (0, 0..0),
+            Part::Whole | Part::Scatter => (layout.slots(rank), layout.shard(rank)),
+        };
         let others = usize::from(ranks - 1);
         self.rank = rank;
         self.ranks = ranks;
         self.rotations = rotations;
         self.reorder = config.reorder;
         self.element = config.element;
-        self.shard = layout.shard(rank);
+        self.shard = shard;
         self.slots = slots;
         self.values.resize(self.shard.len() * others, stored);
         let rounds = config.element.rounds() && config.recycling.is_some();

@@ -7,7 +7,7 @@ use crate::cause::Phase;
 use crate::config::Config;
 use crate::exact::Exact;
 use crate::layout::Layout;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::time::Time;
 use crate::trace::Happened;
 use crate::values::Values;
@@ -52,6 +52,11 @@ pub enum StartError {
         /// The job's last rank.
         last: u16,
     },
+    /// What half an operation leaves uncounted is not its own.
+    #[error(
+        "{0} is half an AllReduce, of which nothing can be recycled; leave recycling out of the job's configuration"
+    )]
+    Recycling(OperationId),
     /// The step before is not over.
     #[error(
         "{id} cannot start while {under_way} is under way; a step starts when the one before has ended"
@@ -69,6 +74,7 @@ impl StartError {
     pub fn id(&self) -> OperationId {
         match *self {
             StartError::Repeated(id)
+            | StartError::Recycling(id)
             | StartError::Past { id, .. }
             | StartError::Alone { id, .. }
             | StartError::Root { id, .. }
@@ -88,10 +94,24 @@ impl Core {
         id: OperationId,
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
-        self.begin(now, id, Values::Stored(contributions))
+        self.begin(now, (id, Part::Whole), Values::Stored(contributions))
     }
 
-    /// The same for a bucket of `len` encoded values that are not there: for simulations, which want
+    /// Starts one half of an operation, or both: `values` are as many as the bucket has, on every rank.
+    ///
+    /// # Errors
+    /// As [`Core::start`]; [`StartError::Recycling`].
+    pub fn start_part(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        part: Part,
+        values: Vec<f32>,
+    ) -> Result<(), StartError> {
+        self.begin(now, (id, part), Values::Stored(values))
+    }
+
+    /// [`Core::start`] for a bucket of `len` encoded values that are not there: for simulations, which want
     /// to know when things happen. Every decision is the one that [`Core::start`] would lead to; no value is
     /// stored, written to a packet or read from one, and the result is empty.
     ///
@@ -103,7 +123,21 @@ impl Core {
         id: OperationId,
         len: usize,
     ) -> Result<(), StartError> {
-        self.begin(now, id, Values::Counted(len))
+        self.begin(now, (id, Part::Whole), Values::Counted(len))
+    }
+
+    /// The same for [`Core::start_part`].
+    ///
+    /// # Errors
+    /// As [`Core::start_part`].
+    pub fn start_part_counted(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        part: Part,
+        len: usize,
+    ) -> Result<(), StartError> {
+        self.begin(now, (id, part), Values::Counted(len))
     }
 
     /// Starts an exact operation, which ends with every rank's values in, or as an error after `limit`. `values` are as
@@ -141,10 +175,13 @@ impl Core {
     pub(super) fn begin(
         &mut self,
         now: Time,
-        id: OperationId,
+        (id, part): (OperationId, Part),
         contributions: Values,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
+        if part != Part::Whole && self.recycler.is_some() {
+            return Err(StartError::Recycling(id));
+        }
         if let Some(operations) = self.members.is_alone() {
             return Err(StartError::Alone {
                 id,
@@ -167,7 +204,7 @@ impl Core {
         let incast = self.incast_limit();
         let mut operation = Operation::new(
             &self.config,
-            id,
+            (id, part),
             contributions,
             result,
             buffers,
@@ -185,6 +222,9 @@ impl Core {
             suspected.for_each(|rank| operation.give_up_silent(rank));
         }
         self.operations.push_back(operation);
+        if part == Part::Gather {
+            self.take_turns(now, id);
+        }
         self.deliver_early(id);
         for rank in self
             .others()

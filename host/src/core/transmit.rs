@@ -4,10 +4,11 @@ use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Kind, Ticks};
 
 use crate::config::Gather;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::time::Time;
 
 use super::congestion::{Congestion, Queues, Told};
+use super::operation::Operation;
 use super::packet::{self, Said, Written};
 use super::{Core, Destination, Transmit};
 
@@ -69,7 +70,7 @@ impl Core {
             }
             let transmit = self.sent(now, to, written);
             if kind == Kind::Scatter {
-                self.take_turns(now, id);
+                self.scatter_sent(now, id);
             }
             return Some(transmit);
         }
@@ -79,6 +80,19 @@ impl Core {
             return Some(transmit);
         }
         self.transmit_repair(now, buf)
+    }
+
+    /// A contribution of an operation left: was it the last one?
+    fn scatter_sent(&mut self, now: Time, id: OperationId) {
+        let sent = self.operations.iter().find(|o| o.id == id);
+        match sent
+            .filter(|o| o.outbox().scatter_is_out())
+            .map(Operation::part)
+        {
+            Some(Part::Whole) => self.take_turns(now, id),
+            Some(Part::Scatter) => self.settle(now),
+            Some(Part::Gather) | None => {}
+        }
     }
 
     pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
@@ -132,7 +146,7 @@ impl Core {
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
             return;
         };
-        if self.config.gather == Gather::Multicast && operation.outbox().scatter_is_out() {
+        if self.config.gather == Gather::Multicast {
             let frame = FRAME_OVERHEAD
                 + HEADER_LEN
                 + operation.longest_slot(self.config.rank, self.config.element);

@@ -17,7 +17,7 @@ use nix::sys::time::TimeSpec;
 use crate::codec::Coding;
 use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
@@ -29,6 +29,7 @@ use super::{Link, LinkCounters, LinkError};
 pub(crate) enum Command {
     Start {
         id: OperationId,
+        part: Part,
         contributions: Vec<f32>,
     },
     /// Start an exact operation.
@@ -269,8 +270,13 @@ impl<L: Link> DataThread<L> {
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
-                Ok(Command::Start { id, contributions }) => {
-                    if let Err(refused) = self.core.start(self.now(), id, contributions) {
+                Ok(Command::Start {
+                    id,
+                    part,
+                    contributions,
+                }) => {
+                    let started = self.core.start_part(self.now(), id, part, contributions);
+                    if let Err(refused) = started {
                         self.tell(Reply::Refused(refused));
                     }
                 }

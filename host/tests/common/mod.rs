@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
     ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
-    Incomplete, OperationId, Outcome, SlotGone, Time,
+    Incomplete, OperationId, Outcome, Part, SlotGone, Time,
 };
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
@@ -350,6 +350,50 @@ impl Network {
                 advance(self, rank, Some(done), &mut waiting);
             }
         }
+    }
+
+    /// Starts an operation, or half of one, at one rank at `now`; what ended there.
+    pub fn start_part(
+        &mut self,
+        now: Time,
+        rank: u16,
+        (id, part): (OperationId, Part),
+        values: Vec<f32>,
+    ) -> Vec<Done> {
+        self.now = now;
+        self.cores[usize::from(rank)]
+            .start_part(now, id, part, values)
+            .expect("starts");
+        self.transmit(rank);
+        self.ended(rank)
+    }
+
+    /// Lets happen what is due at `now`; which operations ended where.
+    pub fn advance(&mut self, now: Time) -> Vec<(u16, Done)> {
+        self.now = now;
+        let mut ended = Vec::new();
+        self.step(|network, rank| {
+            ended.extend(network.ended(rank).into_iter().map(|done| (rank, done)));
+        });
+        // A last contribution that left ended half an operation.
+        for rank in 0..self.ranks() {
+            ended.extend(self.ended(rank).into_iter().map(|done| (rank, done)));
+        }
+        ended
+    }
+
+    /// When something happens next, if anything does.
+    pub fn next_event(&self) -> Option<Time> {
+        self.next_time()
+    }
+
+    fn ended(&mut self, rank: u16) -> Vec<Done> {
+        let mut done: Vec<Option<Done>> = vec![None; usize::from(self.ranks())];
+        let mut ended = Vec::new();
+        while self.events(rank, &mut done) > 0 {
+            ended.extend(done[usize::from(rank)].take());
+        }
+        ended
     }
 
     /// Lets everything happen that happens before `end`; of bounded operations that end then nothing is kept.

@@ -1,0 +1,173 @@
+//! Hierarchical AllReduce: within groups, then across.
+//!
+//! OptiReduce's 2D TAR (NSDI 2025) puts *N* ranks in *G* groups of *M* = *N*/*G*, so that a rank meets *M* − 1 and *G* − 1
+//! others instead of *N* − 1: where senders take turns, one at a time, that is 2(*N*/*G* − 1) + (*G* − 1) turns instead of
+//! 2(*N* − 1). Here:
+//!
+//! 1. in its row every rank gets the row's mean of its 1/*M* of the bucket ([`Part::Scatter`]),
+//! 2. in its column that shard is averaged over the groups, by a whole AllReduce,
+//! 3. in its row every rank multicasts its shard ([`Part::Gather`]).
+//!
+//! The bytes are those of a flat AllReduce, (*M* − 1)/*M* + (*G* − 1)/(*GM*) = (*N* − 1)/*N* of the bucket each way. Rows and
+//! columns are ordinary jobs: a network that serves jobs serves grids.
+//!
+//! # What is missing
+//!
+//! Every phase ends by its own bound with what has arrived. A column's mean counts the rows' means equally. So a rank whose
+//! contribution misses its row leaves its mates with a weight of *M*/(*M* − 1) of what they would have; one that is late
+//! in its column takes its whole row's mean of its shard with it, for the others; and of an owner whose gather is lost its
+//! row takes zero for its shard, as in a flat job. Without loss the result is the mean up to rounding, with the same bits on
+//! every rank: a shard's mean is the same on all of its column, and each row gets it from one of them.
+
+mod grid;
+
+use std::time::Duration;
+
+use crate::codec::Codec;
+use crate::collective::{Collective, Error};
+use crate::driver::thread::Report;
+use crate::layout::Layout;
+use crate::operation::{OperationId, Part};
+use crate::stats::Outcome;
+
+pub use grid::{Grid, GridError};
+
+/// One rank's part in a grid: an AllReduce of a row and one of a column.
+///
+/// Ranks average one bucket after the other, in the same order everywhere.
+pub struct Hierarchical {
+    row: Collective,
+    column: Collective,
+    codec: Codec,
+    /// This rank's number in its row.
+    member: u16,
+    members: u16,
+    /// What the last bucket was encoded to, and its shard.
+    spare: [Vec<f32>; 2],
+}
+
+/// How the three phases ended, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridOutcome {
+    /// Within the row: contributions.
+    pub scatter: Outcome,
+    /// Across the groups.
+    pub across: Outcome,
+    /// Within the row: aggregates.
+    pub gather: Outcome,
+}
+
+impl GridOutcome {
+    /// The phases in their order.
+    pub fn phases(&self) -> [&Outcome; 3] {
+        [&self.scatter, &self.across, &self.gather]
+    }
+
+    /// What the phases took.
+    pub fn duration(&self) -> Duration {
+        self.phases().iter().map(|phase| phase.duration).sum()
+    }
+
+    /// The share of all packets owed to this rank that did not come in time, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        let lost: u64 = (self.phases().iter())
+            .map(|phase| phase.lost.scatter.total() + phase.lost.gather.total())
+            .sum();
+        let owed: u64 = self.phases().iter().map(|phase| phase.owed).sum();
+        lost as f64 / owed.max(1) as f64
+    }
+}
+
+impl Hierarchical {
+    /// Of `grid`, over the collectives of this rank's row, where its rank is its member number, and of its column, where it
+    /// is its group: [`Grid::row`] and [`Grid::column`] have their configurations.
+    ///
+    /// # Errors
+    /// [`Error::Grid`] if they are not that.
+    pub fn new(grid: Grid, row: Collective, column: Collective) -> Result<Self, Error> {
+        let (of_row, of_column) = (row.config(), column.config());
+        if (of_row.ranks, of_column.ranks) != (grid.members(), grid.groups()) {
+            return Err(Error::Grid(GridError::Collectives {
+                row: of_row.ranks,
+                column: of_column.ranks,
+                members: grid.members(),
+                groups: grid.groups(),
+            }));
+        }
+        if of_row.recycling.is_some() || of_column.recycling.is_some() {
+            return Err(Error::Grid(GridError::Recycling));
+        }
+        let alike = |c: &crate::Config| (c.seed, c.coding, c.element, c.slot_bytes);
+        if alike(of_row) != alike(of_column) {
+            return Err(Error::Grid(GridError::Differ));
+        }
+        Ok(Self {
+            codec: Codec::new(of_row.coding, of_row.seed),
+            member: of_row.rank,
+            members: of_row.ranks,
+            spare: [Vec::new(), Vec::new()],
+            row,
+            column,
+        })
+    }
+
+    /// Replaces `bucket` by its mean over all ranks, or what of it is known when the three phases have ended: after the
+    /// row's t_S, the column's t_B and the row's t_B at the latest.
+    ///
+    /// Every rank calls this with the same ids in the same order, and as many values.
+    ///
+    /// # Errors
+    /// [`Error::Grid`] if the bucket's number is too high, [`Error::Start`] if a phase cannot start, [`Error::Link`] if the
+    /// network is gone: all with `bucket` unchanged.
+    pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<GridOutcome, Error> {
+        if id.bucket > Grid::MAX_BUCKET {
+            return Err(Error::Grid(GridError::Bucket(id)));
+        }
+        let (scatter_id, gather_id) = (Grid::scatter_id(id), Grid::gather_id(id));
+        let [mut encoded, mut shard] = std::mem::take(&mut self.spare);
+        self.codec.encode(id, bucket, &mut encoded);
+        // Where a shard begins and ends does not depend on the slots.
+        let own = Layout::new(encoded.len(), self.members, 1).shard(self.member);
+
+        self.row.start_part(scatter_id, Part::Scatter, encoded)?;
+        let (scatter, mut values) = self.row.wait_encoded(scatter_id)?;
+
+        shard.clear();
+        shard.extend_from_slice(&values[own.clone()]);
+        self.column.start_part(id, Part::Whole, shard)?;
+        let (across, shard) = self.column.wait_encoded(id)?;
+        values[own].copy_from_slice(&shard);
+
+        self.row.start_part(gather_id, Part::Gather, values)?;
+        let (gather, values) = self.row.wait_encoded(gather_id)?;
+        self.codec.decode(id, &values, bucket);
+        self.spare = [values, shard];
+        Ok(GridOutcome {
+            scatter,
+            across,
+            gather,
+        })
+    }
+
+    /// The row's collective, for what is said among a group, and to look on.
+    pub fn row(&mut self) -> &mut Collective {
+        &mut self.row
+    }
+
+    /// The column's.
+    pub fn column(&mut self) -> &mut Collective {
+        &mut self.column
+    }
+
+    /// [`Collective::finish`] of the row and of the column.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if the network is gone.
+    pub fn finish(self, linger: Duration) -> Result<[Report; 2], Error> {
+        std::thread::sleep(linger);
+        Ok([
+            self.row.finish(Duration::ZERO)?,
+            self.column.finish(Duration::ZERO)?,
+        ])
+    }
+}

@@ -41,6 +41,21 @@ fn text_says_that_it_is_simulated() {
 }
 
 #[test]
+fn a_grid_is_told() {
+    let arguments = ["--algorithm", "tar-2d", "--ranks", "12", "--bytes", "64k"];
+    let chosen = sim(&arguments);
+    let text = String::from_utf8_lossy(&chosen.stdout).into_owned();
+    assert!(text.lines().any(|line| line.starts_with("grid ")), "{text}");
+    let asked = sim(&[&arguments[..], &["--groups", "4", "--json"]].concat());
+    let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
+    assert_eq!(
+        (&report["algorithm"], &report["groups"]),
+        (&"tar-2d".into(), &4.into())
+    );
+    assert_eq!(report["arrived_share"], 1.0);
+}
+
+#[test]
 fn bad_input_is_refused_in_a_line() {
     for (arguments, wanted) in [
         (&["--algorithm", "best"][..], "tar"),
@@ -55,6 +70,19 @@ fn bad_input_is_refused_in_a_line() {
         (&["--straggler", "2:1ms"], "at most 1"),
         (&["--compute-tail", "2"], "no time"),
         (&["--algorithm", "ring", "--payload"], "switch-aggregation"),
+        (&["--groups", "2"], "tar has no groups"),
+        (
+            &["--algorithm", "tar-2d", "--groups", "3"],
+            "a divisor of 8",
+        ),
+        (
+            &["--algorithm", "tar-2d", "--groups", "1"],
+            "1 is not in 2..",
+        ),
+        (
+            &["--algorithm", "tar-2d", "--ranks", "7"],
+            "no equal groups",
+        ),
         (&["--t-s", "1ms"], "--t-b"),
         (&["--t-s", "2ms", "--t-b", "1ms"], "under t_B"),
     ] {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
-    Coding, Config, ConfigError, EarlyBounds, Gather, IncastPolicy, Pacing, RatePolicy, Timeouts,
+    Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridError, IncastPolicy, Pacing, Path,
+    RatePolicy, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -20,7 +21,7 @@ use crate::schedule::{DoubleTree, Exchange, ParameterServer, Ring, Schedule, Tra
 use crate::stages::Stages;
 use crate::starts::{Starts, Stragglers};
 use crate::tail::Tail;
-use crate::tar::Tar;
+use crate::tar::{Results, Tar, TarOnGrid};
 use crate::tcp::{Tcp, TcpConfig};
 use crate::topology::{Fabric, Topology};
 
@@ -36,6 +37,9 @@ const Z999: f64 = 3.090_232_306_167_813;
 pub enum Algorithm {
     /// Transpose AllReduce over the bounded transport, as `ultima-host` has it.
     Tar,
+    /// The same in two dimensions: within groups, then across.
+    #[serde(rename = "tar-2d")]
+    Tar2d,
     /// Transpose AllReduce over TCP.
     TarTcp,
     /// Ring, over TCP.
@@ -54,8 +58,9 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Algorithm; 8] = [
+    pub const ALL: [Algorithm; 9] = [
         Algorithm::Tar,
+        Algorithm::Tar2d,
         Algorithm::TarTcp,
         Algorithm::Ring,
         Algorithm::Tree,
@@ -69,6 +74,7 @@ impl Algorithm {
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Tar => "tar",
+            Algorithm::Tar2d => "tar-2d",
             Algorithm::TarTcp => "tar-tcp",
             Algorithm::Ring => "ring",
             Algorithm::Tree => "tree",
@@ -82,7 +88,7 @@ impl Algorithm {
     /// The messages of those that go over TCP.
     fn schedule(self, ranks: u32, bytes: u64) -> Option<Box<dyn Schedule>> {
         Some(match self {
-            Algorithm::Tar | Algorithm::SwitchAggregation => return None,
+            Algorithm::Tar | Algorithm::Tar2d | Algorithm::SwitchAggregation => return None,
             Algorithm::TarTcp => Box::new(Transpose::new(ranks, bytes)),
             Algorithm::Ring => Box::new(Ring::new(ranks, bytes)),
             Algorithm::Tree => Box::new(DoubleTree::new(ranks, bytes)),
@@ -100,6 +106,8 @@ pub struct Experiment {
     pub algorithm: Algorithm,
     /// Ranks, one on each host.
     pub ranks: u16,
+    /// Groups of [`Algorithm::Tar2d`]; none for as many as cost least ([`Path`]).
+    pub groups: Option<u16>,
     /// Bytes of the bucket that is averaged, a multiple of 4.
     pub bytes: u64,
     /// Bytes of it in a packet, a multiple of 4.
@@ -142,6 +150,15 @@ pub enum ExperimentError {
     /// Ranks out of range.
     #[error("{0} ranks; 2 to {MAX_RANKS} can be simulated")]
     Ranks(u16),
+    /// Groups where there are none.
+    #[error("{} has no groups; tar-2d has", .0.name())]
+    Groups(Algorithm),
+    /// Ranks that make no grid.
+    #[error(transparent)]
+    Grid(#[from] GridError),
+    /// Ranks that make none at all.
+    #[error("{0} ranks make no equal groups of 2 or more; choose another number of ranks, or tar")]
+    Prime(u16),
     /// A bucket that is no whole number of values.
     #[error("a bucket of {0} bytes; a multiple of 4 from 4 to {MAX_BYTES} is needed")]
     Bytes(u64),
@@ -210,6 +227,7 @@ impl Experiment {
         Self {
             algorithm,
             ranks,
+            groups: None,
             bytes: 25_000_000,
             slot: 8192,
             tail: 1.0,
@@ -290,6 +308,9 @@ impl Experiment {
                 Some(loss) => loss.validate()?,
                 None => {}
             }
+            if let Some(grid) = self.grid()? {
+                return Ok(self.cores(grid, 0).iter().try_for_each(Config::validate)?);
+            }
             Ok(self.core(0).validate()?)
         }
     }
@@ -322,6 +343,7 @@ impl Experiment {
         Ok(match self.schedule() {
             Some(schedule) => self.run_tcp(schedule, operations),
             None if self.algorithm == Algorithm::Tar => self.run_tar(operations, trace),
+            None if let Some(grid) = self.grid()? => self.run_tar_2d(grid, operations),
             None => self.run_aggregation(operations),
         })
     }
@@ -367,6 +389,30 @@ impl Experiment {
         net.alarm(Ps::ZERO);
         net.run(&mut tar);
         let results = tar.results;
+        self.report_tar(&net, results, tar.into_operations())
+    }
+
+    fn run_tar_2d(&self, grid: Grid, operations: Operations<'_>) -> Report {
+        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
+        let len = (self.bytes / 4) as usize;
+        let config = |rank| self.cores(grid, rank);
+        let (payload, stages) = (self.payload, self.stages());
+        let mut tar = TarOnGrid::new(grid, &config, len, payload, stages, operations);
+        net.alarm(Ps::ZERO);
+        net.run(&mut tar);
+        let results = tar.results;
+        Report {
+            groups: Some(grid.groups()),
+            ..self.report_tar(&net, results, tar.into_operations())
+        }
+    }
+
+    fn report_tar<B: Clone>(
+        &self,
+        net: &Network<B>,
+        results: Results,
+        operations: Operations<'_>,
+    ) -> Report {
         Report {
             arrived_share: results.arrived as f64 / results.owed as f64,
             arrived_share_of_not_lost: match results.owed - net.accounts().owed_lost {
@@ -376,7 +422,7 @@ impl Experiment {
             t_s_ms: Some(results.t_s.as_secs_f64() * 1e3),
             t_b_ms: Some(results.t_b.as_secs_f64() * 1e3),
             worst_error: self.payload.then_some(results.worst_error),
-            ..self.report(&net, tar.into_operations())
+            ..self.report(net, operations)
         }
         .finished(self)
     }
@@ -406,6 +452,7 @@ impl Experiment {
             simulated: true,
             algorithm: self.algorithm,
             ranks: self.ranks,
+            groups: None,
             bytes: self.bytes,
             slot: self.slot,
             tail: self.tail,
@@ -455,21 +502,89 @@ impl Experiment {
     /// t_S and t_B, as [`Algorithm::Tar`] is configured.
     pub fn bounds(&self) -> (Duration, Duration) {
         self.bounds.unwrap_or_else(|| {
-            let stages = self.stages();
-            let ranks = u64::from(self.ranks);
-            let message = self.bytes.div_ceil(ranks);
-            let packets = message.div_ceil(self.slot as u64);
-            let headers = packets * (FRAME_OVERHEAD + HEADER_LEN) as u64;
-            let phase = stages.usual((message + headers) * (ranks - 1));
-            let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
-            let t_s = Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1));
-            // What is learned stays under them.
-            let room = match self.timeouts {
-                Timeouts::Fixed => 1,
-                _ => 4,
-            };
-            (room * t_s, 2 * room * t_s)
+            let t_s = self.room() * self.stage(self.ranks, self.bytes);
+            (t_s, 2 * t_s)
         })
+    }
+
+    /// How many times as long as needed bounds are: what is learned stays under them.
+    fn room(&self) -> u32 {
+        match self.timeouts {
+            Timeouts::Fixed => 1,
+            _ => 4,
+        }
+    }
+
+    /// What a stage of a bucket of `bytes` takes among `ranks`, a tenth more, with one message at the tail's 99.9th
+    /// percentile.
+    fn stage(&self, ranks: u16, bytes: u64) -> Duration {
+        let stages = self.stages();
+        let ranks = u64::from(ranks);
+        let message = bytes.div_ceil(ranks);
+        let packets = message.div_ceil(self.slot as u64);
+        let headers = packets * (FRAME_OVERHEAD + HEADER_LEN) as u64;
+        let phase = stages.usual((message + headers) * (ranks - 1));
+        let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
+        Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1))
+    }
+
+    /// How [`Algorithm::Tar2d`] groups the ranks: as asked for, or as costs least. None for the others.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Groups`], [`ExperimentError::Grid`], [`ExperimentError::Prime`].
+    pub fn grid(&self) -> Result<Option<Grid>, ExperimentError> {
+        match (self.algorithm, self.groups) {
+            (Algorithm::Tar2d, Some(groups)) => Ok(Some(Grid::of(self.ranks, groups)?)),
+            (Algorithm::Tar2d, None) => Grid::cheapest(self.ranks, self.bytes, &self.path())
+                .map(Some)
+                .ok_or(ExperimentError::Prime(self.ranks)),
+            (_, Some(_)) => Err(ExperimentError::Groups(self.algorithm)),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// What the cost model is told of the network.
+    pub fn path(&self) -> Path {
+        let incast = match self.incast {
+            IncastPolicy::Fixed(senders) => senders.into(),
+            IncastPolicy::All | IncastPolicy::Dynamic => 0,
+        };
+        Path {
+            rate: self.network.rate,
+            delay: Duration::from_nanos(self.stages().delay.as_ns()),
+            host: self.host,
+            slot_bytes: self.slot,
+            incast,
+            // Turns follow each other as packets do.
+            turn: Duration::ZERO,
+            tail: self.tail,
+        }
+    }
+
+    /// A rank's configuration for its row and for its column.
+    fn cores(&self, grid: Grid, rank: u16) -> [Config; 2] {
+        let whole = self.core(rank);
+        let (row, column) = (grid.row(&whole, 1), grid.column(&whole, 2));
+        if self.bounds.is_some() {
+            return [row, column];
+        }
+        // A stage begins at a rank when the one before has ended there: as much later at another as that lasted there.
+        let (members, groups) = (grid.members(), grid.groups());
+        let of_row = self.room() * self.stage(members, self.bytes);
+        let of_column = self.room() * self.stage(groups, self.bytes.div_ceil(u64::from(members)));
+        let across = of_row + 2 * of_column;
+        [
+            Config {
+                t_s: of_row,
+                t_b: across + of_row,
+                ..row
+            },
+            Config {
+                t_s: of_row + of_column,
+                t_b: across,
+                ..column
+            },
+        ]
     }
 
     fn core(&self, rank: u16) -> Config {

@@ -393,7 +393,7 @@ fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Packet;
+    use crate::packet::{Group, Packet};
 
     /// Host 0 sends `packets` to `target` at once; who got how many, and when the last came.
     struct OneFlow {
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn switches_copy_for_the_group_and_every_copy_is_counted() {
-        let (hosts, net) = flow(Topology::Star, 3, Target::Group);
+        let (hosts, net) = flow(Topology::Star, 3, Target::Group(Group::all(6)));
         assert_eq!(hosts.came, [0, 3, 3, 3, 3, 3]);
         let accounts = net.accounts();
         let counts = [accounts.sent, accounts.copied, accounts.delivered];

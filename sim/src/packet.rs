@@ -1,5 +1,7 @@
 //! Packets on their way: what all copies share is stored once.
 
+use std::ops::Range;
+
 use ultima_wire::{SwitchFlags, Ticks};
 
 use crate::clock::Ps;
@@ -9,10 +11,46 @@ use crate::clock::Ps;
 pub(crate) enum Target {
     /// To one host.
     Host(u32),
-    /// To every host but the sender; switches copy it.
-    Group,
+    /// To every host of a group but the sender, which is one of them; switches copy it.
+    Group(Group),
     /// To the other end of the link that it is on: a switch takes it in.
     Neighbour,
+}
+
+/// Hosts that a multicast reaches: `count` of them, every `step`th from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    first: u16,
+    step: u16,
+    count: u16,
+}
+
+impl Group {
+    /// # Panics
+    /// If there are more hosts than an experiment can have, or the group is empty.
+    pub(crate) fn new(first: u32, step: u32, count: u32) -> Self {
+        assert!(step > 0 && count > 0, "{count} hosts, every {step}th");
+        let [first, step, count] =
+            [first, step, count].map(|n| u16::try_from(n).expect("under 2^16 hosts"));
+        Self { first, step, count }
+    }
+
+    /// The first hosts.
+    pub(crate) fn all(hosts: u32) -> Self {
+        Self::new(0, 1, hosts)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.count.into()
+    }
+
+    /// Those that are among `hosts`.
+    pub(crate) fn among(&self, hosts: Range<u32>) -> impl ExactSizeIterator<Item = u32> + use<> {
+        let [first, step, count] = [self.first, self.step, self.count].map(u32::from);
+        let before = |host: u32| host.saturating_sub(first).div_ceil(step).min(count);
+        let numbers = before(hosts.start)..before(hosts.end.max(hosts.start));
+        numbers.map(move |number| first + number * step)
+    }
 }
 
 /// A packet, however many copies of it are on their way.
@@ -122,5 +160,22 @@ impl<B> Packets<B> {
     /// Packets on their way.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_cut_by_ranges() {
+        for (first, step, count) in [(0, 1, 9), (3, 1, 4), (2, 5, 6), (0, 4, 1)] {
+            let group = Group::new(first, step, count);
+            let all: Vec<u32> = (0..count).map(|number| first + number * step).collect();
+            for range in (0..40).flat_map(|from| (from..40).map(move |to| from..to)) {
+                let within = all.iter().copied().filter(|host| range.contains(host));
+                assert!(within.eq(group.among(range.clone())), "{group:?} {range:?}");
+            }
+        }
     }
 }

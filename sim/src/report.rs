@@ -46,6 +46,8 @@ pub struct Report {
     pub algorithm: Algorithm,
     /// As asked for.
     pub ranks: u16,
+    /// Of [`Algorithm::Tar2d`]: groups, as asked for or as cost least.
+    pub groups: Option<u16>,
     /// As asked for.
     pub bytes: u64,
     /// As asked for.
@@ -81,9 +83,9 @@ pub struct Report {
     pub goodput_share_of_bound: f64,
     /// The least time in which a receiver's link carries 2·S·(N−1)/N bytes.
     pub bound_ms: f64,
-    /// t_S of the bounded transport.
+    /// t_S of the bounded transport; on a grid the rows'.
     pub t_s_ms: Option<f64>,
-    /// t_B of the bounded transport.
+    /// t_B of the bounded transport; on a grid what the three phases may take.
     pub t_b_ms: Option<f64>,
     /// The least retransmission timeout of TCP; the one of in-network aggregation.
     pub min_rto_ms: Option<f64>,

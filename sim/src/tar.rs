@@ -1,7 +1,9 @@
 //! Transpose AllReduce with the protocol core of `ultima-host`, the one that sockets drive.
 
+mod grid;
 #[cfg(test)]
 mod sharing;
+mod side;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,9 +17,12 @@ use crate::clock::Ps;
 use crate::experiment::TRAIN;
 use crate::network::{Hosts, Network};
 use crate::operations::Operations;
-use crate::packet::{Packet, Stamps, Target};
+use crate::packet::{Group, Packet, Stamps, Target};
 use crate::stages::Stages;
 use crate::values;
+
+pub(crate) use grid::TarOnGrid;
+use side::{Side, Way};
 
 /// A packet's content.
 #[derive(Clone)]
@@ -101,7 +106,7 @@ impl Datagram {
     }
 }
 
-/// Which message a rank is at.
+/// The messages of a stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Scatter = 0,
@@ -109,14 +114,9 @@ enum Stage {
 }
 
 struct Rank {
-    core: Core,
+    side: Side,
     /// When it starts the present operation; never when it has.
     begins: Ps,
-    stage: Stage,
-    /// Nothing leaves before that.
-    quiet_until: Ps,
-    /// What the core gave out while its stage had yet to begin.
-    held: Option<Packet<Datagram>>,
     /// With payloads: the allocation that goes round.
     values: Vec<f32>,
 }
@@ -163,11 +163,8 @@ impl<'a> Tar<'a> {
         operations: Operations<'a>,
     ) -> Self {
         let rank = |rank| Rank {
-            core: Core::new(config(rank)).expect("an experiment's configuration was checked"),
+            side: Side::new(config(rank)),
             begins: Ps::NEVER,
-            stage: Stage::Scatter,
-            quiet_until: Ps::ZERO,
-            held: None,
             values: Vec::new(),
         };
         let config = config(0);
@@ -181,7 +178,7 @@ impl<'a> Tar<'a> {
             train: Ps::to_send(TRAIN, stages.rate),
             payload,
             number: 0,
-            out: vec![0; ranks[0].core.max_datagram()],
+            out: vec![0; ranks[0].side.core.max_datagram()],
             back: Vec::new(),
             results: Results::default(),
             ranks,
@@ -191,7 +188,7 @@ impl<'a> Tar<'a> {
     /// Tells what happens at a rank of the job.
     pub(crate) fn trace(&mut self, rank: u16, sink: Box<dyn Sink>) {
         if let Some(rank) = self.ranks.get_mut(usize::from(rank)) {
-            rank.core.trace(sink);
+            rank.side.core.trace(sink);
         }
     }
 
@@ -208,23 +205,18 @@ impl<'a> Tar<'a> {
         };
         let rank = &mut self.ranks[at];
         rank.begins = Ps::NEVER;
-        rank.stage = Stage::Scatter;
-        if let Some(late) = rank.held.take() {
-            let budget = late.body.header.budget;
-            net.send(late, budget);
-        }
         let before = self
             .stages
             .before(self.number, Stage::Scatter as u32, host, self.message);
-        rank.quiet_until = now + before;
+        rank.side.begin(net, now + before, true);
         let started = if self.payload {
             let mut values = std::mem::take(&mut rank.values);
             values.clear();
             values
                 .extend((0..self.len).map(|entry| values::contribution(self.number, host, entry)));
-            self.ranks[at].core.start(now.to_core(), id, values)
+            self.ranks[at].side.core.start(now.to_core(), id, values)
         } else {
-            rank.core.start_counted(now.to_core(), id, self.len)
+            rank.side.core.start_counted(now.to_core(), id, self.len)
         };
         started.expect("an operation starts when the one before has ended everywhere");
     }
@@ -234,66 +226,32 @@ impl<'a> Tar<'a> {
         if self.ranks[host as usize].begins <= net.now() {
             self.start(net, host);
         }
-        while let Some(event) = self.ranks[host as usize].core.poll_event() {
+        while let Some(event) = self.ranks[host as usize].side.core.poll_event() {
             if let Event::Done { outcome, result } = event {
                 self.count(host, &outcome, result);
                 self.operations.ended(net, host);
             }
         }
-        self.transmit(net, host);
-        let rank = &self.ranks[host as usize];
-        let timer = rank.core.poll_timeout().map_or(Ps::NEVER, Ps::from_core);
-        let ready = match &rank.held {
-            Some(_) => Ps::ZERO,
-            None => {
-                let ready = rank.core.poll_transmit_at();
-                let room = net.sent_by(host);
-                ready.map_or(Ps::NEVER, |at| Ps::from_core(at).max(room))
-            }
-        };
-        let send = ready.max(rank.quiet_until);
-        net.wake(host, timer.min(send).min(rank.begins));
-    }
-
-    fn transmit(&mut self, net: &mut Network<Datagram>, host: u32) {
-        let now = net.now();
-        let rank = &mut self.ranks[host as usize];
-        if now < rank.quiet_until {
-            return;
-        }
-        if let Some(held) = rank.held.take() {
-            let budget = held.body.header.budget;
-            net.send(held, budget);
-        }
-        while net.sent_by(host) < now + self.train {
-            let Some(transmit) = rank.core.poll_transmit(now.to_core(), &mut self.out) else {
-                return;
-            };
-            let target = match transmit.to {
+        let all = Group::all(net.hosts());
+        let way = Way {
+            host,
+            train: self.train,
+            to: &|to| match to {
                 Destination::Rank(rank) => Target::Host(rank.into()),
-                Destination::Group => Target::Group,
-            };
-            let datagram = Datagram::read(&self.out, transmit);
-            let (kind, budget) = (datagram.header.kind, datagram.header.budget);
-            let packet = datagram.into_packet(host, target);
-            if kind == Kind::Gather && rank.stage == Stage::Scatter {
-                rank.stage = Stage::Gather;
-                let before =
-                    self.stages
-                        .before(self.number, Stage::Gather as u32, host, self.message);
-                rank.quiet_until = now + before;
-                if before > Ps::ZERO {
-                    rank.held = Some(packet);
-                    return;
-                }
-            }
-            net.send(packet, budget);
-        }
+                Destination::Group => Target::Group(all),
+            },
+        };
+        let before =
+            |stages: &Stages| stages.before(self.number, Stage::Gather as u32, host, self.message);
+        let rank = &mut self.ranks[host as usize];
+        rank.side
+            .transmit(net, &way, &mut self.out, || before(&self.stages));
+        net.wake(host, rank.side.next(net, host).min(rank.begins));
     }
 
     fn count(&mut self, host: u32, outcome: &Outcome, result: Vec<f32>) {
         let ranks = self.ranks.len() as u64;
-        let config = self.ranks[host as usize].core.config();
+        let config = self.ranks[host as usize].side.core.config();
         let layout = Layout::new(self.len, config.ranks, config.slot_len());
         let all: u64 = (0..config.ranks).map(|o| u64::from(layout.slots(o))).sum();
         let own = u64::from(layout.slots(config.rank));
@@ -314,13 +272,13 @@ impl Hosts for Tar<'_> {
     type Body = Datagram;
 
     fn receive(&mut self, net: &mut Network<Datagram>, host: u32, stamps: Stamps, body: Datagram) {
-        let core = &mut self.ranks[host as usize].core;
+        let core = &mut self.ranks[host as usize].side.core;
         body.deliver(stamps, core, net.now().to_core(), &mut self.back);
         self.go_on(net, host);
     }
 
     fn woken(&mut self, net: &mut Network<Datagram>, host: u32) {
-        let core = &mut self.ranks[host as usize].core;
+        let core = &mut self.ranks[host as usize].side.core;
         core.handle_timeout(net.now().to_core());
         self.go_on(net, host);
     }

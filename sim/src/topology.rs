@@ -133,10 +133,13 @@ impl Fabric {
     pub(crate) fn receivers(&self, link: u32, source: u32, to: Target) -> u64 {
         let hosts = match (to, self.end(link)) {
             (Target::Host(_) | Target::Neighbour, _) | (_, End::Host(_)) => 1,
-            (Target::Group, End::LeafFromHost(_)) => self.hosts - 1,
-            (Target::Group, End::LeafFromSpine(leaf)) => self.hosts_of(leaf).len() as u32,
-            (Target::Group, End::Spine(..)) => {
-                self.hosts - self.hosts_of(self.leaf_of(source)).len() as u32
+            (Target::Group(group), End::LeafFromHost(_)) => group.len() - 1,
+            (Target::Group(group), End::LeafFromSpine(leaf)) => {
+                group.among(self.hosts_of(leaf)).len() as u32
+            }
+            (Target::Group(group), End::Spine(..)) => {
+                let beside = group.among(self.hosts_of(self.leaf_of(source)));
+                group.len() - beside.len() as u32
             }
         };
         hosts.into()
@@ -181,16 +184,21 @@ impl Fabric {
             (End::Spine(spine, _), Target::Host(host)) => {
                 send(self.trunk_down(spine, self.leaf_of(host)));
             }
-            (End::LeafFromHost(leaf) | End::LeafFromSpine(leaf), Target::Group) => {
-                if matches!(end, End::LeafFromHost(_)) && self.leaves > 1 {
+            (End::LeafFromHost(leaf) | End::LeafFromSpine(leaf), Target::Group(group)) => {
+                let here = group.among(self.hosts_of(leaf));
+                if matches!(end, End::LeafFromHost(_)) && group.len() > here.len() as u32 {
                     send(self.trunk_up(leaf, 0));
                 }
-                for host in self.hosts_of(leaf).filter(|&host| host != source) {
+                for host in here.filter(|&host| host != source) {
                     send(self.down(host));
                 }
             }
-            (End::Spine(spine, from), Target::Group) => {
-                for leaf in (0..self.leaves).filter(|&leaf| leaf != from) {
+            (End::Spine(spine, from), Target::Group(group)) => {
+                let has_some = |leaf: &u32| group.among(self.hosts_of(*leaf)).len() > 0;
+                for leaf in (0..self.leaves)
+                    .filter(|&leaf| leaf != from)
+                    .filter(has_some)
+                {
                     send(self.trunk_down(spine, leaf));
                 }
             }
@@ -207,6 +215,7 @@ fn spread(source: u32, to: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Group;
 
     /// Hosts that a packet reaches, and the links on the longest way.
     fn reached(fabric: &Fabric, source: u32, to: Target) -> (Vec<u32>, u32) {
@@ -243,9 +252,18 @@ mod tests {
                 let fabric = Fabric::new(topology, hosts);
                 for source in 0..hosts {
                     let others = (0..hosts).filter(|&host| host != source);
-                    let (group, links) = reached(&fabric, source, Target::Group);
+                    let all = Target::Group(Group::all(hosts));
+                    let (group, links) = reached(&fabric, source, all);
                     assert!(others.clone().eq(group));
                     assert_eq!(links, fabric.diameter());
+                    let every_other = Group::new(source % 2, 2, (hosts - source % 2).div_ceil(2));
+                    let (group, _) = reached(&fabric, source, Target::Group(every_other));
+                    assert!(
+                        others
+                            .clone()
+                            .filter(|host| host % 2 == source % 2)
+                            .eq(group)
+                    );
                     for host in others {
                         assert_eq!(reached(&fabric, source, Target::Host(host)).0, [host]);
                     }
@@ -262,7 +280,10 @@ mod tests {
         };
         for topology in [Topology::Star, leaf_spine] {
             let fabric = Fabric::new(topology, 13);
-            for (source, to) in (0..13).map(|source| (source, Target::Group)) {
+            let all = (0..13).map(|source| (source, Group::all(13)));
+            let every_third = (0..5).map(|number| (1 + 3 * number, Group::new(1, 3, 4)));
+            for (source, to) in all.chain(every_third.take(4)) {
+                let to = Target::Group(to);
                 let mut links = vec![fabric.up(source)];
                 while let Some(link) = links.pop() {
                     let mut behind = vec![link];

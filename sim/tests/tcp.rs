@@ -7,7 +7,12 @@ use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report};
 /// Those that go over TCP.
 fn over_tcp() -> impl Iterator<Item = Algorithm> {
     let all = Algorithm::ALL.into_iter();
-    all.filter(|algorithm| !matches!(algorithm, Algorithm::Tar | Algorithm::SwitchAggregation))
+    let others = [
+        Algorithm::Tar,
+        Algorithm::Tar2d,
+        Algorithm::SwitchAggregation,
+    ];
+    all.filter(move |algorithm| !others.contains(algorithm))
 }
 
 fn run(experiment: &Experiment) -> Report {

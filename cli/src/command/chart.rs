@@ -18,6 +18,7 @@ pub const FONT: &str = "sans-serif";
 pub fn colour(algorithm: Algorithm) -> RGBColor {
     match algorithm {
         Algorithm::Tar => RGBColor(0, 0, 0),
+        Algorithm::Tar2d => RGBColor(120, 120, 120),
         Algorithm::TarTcp => RGBColor(0, 114, 178),
         Algorithm::Ring => RGBColor(213, 94, 0),
         Algorithm::Tree => RGBColor(0, 158, 115),

@@ -9,7 +9,8 @@
 //! 3. in its row every rank multicasts its shard ([`Part::Gather`]).
 //!
 //! The bytes are those of a flat AllReduce, (*M* − 1)/*M* + (*G* − 1)/(*GM*) = (*N* − 1)/*N* of the bucket each way. Rows and
-//! columns are ordinary jobs: a network that serves jobs serves grids.
+//! columns are ordinary jobs: a network that serves jobs serves grids. [`Path`] has what a grid costs
+//! and when it pays.
 //!
 //! # What is missing
 //!
@@ -19,6 +20,7 @@
 //! row takes zero for its shard, as in a flat job. Without loss the result is the mean up to rounding, with the same bits on
 //! every rank: a shard's mean is the same on all of its column, and each row gets it from one of them.
 
+mod cost;
 mod grid;
 
 use std::time::Duration;
@@ -30,6 +32,7 @@ use crate::layout::Layout;
 use crate::operation::{OperationId, Part};
 use crate::stats::Outcome;
 
+pub use cost::Path;
 pub use grid::{Grid, GridError};
 
 /// One rank's part in a grid: an AllReduce of a row and one of a column.

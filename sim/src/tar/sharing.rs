@@ -11,7 +11,7 @@ use super::Datagram;
 use crate::clock::Ps;
 use crate::experiment::{Algorithm, Experiment, TRAIN};
 use crate::network::{Hosts, Network, NetworkConfig};
-use crate::packet::{Packet, Stamps, Target};
+use crate::packet::{Group, Packet, Stamps, Target};
 
 const RATE: u64 = 100_000_000_000;
 const SLOT: usize = 8192;
@@ -121,7 +121,7 @@ impl Sharing {
                 };
                 let target = match transmit.to {
                     Destination::Rank(rank) => Target::Host(rank.into()),
-                    Destination::Group => Target::Group,
+                    Destination::Group => Target::Group(Group::all(net.hosts())),
                 };
                 let datagram = Datagram::read(&self.buf, transmit);
                 let budget = datagram.header.budget;

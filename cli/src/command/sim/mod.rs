@@ -30,7 +30,7 @@ pub struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     options: Options,
-    /// tar, switch-aggregation: carry values and check results; times are the same
+    /// tar, tar-2d, switch-aggregation: carry values and check results; times are the same
     #[arg(long)]
     payload: bool,
     /// tar: write what happens at a rank, packet by packet, for `ultima trace`
@@ -125,12 +125,17 @@ fn text(report: &Report) -> String {
     let percent = |share: f64| format!("{:.3} %", share * 100.0);
     let row = |name: &str, value: String| [name.to_owned(), value];
     let completion = &report.completion_ms;
-    let mut rows = vec![
+    let grid = report.groups.map(|groups| {
+        let members = report.ranks / groups;
+        row("grid", format!("{groups} groups of {members}"))
+    });
+    let mut rows: Vec<_> = grid.into_iter().collect();
+    rows.extend([
         row("mean", ms(completion.mean)),
         row("p50", ms(completion.p50)),
         row("p99", ms(completion.p99)),
         row("max", ms(completion.max)),
-    ];
+    ]);
     if let Some(on_time) = report.on_time_ms {
         rows.push(row("p50 without stragglers", ms(on_time.p50)));
         rows.push(row("p99 without stragglers", ms(on_time.p99)));

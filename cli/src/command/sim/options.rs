@@ -20,6 +20,9 @@ pub struct Options {
     /// Ranks, one on each host
     #[arg(long, default_value_t = 8)]
     ranks: u16,
+    /// tar-2d: groups that the ranks are in [default: as many as cost least]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
+    groups: Option<u16>,
     /// Bytes of the bucket that is averaged
     #[arg(long, default_value = "25M", value_parser = bytes)]
     bytes: u64,
@@ -77,19 +80,19 @@ pub struct Options {
     /// Hosts whose links are slower, and by how much: the first K
     #[arg(long, value_name = "K:FACTOR", value_parser = slow)]
     slow: Option<Slow>,
-    /// tar: how the rate follows the network
+    /// tar, tar-2d: how the rate follows the network
     #[arg(long, default_value = RatePolicy::default().name(), value_parser = policies::rates())]
     rate_control: RatePolicy,
-    /// tar: how many ranks send to one at a time: all, dynamic, or a number up to 15
+    /// tar, tar-2d: how many ranks send to one at a time: all, dynamic, or a number up to 15
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     incast: IncastPolicy,
     /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
-    /// tar: when operations end
+    /// tar: when operations end; tar-2d: the same, and its phases with their shares of it
     #[arg(long, value_parser = duration, requires = "t_s")]
     t_b: Option<Duration>,
-    /// tar: whether t_S and t_B are as given, learned as published, or learned from what moves them
+    /// tar, tar-2d: whether t_S and t_B are as given, learned as published, or learned from what moves them
     #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
     timeouts: Timeouts,
     /// Least retransmission timeout of the algorithms that go over TCP
@@ -148,6 +151,7 @@ impl Options {
     /// The experiment that they describe, which may be impossible.
     pub fn experiment(&self) -> Experiment {
         Experiment {
+            groups: self.groups,
             bytes: self.bytes,
             slot: usize::try_from(self.slot).unwrap_or(usize::MAX),
             tail: self.tail,

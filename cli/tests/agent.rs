@@ -82,6 +82,54 @@ fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
     });
 }
 
+#[test]
+fn a_grid_of_jobs_is_averaged_within_groups_and_across() {
+    with_hosts(4, |hosts| {
+        // The first group has two ranks on a host.
+        hosts.create("{ name: train, members: [h1, h1, h2, h3, h3, h4], groups: 2 }");
+        let traced = [&AGENT[..], &["--trace", "/dev/null"]].concat();
+        let traced = ended(hosts.start(1, &traced));
+        let errors = String::from_utf8_lossy(&traced.stderr);
+        assert_eq!(traced.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("train is a grid of jobs"), "{errors}");
+
+        let work = ["--allreduce", "20000", "--repeat", "5", "--verify"];
+        let options = [&AGENT[..], &PATIENT, &work].concat();
+        let two = [&options[..], &["--ranks", "2"]].concat();
+        let agents = [
+            hosts.start(1, &two),
+            hosts.start(2, &options),
+            hosts.start(3, &two),
+            hosts.start(4, &options),
+        ];
+        let reports = agents.map(|agent| json(&ended(agent)));
+        let ranks: Vec<&Value> = reports
+            .iter()
+            .flat_map(|report| report["ranks"].as_array().expect("ranks"))
+            .collect();
+        let mut numbers: Vec<u64> = ranks.iter().map(|r| r["rank"].as_u64().unwrap()).collect();
+        numbers.sort();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+        for rank in &ranks {
+            let summary = &rank["summary"];
+            assert_eq!(summary["operations"], 5);
+            assert_eq!(summary["wrong"], 0, "{summary}");
+            assert_eq!(summary["rejected"], 0, "{summary}");
+            // The machine may lose packets; nearly all operations are whole.
+            assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
+            let phases = rank["operations"][0]["phases_ms"].as_array();
+            assert_eq!(phases.map(Vec::len), Some(3));
+        }
+        for step in 0..5 {
+            let of = |rank: &Value| rank["operations"][step].clone();
+            if ranks.iter().all(|rank| of(rank)["whole"] == true) {
+                let first = of(ranks[0])["sha256"].clone();
+                assert!(ranks.iter().all(|rank| of(rank)["sha256"] == first));
+            }
+        }
+    });
+}
+
 /// One rank waits for the other meanwhile.
 #[test]
 fn metrics_are_served_while_an_agent_runs_and_a_trace_is_written() {

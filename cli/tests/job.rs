@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::output;
 use serde_json::{Value, json};
 use ultima_tests::fabric::Fabric;
@@ -50,6 +52,64 @@ fn a_job_is_shown_with_all_that_it_was_given() {
 }
 
 #[test]
+fn a_grids_jobs_come_and_go_together() {
+    const TAKEN: &str = "{ name: net.column1, members: [h1, h3] }";
+    Target::Sockets.run(Fabric::pair(), &[TAKEN], |stage| {
+        let address = stage.controller.address();
+        let job =
+            |arguments: &[&str]| output(&[&["job", "--controller", &address], arguments].concat());
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("grid.yaml");
+        let create = |name: &str| {
+            let members = "[h1, h2, h3, h4]";
+            fs::write(
+                &file,
+                format!("{{ name: {name}, members: {members}, groups: 2 }}"),
+            )
+            .expect("a file");
+            job(&["create", "-f", file.to_str().expect("a plain path")])
+        };
+        let names = || -> Vec<String> {
+            let list = job(&["list"]);
+            let text = String::from_utf8(list.stdout).expect("text");
+            let rows = text.lines().skip(1);
+            rows.map(|row| row.split(' ').next().unwrap_or_default().to_owned())
+                .collect()
+        };
+        // One of its names is taken: nothing of it stays.
+        let refused = create("net");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(names(), ["net.column1"]);
+
+        let created = create("train");
+        assert!(created.status.success(), "{created:?}");
+        let lines = ["train.row0", "train.row1", "train.column0", "train.column1"];
+        assert_eq!(names().len(), 5);
+        let shown = job(&["show", "train", "--json"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        let hosts = |at: usize| [0, 1].map(|rank| shown[at]["members"][rank]["host"].clone());
+        for (at, (line, members)) in lines
+            .iter()
+            .zip([["h1", "h2"], ["h3", "h4"], ["h1", "h3"], ["h2", "h4"]])
+            .enumerate()
+        {
+            assert_eq!(shown[at]["name"], *line);
+            assert_eq!(hosts(at), members);
+            assert_eq!(shown[at]["seed"], shown[0]["seed"], "one seed for all");
+        }
+        let deleted = job(&["delete", "train"]);
+        assert!(deleted.status.success(), "{deleted:?}");
+        let said = String::from_utf8_lossy(&deleted.stdout).into_owned();
+        assert!(
+            lines
+                .iter()
+                .all(|line| said.contains(&format!("deleted {line}\n")))
+        );
+        assert_eq!(names(), ["net.column1"]);
+    });
+}
+
+#[test]
 fn a_switch_that_is_away_is_shown_as_such() {
     Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
         // Another controller takes it.
@@ -76,6 +136,7 @@ fn the_help_names_every_field_of_a_job() {
         "seed",
         "loss_threshold",
         "weight",
+        "groups",
     ] {
         assert!(help.contains(&format!("\n  {field}: ")), "{field}: {help}");
     }

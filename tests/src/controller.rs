@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
+use ultima_controller::job::JobRequest;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::{fabric, job};
 use ultima_wire::group_address;
@@ -95,7 +96,10 @@ impl Controller {
     /// # Errors
     /// The controller refuses.
     pub fn try_create(&self, testbed: &Testbed, yaml: &str) -> Result<Job, ClientError> {
-        let spec = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
+        let request = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
+        let JobRequest::Job(spec) = request else {
+            panic!("one job is created here: {yaml}")
+        };
         let created = testbed.runtime.block_on(self.client.create_job(&spec))?;
         Ok(as_installed(&testbed.fabric, &created))
     }

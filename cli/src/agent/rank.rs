@@ -1,5 +1,6 @@
 //! One rank's operations.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -8,8 +9,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use ultima_agent::{Quiet, RENDEZVOUS, ask, meet};
-use ultima_host::{ClosedBy, Collective, Error, History, OperationId, Outcome, Report, StartError};
+use ultima_host::{
+    ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Report, StartError,
+};
 
+use super::averager::{Averager, Place};
 use super::data::{self, Data};
 
 /// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
@@ -19,8 +23,10 @@ pub const ROUNDING: f64 = 1e-10;
 /// One operation at one rank.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// How it ended.
-    pub outcome: Outcome,
+    /// Its number, from 0.
+    pub step: u32,
+    /// How it ended, or of a grid its phases in their order.
+    pub phases: Vec<Outcome>,
     /// ‖result − mean‖² / ‖mean‖², where it was asked for.
     pub error: Option<f64>,
     /// Of the result.
@@ -32,7 +38,65 @@ pub struct Operation {
 impl Operation {
     /// Whether every contribution of every rank is in the result.
     pub fn is_whole(&self) -> bool {
-        self.outcome.closed_by == ClosedBy::Complete && self.outcome.incomplete_aggregates == 0
+        let complete = |phase: &Outcome| {
+            phase.closed_by == ClosedBy::Complete && phase.incomplete_aggregates == 0
+        };
+        self.phases.iter().all(complete)
+    }
+
+    /// From the start to the end.
+    pub fn duration(&self) -> Duration {
+        self.phases.iter().map(|phase| phase.duration).sum()
+    }
+
+    /// Until this rank's shard had closed; on a grid until it was averaged over all groups.
+    pub fn shard_duration(&self) -> Duration {
+        let (last, before) = self.phases.split_last().expect("an operation has a phase");
+        let before: Duration = before.iter().map(|phase| phase.duration).sum();
+        before + last.shard_duration
+    }
+
+    /// The worst of what ended its phases.
+    pub fn closed_by(&self) -> ClosedBy {
+        let worst = self.phases.iter().map(|phase| phase.closed_by).max();
+        worst.unwrap_or_default()
+    }
+
+    /// What did not come in time, and why.
+    pub fn lost(&self) -> Losses {
+        self.phases
+            .iter()
+            .fold(Losses::default(), |mut sum, phase| {
+                sum += phase.lost;
+                sum
+            })
+    }
+
+    /// Whose packets did not come in time, by rank of the whole job.
+    pub fn missing_from(&self, place: &Place) -> Vec<(u16, FromRank)> {
+        let mut missing: BTreeMap<u16, FromRank> = BTreeMap::new();
+        for (phase, outcome) in self.phases.iter().enumerate() {
+            let job = Place::job_of_phase(phase);
+            for (other, lacking) in outcome.missing_from(place.in_job(job).0) {
+                let sum = missing.entry(place.of_job(job, other)).or_default();
+                sum.contributions += lacking.contributions;
+                sum.aggregates += lacking.aggregates;
+            }
+        }
+        missing.into_iter().collect()
+    }
+
+    /// For a history: all phases as one.
+    fn folded(&self) -> Outcome {
+        let last = self.phases.last().expect("an operation has a phase");
+        Outcome {
+            closed_by: self.closed_by(),
+            duration: self.duration(),
+            shard_duration: self.shard_duration(),
+            lost: self.lost(),
+            owed: self.phases.iter().map(|phase| phase.owed).sum(),
+            ..last.clone()
+        }
     }
 
     /// Whether the result is not what arrived: nothing was lost, and yet it is not the mean.
@@ -45,11 +109,9 @@ impl Operation {
 
     /// Whether nothing at all came from the others.
     pub fn heard_nothing(&self) -> bool {
-        let phases = self.outcome.phases;
-        [phases.scatter, phases.gather]
-            .iter()
-            .all(|p| p.in_time + p.cut + p.late == 0)
-            && !self.is_whole()
+        let packets = (self.phases.iter())
+            .flat_map(|outcome| [outcome.phases.scatter, outcome.phases.gather]);
+        packets.map(|p| p.in_time + p.cut + p.late).sum::<u64>() == 0 && !self.is_whole()
     }
 }
 
@@ -57,13 +119,13 @@ impl Operation {
 #[derive(Clone, Debug)]
 pub struct Done {
     /// Which rank.
-    pub rank: u16,
+    pub place: Place,
     /// Its operations, in order.
     pub operations: Vec<Operation>,
     /// The same folded.
     pub history: History,
-    /// All its packets.
-    pub report: Report,
+    /// All its packets, by job.
+    pub reports: Vec<Report>,
 }
 
 /// What a rank does not hear.
@@ -71,6 +133,8 @@ pub struct Done {
 pub enum Silence {
     /// Others, before the first operation.
     Ranks {
+        /// The job, which may be a row or a column of a grid.
+        job: String,
         /// Who hears nothing.
         rank: u16,
         /// From whom.
@@ -78,15 +142,26 @@ pub enum Silence {
     },
     /// Anything in its first operation.
     Operation {
+        /// The job, or the first one.
+        job: String,
         /// Who hears nothing.
         rank: u16,
     },
 }
 
+impl Silence {
+    /// The job to check.
+    pub fn job(&self) -> &str {
+        match self {
+            Silence::Ranks { job, .. } | Silence::Operation { job, .. } => job,
+        }
+    }
+}
+
 impl fmt::Display for Silence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Silence::Ranks { rank, from } => {
+            Silence::Ranks { rank, from, .. } => {
                 let from: Vec<String> = from.iter().map(u16::to_string).collect();
                 write!(
                     f,
@@ -94,7 +169,7 @@ impl fmt::Display for Silence {
                     from.join(", ")
                 )
             }
-            Silence::Operation { rank } => {
+            Silence::Operation { rank, .. } => {
                 write!(f, "rank {rank}'s first operation received nothing")
             }
         }
@@ -105,16 +180,18 @@ impl fmt::Display for Silence {
 #[derive(Clone, Debug)]
 pub struct Work {
     /// Which rank.
-    pub rank: u16,
+    pub place: Place,
+    /// The names of the jobs that it is in.
+    pub jobs: Vec<String>,
     /// What is averaged.
     pub data: Data,
     /// How often.
     pub repeat: u32,
     /// Whether results are compared with the exact mean.
     pub verify: bool,
-    /// The pause that checks ask for.
-    pub quiet: Quiet,
-    /// A rank on another host.
+    /// The pauses that checks ask for, by job.
+    pub quiet: Vec<Quiet>,
+    /// A rank on another host, where the job is flat.
     pub elsewhere: Option<u16>,
     /// How long to go on receiving after the last operation.
     pub linger: Duration,
@@ -125,9 +202,10 @@ pub struct Work {
 }
 
 /// Runs a rank's operations, on a thread where blocking is allowed.
-pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
+pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     let Work {
-        rank,
+        place,
+        jobs,
         data,
         repeat,
         verify,
@@ -137,37 +215,50 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         silent,
         mut checked,
     } = work;
-    let prober = collective.prober();
-    let missed = meet(&prober, rank, data.ranks, RENDEZVOUS)?;
-    // Nobody listens where a check has been asked for already.
-    let mut told = !missed.is_empty();
-    if told {
-        let _ = silent.send(Silence::Ranks { rank, from: missed });
+    let rank = place.rank;
+    let probers = averager.probers();
+    let mut told = false;
+    for (at, (prober, job)) in probers.iter().zip(&jobs).enumerate() {
+        let (number, ranks) = place.in_job(at);
+        let missed = meet(prober, number, ranks, RENDEZVOUS)?;
+        if !missed.is_empty() {
+            let from = missed
+                .iter()
+                .map(|&other| place.of_job(at, other))
+                .collect();
+            let job = job.clone();
+            // Nobody listens where a check has been asked for already.
+            let _ = silent.send(Silence::Ranks { job, rank, from });
+            told = true;
+        }
     }
     let mut operations = Vec::new();
     for step in 0..repeat {
-        quiet.wait();
+        quiet.iter().for_each(Quiet::wait);
         let mut bucket = data.contribution(step, rank);
-        let outcome = match collective.allreduce(OperationId { step, bucket: 0 }, &mut bucket) {
+        let phases = match averager.allreduce(OperationId { step, bucket: 0 }, &mut bucket) {
             Err(Error::Start(StartError::Alone { operations, .. })) => {
                 eprintln!("rank {rank} stops: it has heard nobody for {operations} operations");
                 break;
             }
-            outcome => outcome?,
+            phases => phases?,
         };
-        let lossy = outcome.lost.scatter.total() + outcome.lost.gather.total() > 0;
-        let switch = match elsewhere.filter(|_| lossy) {
-            Some(rank) => ask(&prober, rank, outcome.id)?,
-            None => None,
-        };
-        let operation = Operation {
-            switch,
-            outcome,
+        let mut operation = Operation {
+            step,
+            phases,
+            switch: None,
             error: verify.then(|| data.error(step, &bucket)),
             sha256: data::sha256(&bucket),
         };
+        let lost = operation.lost();
+        if let Some(other) = elsewhere
+            && lost.scatter.total() + lost.gather.total() > 0
+        {
+            operation.switch = ask(&probers[0], other, OperationId { step, bucket: 0 })?;
+        }
         if step == 0 && operation.heard_nothing() {
-            let _ = silent.send(Silence::Operation { rank });
+            let job = jobs[0].clone();
+            let _ = silent.send(Silence::Operation { job, rank });
             told = true;
         }
         operations.push(operation);
@@ -176,12 +267,15 @@ pub fn run(work: Work, mut collective: Collective) -> Result<Done> {
         // An error is that nobody checks.
         let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }
-    let history = collective.observer().history();
-    let report = collective.finish(linger)?;
+    let mut history = History::default();
+    for operation in &operations {
+        history.add(&operation.folded());
+    }
+    let reports = averager.finish(linger)?;
     Ok(Done {
-        rank,
+        place,
         operations,
         history,
-        report,
+        reports,
     })
 }

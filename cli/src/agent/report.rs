@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use ultima_controller::api;
 use ultima_host::{
-    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Span,
+    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses, Span,
     underweight,
 };
 
+use super::averager::Place;
 use super::rank::{Done, Operation};
 use crate::command::check;
 use crate::output::table;
@@ -38,8 +39,11 @@ struct Rank {
 struct Row {
     step: u32,
     ms: f64,
-    /// Until this rank's own shard had closed.
+    /// Until this rank's own shard had closed; on a grid, until it was averaged over all groups.
     shard_ms: f64,
+    /// On a grid: what scattering, averaging across groups and gathering took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phases_ms: Option<Vec<f64>>,
     closed_by: &'static str,
     /// Whether every contribution of every rank is in the result.
     whole: bool,
@@ -104,7 +108,8 @@ struct Summary {
     closed_by: BTreeMap<&'static str, u64>,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
-    /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late.
+    /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late. Empty on a grid,
+    /// where no rank knows of other rows.
     weights: Vec<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     largest_error: Option<f64>,
@@ -210,27 +215,35 @@ impl Report {
 
 fn rank(done: &Done) -> Rank {
     Rank {
-        rank: done.rank,
+        rank: done.place.rank,
         operations: (done.operations.iter())
-            .map(|operation| row(done.rank, operation))
+            .map(|operation| row(&done.place, operation))
             .collect(),
         summary: summary(done),
     }
 }
 
-fn row(rank: u16, operation: &Operation) -> Row {
-    let outcome = &operation.outcome;
+fn row(place: &Place, operation: &Operation) -> Row {
+    let phases = &operation.phases;
+    let lost = operation.lost();
+    let missing = operation.missing_from(place).into_iter();
+    let phases_ms = || phases.iter().map(|phase| ms(phase.duration)).collect();
     Row {
-        step: outcome.id.step,
-        ms: ms(outcome.duration),
-        shard_ms: ms(outcome.shard_duration),
-        closed_by: outcome.closed_by.name(),
+        step: operation.step,
+        ms: ms(operation.duration()),
+        shard_ms: ms(operation.shard_duration()),
+        phases_ms: place.grid.map(|_| phases_ms()),
+        closed_by: operation.closed_by().name(),
         whole: operation.is_whole(),
-        lost_contributions: outcome.lost.scatter.into(),
-        lost_aggregates: outcome.lost.gather.into(),
-        incomplete_aggregates: outcome.incomplete_aggregates,
-        missing_from: outcome.missing_from(rank).map(MissingFrom::from).collect(),
-        cut: outcome.cut.iter().map(Cut::from).collect(),
+        lost_contributions: lost.scatter.into(),
+        lost_aggregates: lost.gather.into(),
+        incomplete_aggregates: phases.iter().map(|phase| phase.incomplete_aggregates).sum(),
+        missing_from: missing.map(MissingFrom::from).collect(),
+        cut: phases
+            .iter()
+            .flat_map(|phase| &phase.cut)
+            .map(Cut::from)
+            .collect(),
         switch: operation.switch.as_ref().map(Switch::from),
         error: operation.error,
         sha256: operation.sha256.clone(),
@@ -242,13 +255,15 @@ fn summary(done: &Done) -> Summary {
     let history = &done.history;
     let spread = |span| Spread::from(&history.all(span));
     let errors = operations.iter().filter_map(|o| o.error);
-    let totals = &done.report.totals;
-    let phases = [totals.phases.scatter, totals.phases.gather];
-    let LinkCounters {
-        send_errors,
-        too_long,
-        ..
-    } = done.report.link;
+    let reports = &done.reports;
+    let phases = reports
+        .iter()
+        .flat_map(|report| [report.totals.phases.scatter, report.totals.phases.gather]);
+    let mut lost = Losses::default();
+    for report in reports {
+        lost += report.totals.lost;
+    }
+    let by_link = |count: fn(&LinkCounters) -> u64| reports.iter().map(|r| count(&r.link)).sum();
     Summary {
         operations: operations.len(),
         whole: operations.iter().filter(|o| o.is_whole()).count(),
@@ -257,21 +272,22 @@ fn summary(done: &Done) -> Summary {
         shard_ms: spread(Span::Shard),
         gather_ms: spread(Span::Gather),
         closed_by: by_end(history),
-        lost_contributions: totals.lost.scatter.into(),
-        lost_aggregates: totals.lost.gather.into(),
-        weights: operations
-            .last()
-            .map_or_else(Vec::new, |last| last.outcome.weights.clone()),
+        lost_contributions: lost.scatter.into(),
+        lost_aggregates: lost.gather.into(),
+        weights: match operations.last().map(|last| &last.phases[..]) {
+            Some([only]) => only.weights.clone(),
+            _ => Vec::new(),
+        },
         largest_error: errors.max_by(f64::total_cmp),
-        packets_sent: phases.iter().map(|p| p.sent).sum(),
+        packets_sent: phases.clone().map(|p| p.sent).sum(),
         packets_received: phases
-            .iter()
+            .clone()
             .map(|p| p.in_time + p.late + p.duplicates + p.refused)
             .sum(),
-        packets_cut: phases.iter().map(|p| p.cut).sum(),
-        rejected: totals.rejected.total(),
-        send_errors,
-        too_long,
+        packets_cut: phases.map(|p| p.cut).sum(),
+        rejected: reports.iter().map(|r| r.totals.rejected.total()).sum(),
+        send_errors: by_link(|link| link.send_errors),
+        too_long: by_link(|link| link.too_long),
     }
 }
 

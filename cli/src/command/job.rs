@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 use ultima_controller::api;
-use ultima_controller::client::Client;
-use ultima_controller::job;
+use ultima_controller::client::{Client, ClientError};
+use ultima_controller::job::{self, JobRequest, Line};
 
 use super::check;
 use super::controller_address::ControllerAddress;
@@ -33,7 +34,9 @@ enum Command {
         gather: multicast             # or unicast\n  \
         seed: 7                       # of all that is random; else one is drawn\n  \
         loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
-        weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100"
+        weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100\n  \
+        groups: 2                     # makes the jobs of a grid, for hierarchical AllReduces: NAME.row0 … for the\n                                \
+        # groups, NAME.column0 … for ranks of all groups; show, check and delete take NAME for all of them"
     )]
     Create {
         /// The job, as YAML; `-` reads standard input
@@ -75,7 +78,7 @@ enum Command {
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file is read first: what is wrong with it does not need a controller to be said.
-    let spec = match &arguments.command {
+    let request = match &arguments.command {
         Command::Create { file } => Some(job::parse(
             &super::read_text(file)?,
             &file.display().to_string(),
@@ -90,42 +93,105 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             let mut code = ExitCode::SUCCESS;
             let text = match arguments.command {
                 Command::Create { .. } => {
-                    let job = client.create_job(&spec.expect("read above")).await?;
-                    summary(&[job])
+                    summary(&create(&client, request.expect("read above")).await?)
                 }
                 Command::List => summary(&client.jobs().await?),
                 Command::Show { name, json: true } => {
-                    let job = document(&client.job(&name).await?);
-                    serde_json::to_string_pretty(&job)? + "\n"
+                    let mut shown = Vec::new();
+                    for name in jobs_of(&client, &name).await? {
+                        shown.push(document(&client.job(&name).await?));
+                    }
+                    print_one_or_all(shown)?
                 }
                 Command::Show { name, json: false } => {
-                    let job = client.job(&name).await?;
-                    let counters = client.counters(&name).await?;
-                    let summary = summary(std::slice::from_ref(&job));
-                    format!("{summary}{}{}", members(&job), counts(&counters))
+                    let mut text = Vec::new();
+                    for name in jobs_of(&client, &name).await? {
+                        let job = client.job(&name).await?;
+                        let counters = client.counters(&name).await?;
+                        let summary = summary(std::slice::from_ref(&job));
+                        text.push(format!("{summary}{}{}", members(&job), counts(&counters)));
+                    }
+                    text.join("\n")
                 }
                 Command::Check { name, json } => {
-                    let report = check::Report::from(&client.check(&name).await?);
-                    code = report.exit_code();
+                    let mut reports = Vec::new();
+                    for name in jobs_of(&client, &name).await? {
+                        let report = check::Report::from(&client.check(&name).await?);
+                        if !report.is_ok() {
+                            code = ExitCode::FAILURE;
+                        }
+                        reports.push(report);
+                    }
                     match json {
-                        true => serde_json::to_string_pretty(&report)? + "\n",
-                        false => report.text(),
+                        true => print_one_or_all(reports)?,
+                        false => reports.iter().map(check::Report::text).collect(),
                     }
                 }
                 Command::Delete { name } => {
-                    let pending = client.delete_job(&name).await?;
-                    match pending.is_empty() {
-                        true => format!("deleted {name}\n"),
-                        false => {
+                    let mut text = String::new();
+                    for name in jobs_of(&client, &name).await? {
+                        let pending = client.delete_job(&name).await?;
+                        text += &format!("deleted {name}\n");
+                        if !pending.is_empty() {
                             let switches = pending.join(", ");
-                            format!("deleted {name}\nstill on {switches}, until they are back\n")
+                            text += &format!("still on {switches}, until they are back\n");
                         }
                     }
+                    text
                 }
             };
             output::print(&text)?;
             Ok(code)
         })
+}
+
+/// Installs what was asked for: of a grid all jobs, or none.
+async fn create(client: &Client, request: JobRequest) -> Result<Vec<api::Job>> {
+    let grid = match request {
+        JobRequest::Job(spec) => return Ok(vec![client.create_job(&spec).await?]),
+        JobRequest::Grid(grid) => grid,
+    };
+    let mut created: Vec<api::Job> = Vec::new();
+    for spec in grid.jobs(grid.seed().unwrap_or_else(rand::random)) {
+        match client.create_job(&spec).await {
+            Ok(job) => created.push(job),
+            Err(error) => {
+                for job in &created {
+                    client
+                        .delete_job(&job.name)
+                        .await
+                        .with_context(|| format!("{error}; {} is still there", job.name))?;
+                }
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(created)
+}
+
+/// The jobs that a name stands for: one, or those of a grid, rows first.
+async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
+    let all = client.jobs().await?;
+    let of_grid = |job: &api::Job| {
+        let (grid, line) = Line::of(&job.name)?;
+        (grid == name).then_some(line)
+    };
+    let mut lines: Vec<Line> = all.iter().filter_map(of_grid).collect();
+    if lines.is_empty() || all.iter().any(|job| job.name == name) {
+        // Where there is none the controller says so.
+        return Ok(vec![name.to_owned()]);
+    }
+    lines.sort();
+    Ok(lines.into_iter().map(|line| line.name(name)).collect())
+}
+
+/// JSON: one job's as it is, a grid's as a list.
+fn print_one_or_all(all: Vec<impl Serialize>) -> Result<String> {
+    let text = match &all[..] {
+        [one] => serde_json::to_string_pretty(one),
+        all => serde_json::to_string_pretty(all),
+    };
+    Ok(text? + "\n")
 }
 
 fn summary(jobs: &[api::Job]) -> String {

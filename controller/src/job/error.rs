@@ -18,6 +18,19 @@ pub enum JobProblem {
         "a job has 2 to 65535 members, not {0}; list their hosts in rank order, such as [h1, h2]"
     )]
     Members(usize),
+    /// Groups that differ in size, or are too small or too few for a grid.
+    #[error(
+        "{ranks} members do not make {groups} groups of equal size; 2 or more groups of 2 or more ranks each are needed"
+    )]
+    Groups {
+        /// Groups asked for.
+        groups: usize,
+        /// Members.
+        ranks: usize,
+    },
+    /// Ranks of a host that could not tell which of a column's they are.
+    #[error("host {0} has ranks in several groups; a host's ranks are of one group")]
+    Scattered(String),
     /// A weight that is none.
     #[error("a job's weight is 1 to 100, not {0}")]
     Weight(u32),

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
-use super::{DEFAULT_LOSS_THRESHOLD, Gather, JobError, JobProblem, JobSpec, Weight};
+use super::{
+    DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobError, JobProblem, JobRequest, JobSpec, Weight,
+};
 use crate::yaml;
 
 #[derive(Debug, Deserialize)]
@@ -17,6 +19,7 @@ pub(super) struct JobFile {
     #[serde(default = "default_loss_threshold")]
     loss_threshold: u32,
     weight: Option<Spanned<u32>>,
+    groups: Option<Spanned<u16>>,
 }
 
 fn default_loss_threshold() -> u32 {
@@ -32,7 +35,7 @@ enum GatherFile {
 }
 
 /// Checks what can be checked without the fabric.
-pub(super) fn check(file: JobFile, source: &str) -> Result<JobSpec, JobError> {
+pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError> {
     let weight = file.weight.as_ref().map(|given| {
         Weight::try_from(given.value)
             .map_err(|problem| yaml::invalid(source, given, "weight", problem))
@@ -53,11 +56,15 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobSpec, JobError> {
         loss_threshold: file.loss_threshold,
         weight: weight.transpose()?.unwrap_or_default(),
     };
-    match spec.check() {
-        Ok(()) => Ok(spec),
-        Err(problem @ JobProblem::Name(_)) => {
-            Err(yaml::invalid(source, &file.name, "name", problem))
+    let checked = spec.check().and_then(|()| match &file.groups {
+        Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
+        None => Ok(JobRequest::Job(spec)),
+    });
+    checked.map_err(|problem| match (&problem, &file.groups) {
+        (JobProblem::Name(_), _) => yaml::invalid(source, &file.name, "name", problem),
+        (JobProblem::Groups { .. }, Some(groups)) => {
+            yaml::invalid(source, groups, "groups", problem)
         }
-        Err(problem) => Err(yaml::invalid(source, &file.members, "members", problem)),
-    }
+        _ => yaml::invalid(source, &file.members, "members", problem),
+    })
 }

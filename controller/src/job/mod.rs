@@ -5,6 +5,7 @@
 
 mod error;
 mod file;
+mod grid;
 mod placement;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 pub use error::{JobError, JobProblem, PlacementError};
+pub use grid::{GridSpec, Line};
 pub use placement::{Member, place};
 
 use crate::fabric::SwitchPort;
@@ -85,6 +87,15 @@ pub struct JobSpec {
     pub loss_threshold: u32,
     /// What it may take of ports that it shares with other jobs.
     pub weight: Weight,
+}
+
+/// What a job file asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobRequest {
+    /// One job.
+    Job(JobSpec),
+    /// The jobs of a grid: the file says `groups`.
+    Grid(GridSpec),
 }
 
 /// A job's part of a port with a rate that several share, in proportion to the others': 1 to 100, by default 1.
@@ -173,7 +184,7 @@ impl Job {
 ///
 /// # Errors
 /// Each is one line with the file, the line and the field; see [`JobProblem`].
-pub fn load(path: &Path) -> Result<JobSpec, JobError> {
+pub fn load(path: &Path) -> Result<JobRequest, JobError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
@@ -181,6 +192,6 @@ pub fn load(path: &Path) -> Result<JobSpec, JobError> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(text: &str, source: &str) -> Result<JobSpec, JobError> {
+pub fn parse(text: &str, source: &str) -> Result<JobRequest, JobError> {
     file::check(yaml::parse(text, source)?, source)
 }

@@ -24,7 +24,7 @@ fn spec(members: &[&str]) -> JobSpec {
 fn reads_yaml() {
     assert_eq!(
         parse("name: train\nmembers: [h1, h2]\n", "j.yaml").unwrap(),
-        spec(&["h1", "h2"])
+        JobRequest::Job(spec(&["h1", "h2"]))
     );
     let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\n";
     let expected = JobSpec {
@@ -33,7 +33,11 @@ fn reads_yaml() {
         weight: Weight(100),
         ..spec(&["h1", "h2"])
     };
-    assert_eq!(parse(full, "j.yaml").unwrap(), expected);
+    assert_eq!(parse(full, "j.yaml").unwrap(), JobRequest::Job(expected));
+    let grid = "name: train\nmembers: [h1, h2, h3, h4]\ngroups: 2\n";
+    let whole = spec(&["h1", "h2", "h3", "h4"]);
+    let expected = GridSpec::new(whole, 2).map(JobRequest::Grid);
+    assert_eq!(parse(grid, "j.yaml").unwrap(), expected.unwrap());
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn each_bad_file_gives_its_one_line() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, groups",
         ),
         (
             "name: a b\nmembers: [h1, h2]",
@@ -66,6 +70,14 @@ fn each_bad_file_gives_its_one_line() {
         (
             "name: train\nmembers: [h1, h2]\nweight: 101",
             "j.yaml:3:9: weight: a job's weight is 1 to 100, not 101",
+        ),
+        (
+            "name: train\nmembers: [h1, h2, h3]\ngroups: 2",
+            "j.yaml:3:9: groups: 3 members do not make 2 groups of equal size; 2 or more groups of 2 or more ranks each are needed",
+        ),
+        (
+            "name: train\nmembers: [h1, h2, h1, h3]\ngroups: 2",
+            "j.yaml:2:10: members: host h1 has ranks in several groups; a host's ranks are of one group",
         ),
     ];
     for (text, line) in cases {

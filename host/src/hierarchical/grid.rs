@@ -136,17 +136,28 @@ impl Grid {
         group * self.members + member
     }
 
+    /// A row's t_S and t_B, so that the three phases last `t_b` at most.
+    pub fn row_bounds(t_b: Duration) -> (Duration, Duration) {
+        (t_b * SCATTER_TENTHS / 10, t_b * GATHER_TENTHS / 10)
+    }
+
+    /// A column's, with as much of its t_B for the scatter as a flat operation with these two has.
+    pub fn column_bounds(t_s: Duration, t_b: Duration) -> (Duration, Duration) {
+        (t_s * ACROSS_TENTHS / 10, t_b * ACROSS_TENTHS / 10)
+    }
+
     /// What a rank's row runs with, as job number `job`, so that operations of the grid last as long as those of `whole`,
     /// the configuration that the rank would have in a flat job.
     pub fn row(&self, whole: &Config, job: u16) -> Config {
         let here = self.group_of(whole.rank);
         let beside = whole.beside.iter().copied();
+        let (t_s, t_b) = Self::row_bounds(whole.t_b);
         Config {
             job,
             rank: self.member_of(whole.rank),
             ranks: self.members,
-            t_s: whole.t_b * SCATTER_TENTHS / 10,
-            t_b: whole.t_b * GATHER_TENTHS / 10,
+            t_s,
+            t_b,
             beside: beside
                 .filter(|&other| self.group_of(other) == here)
                 .map(|other| self.member_of(other))
@@ -159,14 +170,12 @@ impl Grid {
     pub fn column(&self, whole: &Config, job: u16) -> Config {
         let here = self.member_of(whole.rank);
         let beside = whole.beside.iter().copied();
-        let t_b = whole.t_b * ACROSS_TENTHS / 10;
-        let tick = Duration::from_nanos(1);
+        let (t_s, t_b) = Self::column_bounds(whole.t_s, whole.t_b);
         Config {
             job,
             rank: self.group_of(whole.rank),
             ranks: self.groups,
-            // As much of t_B as in the flat job.
-            t_s: (whole.t_s * ACROSS_TENTHS / 10).max(tick),
+            t_s,
             t_b,
             beside: beside
                 .filter(|&other| self.member_of(other) == here)

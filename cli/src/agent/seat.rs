@@ -1,0 +1,207 @@
+//! A rank of this host: in one job, or in a row and a column of a grid.
+
+use anyhow::{Result, bail};
+use futures_util::future::try_join_all;
+use ultima_agent::Membership;
+use ultima_controller::api;
+use ultima_controller::client::Client;
+use ultima_controller::job::Line;
+use ultima_host::trace::TraceFile;
+use ultima_host::{Coding, Config, EarlyBounds, Grid, Hierarchical, Pacing};
+
+use super::averager::{Averager, Place};
+use super::options::Options;
+use super::rank::{self, Done, Work};
+use super::side::{Shared, Side, give_up};
+
+/// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
+const PACING_BURST: u32 = 10 * 1500;
+/// Operations that a rank may fall behind before packets of the newest find no room.
+const EARLY_OPERATIONS: usize = 64;
+
+/// The job that a name stands for.
+pub enum Named {
+    /// One job.
+    Flat(api::Job),
+    /// A grid, with its rows in their order, then its columns.
+    Grid(Grid, Vec<api::Job>),
+}
+
+impl Named {
+    /// What the controller has under `name`.
+    pub async fn find(client: &Client, name: &str) -> Result<Self> {
+        let all = client.jobs().await?;
+        let of_grid = |job: &api::Job| {
+            let (grid, line) = Line::of(&job.name)?;
+            (grid == name).then(|| (line, job.clone()))
+        };
+        let mut lines: Vec<(Line, api::Job)> = all.iter().filter_map(of_grid).collect();
+        if lines.is_empty() || all.iter().any(|job| job.name == name) {
+            return Ok(Named::Flat(client.job(name).await?));
+        }
+        lines.sort_by_key(|(line, _)| *line);
+        let rows = lines
+            .iter()
+            .filter(|(line, _)| matches!(line, Line::Row(_)));
+        let groups = rows.count() as u16;
+        let grid = Grid::new(groups, lines.len() as u16 - groups)?;
+        let is_place = |(at, (line, job)): (u16, &(Line, api::Job))| match at.checked_sub(groups) {
+            None => *line == Line::Row(at) && job.members.len() == usize::from(grid.members()),
+            Some(at) => {
+                *line == Line::Column(at) && job.members.len() == usize::from(grid.groups())
+            }
+        };
+        if !(0..).zip(&lines).all(is_place) {
+            bail!("the jobs {name}.* are not all rows and columns of one grid; create it again");
+        }
+        Ok(Named::Grid(
+            grid,
+            lines.into_iter().map(|(_, job)| job).collect(),
+        ))
+    }
+
+    /// Its jobs.
+    pub fn jobs(&self) -> &[api::Job] {
+        match self {
+            Named::Flat(job) => std::slice::from_ref(job),
+            Named::Grid(_, jobs) => jobs,
+        }
+    }
+}
+
+/// A rank that has joined, with its sockets open.
+pub struct Seat {
+    pub place: Place,
+    /// One, or a row's and a column's.
+    pub sides: Vec<Side>,
+}
+
+impl Seat {
+    /// Takes the next free rank of this host.
+    pub async fn join(
+        shared: &Shared<'_>,
+        named: &Named,
+        trace: &mut Option<TraceFile>,
+    ) -> Result<Self> {
+        let options = shared.options;
+        let (grid, jobs) = match named {
+            Named::Flat(job) => {
+                let side = Side::join(shared, &job.name, trace, |c| configure(options, c)).await?;
+                let config = side.collective.config();
+                let place = Place {
+                    rank: config.rank,
+                    ranks: config.ranks,
+                    grid: None,
+                };
+                let sides = vec![side];
+                return Ok(Self { place, sides });
+            }
+            Named::Grid(grid, jobs) => (*grid, jobs),
+        };
+        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == shared.host);
+        let groups = usize::from(grid.groups());
+        let Some(group) = jobs[..groups].iter().position(is_here) else {
+            bail!("no group of {} has host {}", options.job, shared.host);
+        };
+        let row = Side::join(shared, &jobs[group].name, trace, |config| {
+            let config = configure(options, config);
+            let (t_s, t_b) = Grid::row_bounds(config.t_b);
+            Config { t_s, t_b, ..config }
+        });
+        let row = row.await?;
+        let member = row.membership.rank;
+        let job = &jobs[groups + usize::from(member)].name;
+        let column = Side::join(shared, job, trace, |config| {
+            let config = configure(options, config);
+            let (t_s, t_b) = Grid::column_bounds(config.t_s, config.t_b);
+            Config { t_s, t_b, ..config }
+        });
+        let place = Place {
+            rank: grid.rank(group as u16, member),
+            ranks: grid.ranks(),
+            grid: Some(grid),
+        };
+        let column = match column.await {
+            Ok(column) => column,
+            Err(error) => {
+                give_up(shared.client, &row.membership).await;
+                return Err(error);
+            }
+        };
+        let seat = Self {
+            place,
+            sides: vec![row, column],
+        };
+        if usize::from(seat.sides[1].membership.rank) != group {
+            seat.leave(shared.client).await;
+            bail!(
+                "{job} gave host {} another group's rank; its ranks are to be of one group",
+                shared.host
+            );
+        }
+        Ok(seat)
+    }
+
+    pub fn memberships(&self) -> impl Iterator<Item = &Membership> {
+        self.sides.iter().map(|side| &side.membership)
+    }
+
+    /// Waits until all members of its jobs have their sockets open.
+    pub async fn all_here(&mut self) -> Result<()> {
+        try_join_all(self.sides.iter_mut().map(Side::all_here)).await?;
+        Ok(())
+    }
+
+    /// Gives the rank back.
+    pub async fn leave(&self, client: &Client) {
+        for membership in self.memberships() {
+            give_up(client, membership).await;
+        }
+    }
+
+    /// Does its work.
+    pub async fn run(self, work: Work) -> Result<Done> {
+        let Self { place, sides } = self;
+        let mut attending = Vec::new();
+        let mut collectives = Vec::new();
+        for side in sides {
+            attending.push(side.attending);
+            collectives.push(side.collective);
+        }
+        let averager = match (place.grid, collectives.pop(), collectives.pop()) {
+            (Some(grid), Some(column), Some(row)) => {
+                Averager::Grid(Box::new(Hierarchical::new(grid, row, column)?))
+            }
+            (_, Some(collective), _) => Averager::Flat(collective),
+            _ => bail!("a rank without a job"),
+        };
+        let done = tokio::task::spawn_blocking(move || rank::run(work, averager)).await?;
+        attending.iter().for_each(|attending| attending.abort());
+        done
+    }
+}
+
+/// A rank's configuration as the command line has it.
+pub fn configure(options: &Options, config: Config) -> Config {
+    Config {
+        slot_bytes: options.slot_bytes,
+        coding: match options.no_hadamard {
+            true => Coding::Identity,
+            false => Coding::default(),
+        },
+        t_s: options.flush.unwrap_or(config.t_s),
+        timeouts: options.timeouts,
+        element: options.element,
+        pacing: options.rate.map(|bits_per_second| Pacing {
+            bits_per_second,
+            burst: PACING_BURST,
+            policy: options.rate_control,
+        }),
+        incast: options.incast,
+        early: EarlyBounds {
+            operations: EARLY_OPERATIONS,
+            ..config.early
+        },
+        ..config
+    }
+}

@@ -1,7 +1,7 @@
 //! The transport's policies, as arguments name them.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ultima_host::{Element, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, Element, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
@@ -13,6 +13,14 @@ pub fn elements() -> impl TypedValueParser<Value = Element> {
 
 pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {
     named(&RatePolicy::ALL, RatePolicy::name)
+}
+
+pub fn answers() -> impl TypedValueParser<Value = Answers> {
+    named(&Answers::ALL, Answers::name)
+}
+
+pub fn gather_starts() -> impl TypedValueParser<Value = GatherStart> {
+    named(&GatherStart::ALL, GatherStart::name)
 }
 
 /// `all`, `dynamic` or a number of senders.

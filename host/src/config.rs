@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use ultima_wire::{HEADER_LEN, bitmap};
 
+use crate::answers::Answers;
 use crate::codec::Coding;
 use crate::element::Element;
 use crate::estimator::Estimation;
@@ -37,6 +39,10 @@ pub struct Config {
     pub coding: Coding,
     /// How aggregates travel.
     pub gather: Gather,
+    /// When an owner sends its first aggregate.
+    pub gather_start: GatherStart,
+    /// What ends the wait for a packet, beside the packet and the bounds.
+    pub answers: Answers,
     /// What an owner makes of the contributions that arrived.
     pub estimation: Estimation,
     /// t_S: how long after an operation's start an owner waits for contributions before it sends
@@ -73,6 +79,30 @@ pub enum Gather {
     Multicast,
     /// One packet per slot and rank.
     Unicast,
+}
+
+/// When owners begin to send aggregates, with pacing and multicast; otherwise each does as soon as it can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GatherStart {
+    /// As soon as each one can: with its contributions out and a slot closed.
+    AtOnce,
+    /// One packet after the other, by rank, so that their first ones do not meet in every queue.
+    #[default]
+    Turns,
+}
+
+impl GatherStart {
+    /// Both.
+    pub const ALL: [GatherStart; 2] = [GatherStart::AtOnce, GatherStart::Turns];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GatherStart::AtOnce => "at-once",
+            GatherStart::Turns => "turns",
+        }
+    }
 }
 
 /// A rate limit, over whole frames without preamble, check sequence and gap.
@@ -180,6 +210,8 @@ impl Config {
             element: Element::default(),
             coding: Coding::default(),
             gather: Gather::Multicast,
+            gather_start: GatherStart::default(),
+            answers: Answers::default(),
             estimation: Estimation::default(),
             t_s: t_b * 3 / 5,
             t_b,

@@ -45,6 +45,7 @@
 //! # }
 //! ```
 
+mod answers;
 mod bits;
 mod cause;
 mod codec;
@@ -74,10 +75,11 @@ mod timeout;
 pub mod trace;
 mod values;
 
+pub use answers::Answers;
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error, Observer};
-pub use config::{Config, ConfigError, EarlyBounds, Gather, Pacing};
+pub use config::{Config, ConfigError, EarlyBounds, Gather, GatherStart, Pacing};
 pub use core::{CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit};
 pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::{Prober, Report, Stopped};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
-    Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridError, IncastPolicy, Pacing, Path,
-    RatePolicy, Timeouts,
+    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridError,
+    IncastPolicy, Pacing, Path, RatePolicy, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -137,6 +137,10 @@ pub struct Experiment {
     pub rate: RatePolicy,
     /// How many ranks send to one at a time in [`Algorithm::Tar`].
     pub incast: IncastPolicy,
+    /// When the owners of [`Algorithm::Tar`] send their first aggregates.
+    pub gather_start: GatherStart,
+    /// What ends the wait for a packet of [`Algorithm::Tar`], beside the packet.
+    pub answers: Answers,
     /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
     pub min_rto: Duration,
     /// [`Algorithm::Tar`] and [`Algorithm::SwitchAggregation`]: buckets have values, and results are checked: memory
@@ -253,6 +257,8 @@ impl Experiment {
             timeouts: Timeouts::Fixed,
             rate: RatePolicy::default(),
             incast: IncastPolicy::default(),
+            gather_start: GatherStart::default(),
+            answers: Answers::default(),
             min_rto: Duration::from_millis(200),
             payload: false,
         }
@@ -602,6 +608,8 @@ impl Experiment {
             timeouts: self.timeouts,
             pacing: Some(pacing),
             incast: self.incast,
+            gather_start: self.gather_start,
+            answers: self.answers,
             // What a rank that begins late has of all others must find room.
             early: EarlyBounds {
                 bytes: EarlyBounds::default().bytes.max(4 * self.bytes as usize),

@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_host::{Element, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, Element, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
 use crate::policies;
@@ -66,6 +66,13 @@ pub struct Options {
     /// How many ranks send to one at a time: all, dynamic, or a number up to 15; the same on all hosts
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
+    /// How owners send their first aggregate: at once, or one packet after the other
+    #[arg(long, default_value = GatherStart::default().name(), requires = "rate", value_parser = policies::gather_starts())]
+    pub gather_start: GatherStart,
+    /// What ends the wait for a packet beside it: nothing (arrivals), its header without the payload (cuts), or that
+    /// and what was sent after it (order)
+    #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
+    pub answers: Answers,
     /// Bytes of values in a full packet; with 80 bytes of headers it must fit the MTU
     #[arg(long, value_name = "BYTES", default_value_t = 1408)]
     pub slot_bytes: usize,

@@ -198,6 +198,8 @@ pub fn configure(options: &Options, config: Config) -> Config {
             policy: options.rate_control,
         }),
         incast: options.incast,
+        gather_start: options.gather_start,
+        answers: options.answers,
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
             ..config.early

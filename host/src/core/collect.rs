@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::answers::Answers;
 use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
@@ -26,6 +27,7 @@ use super::reduce::Verdict;
 #[derive(Default)]
 pub(super) struct Collect {
     ranks: u16,
+    answers: Answers,
     element: Element,
     /// Slots are numbered over all shards.
     numbers: SlotNumbers,
@@ -72,6 +74,7 @@ impl Collect {
             Part::Whole | Part::Gather => *layout,
         };
         self.ranks = ranks;
+        self.answers = config.answers;
         self.element = config.element;
         self.numbers = layout.numbers();
         for owners in [&mut self.given_up, &mut self.silent, &mut self.ending] {
@@ -170,7 +173,8 @@ impl Collect {
         payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
         // It may be a whole copy of what was cut, which is not awaited any more.
-        if !self.given_up.contains(owner.into()) && !self.cuts.contains(index) {
+        let is_answered = self.answers.cuts() && self.cuts.contains(index);
+        if !self.given_up.contains(owner.into()) && !is_answered {
             self.awaited -= 1;
         }
         Verdict::InTime
@@ -183,7 +187,7 @@ impl Collect {
         if self.received.contains(index) || !self.cuts.insert(index, cause) {
             return false;
         }
-        if !self.given_up.contains(owner.into()) {
+        if !self.given_up.contains(owner.into()) && self.answers.cuts() {
             self.awaited -= 1;
         }
         true
@@ -199,11 +203,23 @@ impl Collect {
     /// All that `owner` sends is out: nothing of it is awaited any more; what comes nevertheless counts until the operation
     /// ends.
     pub(super) fn give_up(&mut self, owner: u16) {
+        if self.answers.order() {
+            self.settle(owner);
+        }
+    }
+
+    /// Nothing of `owner` is awaited any more.
+    fn settle(&mut self, owner: u16) {
         self.ending(owner);
         if self.given_up.insert(owner.into()) {
             let of = self.of(owner);
             let missing = of.len() - self.received.count(of.clone());
-            self.awaited -= (missing - self.cut_of(of)) as u32;
+            let answered = if self.answers.cuts() {
+                self.cut_of(of)
+            } else {
+                0
+            };
+            self.awaited -= (missing - answered) as u32;
         }
     }
 
@@ -220,7 +236,7 @@ impl Collect {
     /// `owner` was silent too long to be waited for.
     pub(super) fn give_up_silent(&mut self, owner: u16) {
         self.silent.insert(owner.into());
-        self.give_up(owner);
+        self.settle(owner);
     }
 
     /// Takes zero for every aggregate of the others that is not here; returns how much that was

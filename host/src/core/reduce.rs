@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::answers::Answers;
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
@@ -35,6 +36,7 @@ pub(super) struct Reduce {
     rank: u16,
     ranks: u16,
     rotations: Rotations,
+    answers: Answers,
     element: Element,
     shard: Range<usize>,
     slots: u32,
@@ -105,6 +107,7 @@ impl Reduce {
         self.ranks = ranks;
         self.rotations = rotations;
         self.reorder = config.reorder;
+        self.answers = config.answers;
         self.element = config.element;
         self.shard = shard;
         self.slots = slots;
@@ -258,12 +261,12 @@ impl Reduce {
             let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
             let place = self.values.get_mut(start..start + range.len());
             payload.read(self.element, place);
-            if position >= settled && !self.cuts.contains(bit) {
+            if position >= settled && !self.is_answered_by_cut(bit) {
                 self.settle_one(slot);
             }
             Verdict::InTime
         };
-        self.settle_before(source, position.saturating_sub(self.reorder));
+        self.overtaken(source, position.saturating_sub(self.reorder));
         verdict
     }
 
@@ -279,30 +282,30 @@ impl Reduce {
         }
         let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
-        if position >= settled {
+        if position >= settled && self.answers.cuts() {
             self.settle_one(slot);
         }
-        self.settle_before(source, position.saturating_sub(self.reorder));
+        self.overtaken(source, position.saturating_sub(self.reorder));
         true
     }
 
     /// A packet of `source` came that it sent after its last contribution to this shard.
     pub(super) fn sent_after(&mut self, source: u16) {
         if self.sent_after.heard(source) {
-            self.settle_before(source, self.slots);
+            self.overtaken(source, self.slots);
         }
     }
 
     /// All that `source` sends is out, by its own word: nothing of it is awaited any more; what
     /// comes nevertheless counts while its slot is open.
     pub(super) fn give_up(&mut self, source: u16) {
-        self.settle_before(source, self.slots);
+        self.overtaken(source, self.slots);
     }
 
     /// `source` was silent too long to be waited for.
     pub(super) fn give_up_silent(&mut self, source: u16) {
         self.silent.insert(source.into());
-        self.give_up(source);
+        self.settle_before(source, self.slots);
     }
 
     /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over
@@ -443,13 +446,25 @@ impl Reduce {
         }
     }
 
+    /// `source` has sent every position before `end`, and what is not in can't come any more.
+    fn overtaken(&mut self, source: u16, end: u32) {
+        if self.answers.order() {
+            self.settle_before(source, end);
+        }
+    }
+
+    /// Whether a packet is not awaited because its header came without its payload.
+    fn is_answered_by_cut(&self, bit: usize) -> bool {
+        self.answers.cuts() && self.cuts.contains(bit)
+    }
+
     /// Counts every position of `source` before `end` that is not in as gone.
     fn settle_before(&mut self, source: u16, end: u32) {
         let settled = self.settled[usize::from(source)];
         for position in settled..end {
             let slot = self.rotations.of(source).slot(position, self.slots);
             let bit = self.bit(slot, source);
-            if !self.arrived.contains(bit) && !self.cuts.contains(bit) {
+            if !self.arrived.contains(bit) && !self.is_answered_by_cut(bit) {
                 self.settle_one(slot);
             }
         }

@@ -3,7 +3,7 @@
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Kind, Ticks};
 
-use crate::config::Gather;
+use crate::config::{Gather, GatherStart};
 use crate::operation::{OperationId, Part};
 use crate::time::Time;
 
@@ -140,7 +140,8 @@ impl Core {
     /// begins a packet after the other, of the length of a shard's last one. All links are full from the first turn to
     /// the last packet, so that it costs nothing.
     pub(super) fn take_turns(&mut self, now: Time, id: OperationId) {
-        let Some(congestion) = &self.congestion else {
+        let turns = self.config.gather_start == GatherStart::Turns;
+        let Some(congestion) = self.congestion.as_ref().filter(|_| turns) else {
             return;
         };
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use ultima_host::{IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 use ultima_link::Loss;
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology};
 
@@ -86,6 +86,13 @@ pub struct Options {
     /// tar, tar-2d: how many ranks send to one at a time: all, dynamic, or a number up to 15
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     incast: IncastPolicy,
+    /// tar: how owners send their first aggregate: at once, or one packet after the other
+    #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
+    gather_start: GatherStart,
+    /// tar: what ends the wait for a packet beside it: nothing (arrivals), its header without the payload (cuts), or that
+    /// and what was sent after it (order)
+    #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
+    answers: Answers,
     /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
@@ -175,6 +182,8 @@ impl Options {
             },
             rate: self.rate_control,
             incast: self.incast,
+            gather_start: self.gather_start,
+            answers: self.answers,
             bounds: self.t_s.zip(self.t_b),
             timeouts: self.timeouts,
             min_rto: self.min_rto,

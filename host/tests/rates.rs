@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::*;
-use ultima_host::{Coding, Config, Exact, IncastPolicy, OperationId, Pacing, RatePolicy};
+use ultima_host::{
+    Coding, Config, Exact, GatherStart, IncastPolicy, OperationId, Pacing, RatePolicy,
+};
 use ultima_wire::{Header, Kind, Ticks};
 
 const RANKS: u16 = 6;
@@ -89,11 +91,19 @@ fn late_and_lost_packets_leave_the_rate_alone() {
     assert!(network.cores.iter().all(|core| core.rate() == Some(RATE)));
 }
 
-/// TIMELY's samples: one answer to each source in an interval, and none for other policies.
+/// TIMELY's samples: one answer to each source in an interval, and none where the rate does not follow them.
 #[test]
 fn answers_are_for_timely_and_bounded() {
-    for policy in RatePolicy::ALL {
+    let stamped = RatePolicy::ALL.map(|policy| (policy, true));
+    for (policy, stamped) in RatePolicy::ALL
+        .map(|p| (p, false))
+        .into_iter()
+        .chain(stamped)
+    {
         let mut network = Network::new(&paced(policy));
+        if stamped {
+            network.switch = Some(full_at(&[]));
+        }
         let answers = Rc::new(RefCell::new(0));
         let count = answers.clone();
         network.faults = Box::new(move |header, _| {
@@ -105,20 +115,74 @@ fn answers_are_for_timely_and_bounded() {
         let (outcome, _) =
             &network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * SLOTS * SLOT))[0];
         let answers = *answers.borrow();
-        assert_eq!(answers > 0, policy == RatePolicy::Timely, "{policy:?}");
+        let expected = match policy {
+            RatePolicy::Fixed => false,
+            RatePolicy::Timely => true,
+            RatePolicy::InBand => !stamped,
+        };
+        assert_eq!(answers > 0, expected, "{policy:?}, stamped: {stamped}");
         // Intervals of 50 us at the least.
         let intervals = outcome.duration.as_micros() as u64 / 50 + 1;
         assert!(answers <= u64::from(RANKS * (RANKS - 1)) * intervals);
     }
 }
 
-/// Owners' first aggregates leave one packet's time after each other.
+/// A queue that no switch stamps shows in round trips: with stamps in-band takes no notice of them.
+#[test]
+fn where_no_switch_stamps_round_trips_count() {
+    let least = |policy, stamped: bool| {
+        let mut network = Network::new(&Config {
+            t_s: Duration::from_millis(100),
+            t_b: Duration::from_millis(200),
+            ..paced(policy)
+        });
+        // Links a fifth as fast as ranks think.
+        network.link_rate = Some(RATE / 5);
+        if stamped {
+            network.switch = Some(full_at(&[]));
+        }
+        network.now = ultima_host::Time::from_nanos(10_000);
+        run(&mut network, 1);
+        let rates = network.cores.iter().map(|core| core.rate().expect("paced"));
+        rates.max().expect("some ranks")
+    };
+    let timely = least(RatePolicy::Timely, true);
+    assert!(timely < RATE / 2, "{timely}");
+    assert_eq!(least(RatePolicy::InBand, false), timely);
+    assert_eq!(least(RatePolicy::InBand, true), RATE);
+}
+
+/// Ranks on one host reach each other past all switches: nobody answers them, where others show that switches stamp
+/// and where there are no others.
+#[test]
+fn ranks_of_one_host_are_not_answered() {
+    let beside = Config {
+        beside: (0..RANKS).collect(),
+        ..paced(RatePolicy::InBand)
+    };
+    let mut network = Network::new(&beside);
+    network.now = ultima_host::Time::from_nanos(10_000);
+    network.faults = Box::new(|header, _| {
+        assert_eq!(header.echoed, Ticks(0));
+        vec![Duration::ZERO]
+    });
+    run(&mut network, 2);
+}
+
+/// Owners' first aggregates leave one packet's time after each other, or at once.
 #[test]
 fn owners_take_turns() {
+    for start in GatherStart::ALL {
+        first_aggregates(start);
+    }
+}
+
+fn first_aggregates(gather_start: GatherStart) {
     // Long ones, beside which notices take no time.
     const SLOT: usize = 2048;
     let mut network = Network::new(&Config {
         slot_bytes: SLOT * 4,
+        gather_start,
         ..paced(RatePolicy::Fixed)
     });
     let first = Rc::new(RefCell::new(vec![None; usize::from(RANKS)]));
@@ -135,7 +199,14 @@ fn owners_take_turns() {
         .map(|ticks| u64::from(ticks.expect("each owner sent")) * 1024)
         .collect();
     // Rank 0 waits for its first slot while the turn of rank 1 may be there.
-    let apart: Vec<u64> = first.windows(2).map(|two| two[1] - two[0]).collect();
+    let apart: Vec<u64> = first
+        .windows(2)
+        .map(|two| two[1].abs_diff(two[0]))
+        .collect();
+    if gather_start == GatherStart::AtOnce {
+        assert!(apart.iter().all(|apart| *apart < packet / 8), "{first:?}");
+        return;
+    }
     assert!(apart[0] <= packet + packet / 8, "{first:?}");
     assert!(
         apart[1..]

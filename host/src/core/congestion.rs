@@ -7,7 +7,7 @@ use ultima_wire::{Feedback, Header, Kind, Ticks};
 
 use crate::config::{Config, Gather, Pacing};
 use crate::pacing::Pacer;
-use crate::rate::{RateControl, RatePolicy, Receivers, Scale};
+use crate::rate::{RateControl, RatePolicy, Receivers, Scale, Seen};
 use crate::time::Time;
 
 use super::Destination;
@@ -80,7 +80,10 @@ impl Congestion {
         self.pacer.spend(now, bytes);
         if now >= self.adapt_at {
             self.adapt_at = now + self.scale.interval;
-            let seen = self.receivers.seen(now);
+            let seen = Seen {
+                stamped: self.observer.stamps,
+                ..self.receivers.seen(now)
+            };
             self.pacer.set_share(self.control.adapt(now, &seen));
         }
     }
@@ -110,10 +113,14 @@ struct Observer {
     ranks: u16,
     gather: Gather,
     policy: RatePolicy,
+    /// Ranks whose packets pass no switch, and show nothing.
+    beside: Vec<u16>,
     scale: Scale,
     since: Time,
     packets: u32,
     stamped: u32,
+    /// Switches stamp, as far as the last packets show.
+    stamps: bool,
     /// The sum over stamped packets, in ticks.
     queue: u64,
     marked: u32,
@@ -122,31 +129,29 @@ struct Observer {
     report: Option<(Queues, u16)>,
     /// Sources to answer, with their times.
     echoes: VecDeque<(u16, Ticks)>,
-    /// By source: no answer before that.
+    /// By source: no answer before that; empty before the first.
     echo_from: Vec<Time>,
 }
 
 impl Observer {
     fn new(config: &Config, policy: RatePolicy, scale: Scale) -> Self {
-        let echoes = match policy {
-            RatePolicy::Fixed | RatePolicy::InBand => 0,
-            RatePolicy::Timely => usize::from(config.ranks),
-        };
         Self {
             rank: config.rank,
             ranks: config.ranks,
             gather: config.gather,
             policy,
+            beside: config.beside.clone(),
             scale,
             since: Time::ZERO,
             packets: 0,
             stamped: 0,
+            stamps: false,
             queue: 0,
             marked: 0,
             trimmed: 0,
             report: None,
-            echoes: VecDeque::with_capacity(echoes),
-            echo_from: vec![Time::ZERO; echoes],
+            echoes: VecDeque::new(),
+            echo_from: Vec::new(),
         }
     }
 
@@ -160,6 +165,7 @@ impl Observer {
         self.marked += u32::from(flags.congestion);
         self.trimmed += u32::from(flags.trimmed && !flags.late);
         if flags.hops > 0 {
+            self.stamps = true;
             self.stamped += 1;
             self.queue += u64::from(header.path_queue.0);
         }
@@ -167,12 +173,22 @@ impl Observer {
 
     /// One answer to each source in an interval, where round trips are what rates follow.
     fn echo(&mut self, now: Time, header: &Header) {
-        let source = usize::from(header.source);
-        if self.policy == RatePolicy::Timely
-            && header.sent_at != Ticks(0)
-            && now >= self.echo_from[source]
-        {
-            self.echo_from[source] = now + self.scale.interval;
+        let follows = match self.policy {
+            RatePolicy::Fixed => false,
+            RatePolicy::Timely => true,
+            RatePolicy::InBand => {
+                header.switch_flags.hops == 0 && !self.beside.contains(&header.source)
+            }
+        };
+        if !follows || header.sent_at == Ticks(0) {
+            return;
+        }
+        if self.echo_from.is_empty() {
+            self.echo_from.resize(self.ranks.into(), Time::ZERO);
+        }
+        let from = &mut self.echo_from[usize::from(header.source)];
+        if now >= *from {
+            *from = now + self.scale.interval;
             self.echoes.push_back((header.source, header.sent_at));
         }
     }
@@ -186,6 +202,9 @@ impl Observer {
             };
         if self.policy == RatePolicy::InBand && full {
             self.report = Some((queues, 0));
+        }
+        if self.packets > 0 {
+            self.stamps = self.stamped > 0;
         }
         self.since = now;
         (self.packets, self.stamped, self.queue) = (0, 0, 0);
@@ -308,7 +327,9 @@ mod tests {
                 observer.packet(at(1001 + us / 100), &unmarked);
             }
             observer.packet(at(1100), &unmarked);
-            let told: Vec<Told> = std::iter::from_fn(|| observer.tell()).collect();
+            // Packets without stamps are answered besides.
+            let told = std::iter::from_fn(|| observer.tell());
+            let told: Vec<Told> = told.filter(|told| told.echoed == Ticks(0)).collect();
             let to: Vec<Destination> = told.iter().map(|told| told.to).collect();
             assert_eq!(to, [2, 3, 0].map(Destination::Rank));
             let Queues {

@@ -2,13 +2,14 @@
 //!
 //! As Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it aims at a delay: additive increase under it, over it a decrease in
 //! proportion to the overshoot, at most one for each delay. Unlike Swift it needs no round trips: what is stamped is the
-//! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way. Where no switch stamps the
-//! rate stays at the limit.
+//! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way. Where no switch stamps,
+//! packets come with a hop count of zero; then they are answered, and the rate is TIMELY's, or lower where marks say so.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
+use super::timely::Timely;
 use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
 /// What the share of the limit rises by in an interval: from half to all of it in 32.
@@ -30,6 +31,8 @@ pub(super) struct InBand {
     interval: Duration,
     /// Until what was sent since the last decrease has been seen.
     hold_until: Time,
+    /// For where no switch stamps.
+    timely: Timely,
 }
 
 impl InBand {
@@ -39,6 +42,7 @@ impl InBand {
             target: scale.target,
             interval: scale.interval,
             hold_until: Time::ZERO,
+            timely: Timely::new(scale),
         }
     }
 
@@ -68,7 +72,10 @@ impl RateControl for InBand {
             self.hold_until = now + self.interval + queue;
         }
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
-        self.share
+        match seen.stamped {
+            true => self.share,
+            false => self.timely.adapt(now, seen).min(self.share),
+        }
     }
 }
 
@@ -122,6 +129,30 @@ mod tests {
         // What was sent before waits 200 µs, and is told 50 µs later.
         assert_eq!(rate.adapt(at(200), &queue(200)), 0.875);
         assert_eq!(rate.adapt(at(250), &queue(200)), 0.765625);
+    }
+
+    #[test]
+    fn without_stamps_round_trips_count() {
+        let mut rate = fresh();
+        let mut adapt = |us, stamped| {
+            let seen = Seen {
+                round_trip: Some(Duration::from_micros(us)),
+                stamped,
+                ..Seen::default()
+            };
+            rate.adapt(at(0), &seen)
+        };
+        assert_eq!(adapt(2000, true), 1.0);
+        assert_eq!([adapt(30, false), adapt(30, false)], [1.0; 2]);
+        // TIMELY's 0.8·(1 − 500/2000).
+        assert!((adapt(2000, false) - 0.4).abs() < 1e-9);
+        assert_eq!(adapt(2000, true), 1.0);
+        // Marks count as well.
+        let marked = Seen {
+            marked: 1.0,
+            ..Seen::default()
+        };
+        assert!(fresh().adapt(at(0), &marked) < 1.0);
     }
 
     #[test]

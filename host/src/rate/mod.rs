@@ -38,7 +38,7 @@ pub enum RatePolicy {
     Fixed,
     /// By round-trip times (TIMELY, SIGCOMM 2015), as published: for where no switch stamps.
     Timely,
-    /// By the time in queues that switches stamp; where none does, the limit.
+    /// By the time in queues that switches stamp; where none does, as [`RatePolicy::Timely`].
     #[default]
     InBand,
 }
@@ -83,6 +83,8 @@ pub(crate) struct Seen {
     pub(crate) trimmed: f64,
     /// The round trip; none without echoes.
     pub(crate) round_trip: Option<Duration>,
+    /// Switches stamp the packets that come to this rank: those that it sends most likely, too.
+    pub(crate) stamped: bool,
 }
 
 /// The times that follow from a job's size and its limit.

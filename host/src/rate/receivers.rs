@@ -119,6 +119,7 @@ impl Receivers {
             marked: share(marked),
             trimmed: share(trimmed),
             round_trip: round_trip.map(|ticks| Ticks(ticks).into()),
+            stamped: false,
         }
     }
 }

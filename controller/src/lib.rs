@@ -3,7 +3,10 @@
 //! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
 //!   of switch can do; [`settings`]: what a link does to frames.
 //! - [`job`]: who takes part, placed on hosts.
-//! - [`plan`]: what each switch should hold, as pure functions of fabric and jobs.
+//! - [`routing`]: which way packets to a host take while parts of the fabric are down; [`tree`]: which way a job's
+//!   multicast takes.
+//! - [`plan`]: what each switch should hold, as pure functions of fabric, routes and jobs; [`ledger`]: what jobs have
+//!   taken, and whether another fits.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
 //!   nothing.
 //! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
@@ -17,14 +20,19 @@ pub mod client;
 pub mod fabric;
 pub mod install;
 pub mod job;
+pub mod ledger;
 mod mac;
 pub mod p4rt;
 pub mod plan;
 pub mod program;
+pub mod routing;
 pub mod server;
 pub mod settings;
 pub mod target;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
+pub mod tree;
 pub mod yaml;
 
 pub use mac::{MacAddr, ParseMacError};

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use ultima_controller::fabric::{self, Fabric, SwitchId};
-use ultima_controller::job::{
-    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, Job, JobId, JobSpec, Weight,
-    place,
-};
+use ultima_controller::fabric::{self, Fabric, Health, SwitchId};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::ledger::Ledger;
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
 use ultima_controller::program::Program;
+use ultima_controller::routing::Routes;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_controller::target::V1MODEL;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
@@ -61,6 +60,10 @@ fn spec() -> JobSpec {
     }
 }
 
+fn routes(fabric: &Fabric) -> Routes {
+    Routes::new(fabric, Health::default())
+}
+
 /// All entries and groups, read by a client that is nobody's primary.
 async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
     let address = format!("http://{}", switch.grpc_addr());
@@ -105,27 +108,18 @@ fn expected<'a>(entities: impl IntoIterator<Item = &'a Entity>) -> BTreeSet<Vec<
 #[tokio::test]
 async fn what_is_planned_is_what_the_switch_has() {
     let (switch, fabric, handle) = start().await;
-    let base = plan::of_fabric(&fabric, SwitchId(0));
+    let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
     assert_eq!(read_all(&switch).await, expected(&base));
 
     let state = handle.controller().create_job(&spec()).await.unwrap();
-    let members = place(&fabric, &spec(), []).unwrap();
-    let numbers = plan::number(&fabric, &members, [].into_iter()).unwrap();
-    let job = Job {
-        id: JobId(1),
-        name: "train".into(),
-        epoch: Epoch(1),
-        seed: 7,
-        counter: CounterIndex(1),
-        group: Some(GroupId(1)),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        members,
-        shares: numbers.shares,
-        sources: numbers.sources,
-    };
+    let routes = routes(&fabric);
+    let program = Program::v1model().unwrap();
+    let ledger = Ledger::new(&fabric, &routes);
+    let (job, plan) = ledger
+        .propose(&fabric, &routes, program.names(), &spec(), 0)
+        .unwrap();
     assert_eq!(*state.job, job);
-    let plan = plan::of_job(&fabric, &job);
+    assert_eq!(plan::of_job(&fabric, &routes, &job), plan);
     let all = base
         .iter()
         .chain(plan.values().flat_map(SwitchPlan::entities));
@@ -145,7 +139,7 @@ async fn a_controller_that_starts_anew_starts_from_nothing() {
     handle.controller().create_job(&spec()).await.unwrap();
     handle.stop().await;
     let handle = server::serve(config(&fabric)).await.unwrap();
-    let base = plan::of_fabric(&fabric, SwitchId(0));
+    let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
     assert_eq!(read_all(&switch).await, expected(&base));
     handle.controller().create_job(&spec()).await.unwrap();
 }

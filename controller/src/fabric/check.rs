@@ -13,7 +13,7 @@ use super::file::{
     FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, ProtocolFile, SwitchFile, TlsFile,
 };
 use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
-use super::{Fabric, Host, HostId, SpanningTree, Switch, SwitchId, SwitchPort, Trunk};
+use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
 use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
@@ -321,10 +321,15 @@ impl Checker<'_> {
                 let problem = FabricProblem::Loop(self.switches[a.switch.0].name.clone());
                 return Err(self.fail(&file.ends, field, problem));
             }
-            [LinkEnd::Port(a), LinkEnd::Port(b)] => self.trunks.push(Trunk { ends: [a, b] }),
+            [LinkEnd::Port(_), LinkEnd::Port(_)] => {}
         }
         let mtu = self.mtu(index, file)?;
         let wires = self.wires(index, file)?;
+        if let [LinkEnd::Port(a), LinkEnd::Port(b)] = ends {
+            let rate = wires.iter().filter_map(|wire| wire.rate).min();
+            let ends = [a, b];
+            self.trunks.push(Trunk { ends, rate });
+        }
         self.links.push(Link { ends, mtu, wires });
         Ok(())
     }
@@ -446,7 +451,7 @@ impl Checker<'_> {
     }
 
     /// What only shows when all links are known.
-    fn finish(self, file: &FabricFile) -> Result<Fabric, FabricError> {
+    fn finish(mut self, file: &FabricFile) -> Result<Fabric, FabricError> {
         let mut hosts = Vec::with_capacity(self.hosts.len());
         for (index, host) in self.hosts.iter().enumerate() {
             let Some((_, attached)) = host.attached else {
@@ -471,21 +476,27 @@ impl Checker<'_> {
                 attached,
             });
         }
-        let tree = SpanningTree::new(self.switches.len(), &self.trunks).map_err(|missed| {
+        let trunks = Trunks::new(self.switches.len(), std::mem::take(&mut self.trunks));
+        if let Some(missed) = trunks.first_missed() {
             let problem = FabricProblem::Disconnected {
                 from: self.switches[0].name.clone(),
                 to: self.switches[missed.0].name.clone(),
             };
             let name = &file.switches.value[missed.0].name;
-            self.fail(name, format!("switches[{}]", missed.0), problem)
-        })?;
+            return Err(self.fail(name, format!("switches[{}]", missed.0), problem));
+        }
+        let host = |(name, node)| match node {
+            Node::Host(id) => Some((name, id)),
+            Node::Switch(_) => None,
+        };
         Ok(Fabric {
             switches: self.switches,
             hosts,
+            host_names: self.named.into_iter().filter_map(host).collect(),
             links: self.links,
-            trunks: self.trunks,
+            linked: self.linked,
+            trunks,
             traffic: self.traffic,
-            tree,
         })
     }
 }

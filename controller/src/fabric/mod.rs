@@ -7,19 +7,23 @@
 mod check;
 mod error;
 mod file;
+mod health;
 mod link;
 #[cfg(test)]
 mod tests;
-mod tree;
+mod trunk;
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ultima_link::WireConfig;
 
 pub use error::{FabricError, FabricProblem};
+pub use health::{Health, Part};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
-pub use tree::SpanningTree;
+use trunk::Trunks;
+pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;
 
 use crate::mac::MacAddr;
@@ -81,22 +85,17 @@ pub struct Host {
     pub attached: SwitchPort,
 }
 
-/// A link between two switches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trunk {
-    /// Its two ends.
-    pub ends: [SwitchPort; 2],
-}
-
 /// A checked fabric.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     switches: Vec<Switch>,
     hosts: Vec<Host>,
+    host_names: HashMap<String, HostId>,
     links: Vec<Link>,
-    trunks: Vec<Trunk>,
+    /// The place in `links` of the link at a port.
+    linked: HashMap<SwitchPort, usize>,
+    trunks: Trunks,
     traffic: Vec<Flow>,
-    tree: SpanningTree,
 }
 
 impl Fabric {
@@ -117,13 +116,10 @@ impl Fabric {
 
     /// What happens to frames that leave by `port`, and the bytes of the largest packet there; none where no link is.
     pub fn wire_out_of(&self, port: SwitchPort) -> Option<(&WireConfig, u16)> {
-        self.links.iter().find_map(|link| {
-            let end = link
-                .ends
-                .iter()
-                .position(|end| *end == LinkEnd::Port(port))?;
-            Some((&link.wires[end], link.mtu))
-        })
+        let link = &self.links[*self.linked.get(&port)?];
+        let at = LinkEnd::Port(port);
+        let end = link.ends.iter().position(|end| *end == at)?;
+        Some((&link.wires[end], link.mtu))
     }
 
     /// The ports of a switch that have links, in the file's order.
@@ -140,14 +136,32 @@ impl Fabric {
         &self.traffic
     }
 
-    /// The links between switches.
+    /// The links between switches; a [`TrunkId`] is an index into these.
     pub fn trunks(&self) -> &[Trunk] {
-        &self.trunks
+        &self.trunks.all
     }
 
-    /// The tree over all switches that routes and groups follow.
-    pub fn tree(&self) -> &SpanningTree {
-        &self.tree
+    /// One link between switches.
+    pub fn trunk(&self, id: TrunkId) -> Trunk {
+        self.trunks.all[id.0]
+    }
+
+    /// The links from a switch to others, by port.
+    pub fn trunks_of(&self, switch: SwitchId) -> &[TrunkEnd] {
+        &self.trunks.ends[switch.0]
+    }
+
+    /// The port at the other end of the trunk at `port`; none where no trunk is.
+    pub fn across(&self, port: SwitchPort) -> Option<SwitchPort> {
+        let ends = self.trunks_of(port.switch);
+        let at = ends.binary_search_by_key(&port.port, |end| end.port).ok()?;
+        Some(ends[at].far)
+    }
+
+    /// How heavily `amount`, of anything, weighs on a trunk: 2^16 for each on the fastest, more on slower ones. One
+    /// without a rate counts as the fastest that has one.
+    pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
+        self.trunks.strain(trunk, amount)
     }
 
     /// One switch.
@@ -172,18 +186,7 @@ impl Fabric {
 
     /// The host called `name`.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
-        self.hosts
-            .iter()
-            .position(|host| host.name == name)
-            .map(HostId)
-    }
-
-    /// The port at which `switch` sends what is for `host`: the host's own, or a trunk of the tree.
-    pub fn port_toward(&self, switch: SwitchId, host: HostId) -> PortNumber {
-        let attached = self.host(host).attached;
-        self.tree
-            .port_toward(switch, attached.switch)
-            .unwrap_or(attached.port)
+        self.host_names.get(name).copied()
     }
 }
 

@@ -38,9 +38,13 @@ fn a_good_file_becomes_a_fabric() {
             port: PortNumber(1)
         }
     );
-    assert_eq!(fabric.port_toward(s1, h1), PortNumber(1));
-    assert_eq!(fabric.port_toward(s1, h2), PortNumber(9));
-    assert_eq!(fabric.port_toward(s2, h1), PortNumber(8));
+    let port = |switch, port| SwitchPort {
+        switch,
+        port: PortNumber(port),
+    };
+    assert_eq!(fabric.across(port(s1, 9)), Some(port(s2, 8)));
+    assert_eq!(fabric.across(port(s2, 8)), Some(port(s1, 9)));
+    assert_eq!(fabric.across(port(s1, 1)), None);
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub use grid::{GridSpec, Line};
 pub use placement::{Member, place};
 
 use crate::fabric::SwitchPort;
+use crate::tree::JobTree;
 use crate::yaml;
 
 /// A job's number in its fabric and in its packets, from 1.
@@ -129,6 +130,15 @@ impl TryFrom<u32> for Weight {
 /// The loss threshold of jobs that say nothing: every operation that loses anything is told.
 pub const DEFAULT_LOSS_THRESHOLD: u32 = 1;
 
+/// How a job's packets reach all of its members at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multicast {
+    /// Its group.
+    pub group: GroupId,
+    /// The trunks that the group's packets cross. It was chosen when the job was created and is kept while it is up.
+    pub tree: JobTree,
+}
+
 /// A job with everything that it needs to be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -142,8 +152,8 @@ pub struct Job {
     pub seed: u64,
     /// Where its counts stand.
     pub counter: CounterIndex,
-    /// Its group; none if it gathers by unicast.
-    pub group: Option<GroupId>,
+    /// How its aggregates are multicast; none if it gathers by unicast.
+    pub multicast: Option<Multicast>,
     /// As in [`JobSpec`].
     pub loss_threshold: u32,
     /// As in [`JobSpec`].
@@ -159,10 +169,20 @@ pub struct Job {
 impl Job {
     /// How its aggregates reach the members.
     pub fn gather(&self) -> Gather {
-        match self.group {
+        match self.multicast {
             Some(_) => Gather::Multicast,
             None => Gather::Unicast,
         }
+    }
+
+    /// Its group; none if it gathers by unicast.
+    pub fn group(&self) -> Option<GroupId> {
+        self.multicast.as_ref().map(|multicast| multicast.group)
+    }
+
+    /// The tree of its group; none if it gathers by unicast.
+    pub fn tree(&self) -> Option<&JobTree> {
+        self.multicast.as_ref().map(|multicast| &multicast.tree)
     }
 
     /// The address that members send to if they gather by multicast.

@@ -30,27 +30,23 @@ impl JobSpec {
     }
 }
 
-/// Gives each member of `spec` its host and a UDP port that no rank in `others` (all jobs that
+/// Gives each member of `spec` its host and a UDP port that no rank in `taken` (of all jobs that
 /// there are) has there. The first job on a host gets ports from the host's `udp_port` up.
 ///
 /// # Errors
 /// The first member that has no place.
-pub fn place<'a>(
+pub fn place(
     fabric: &Fabric,
     spec: &JobSpec,
-    others: impl IntoIterator<Item = &'a Member>,
+    taken: &HashSet<Member>,
 ) -> Result<Vec<Member>, PlacementError> {
     spec.check()?;
-    let by_name: HashMap<&str, HostId> = (fabric.hosts().iter().enumerate())
-        .map(|(index, host)| (host.name.as_str(), HostId(index)))
-        .collect();
-    let taken: HashSet<Member> = others.into_iter().copied().collect();
     let mut seated: HashMap<HostId, Seated> = HashMap::new();
 
     let mut members = Vec::with_capacity(spec.members.len());
     for (index, name) in spec.members.iter().enumerate() {
-        let id = *by_name
-            .get(name.as_str())
+        let id = fabric
+            .host_named(name)
             .ok_or_else(|| PlacementError::UnknownHost {
                 index,
                 host: name.clone(),

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::*;
 use crate::fabric::{self, Fabric};
 
@@ -88,7 +90,7 @@ fn each_bad_file_gives_its_one_line() {
 #[test]
 fn ranks_of_one_host_get_consecutive_ports() {
     let fabric = two_switches();
-    let members = place(&fabric, &spec(&["h1", "h2", "h1"]), []).unwrap();
+    let members = place(&fabric, &spec(&["h1", "h2", "h1"]), &HashSet::new()).unwrap();
     let first = ultima_wire::UDP_PORT;
     assert_eq!(
         members
@@ -103,8 +105,13 @@ fn ranks_of_one_host_get_consecutive_ports() {
 #[test]
 fn a_second_job_on_a_host_gets_other_ports() {
     let fabric = two_switches();
-    let first = place(&fabric, &spec(&["h1", "h1", "h2"]), []).unwrap();
-    let second = place(&fabric, &spec(&["h2", "h1", "h3"]), &first).unwrap();
+    let first = place(&fabric, &spec(&["h1", "h1", "h2"]), &HashSet::new()).unwrap();
+    let second = place(
+        &fabric,
+        &spec(&["h2", "h1", "h3"]),
+        &first.iter().copied().collect(),
+    )
+    .unwrap();
     assert!(second.iter().all(|member| !first.contains(member)));
     assert_eq!(second[1].udp_port, ultima_wire::UDP_PORT + 2);
 }
@@ -112,7 +119,11 @@ fn a_second_job_on_a_host_gets_other_ports() {
 #[test]
 fn members_without_a_place_are_named() {
     let fabric = two_switches();
-    let line = |members: &[&str]| place(&fabric, &spec(members), []).unwrap_err().to_string();
+    let line = |members: &[&str]| {
+        place(&fabric, &spec(members), &HashSet::new())
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
         line(&["h1", "h9"]),
         "members[1]: the fabric has no host \"h9\"; it has h1, h2, h3, h4"
@@ -129,10 +140,14 @@ fn a_host_whose_ports_are_all_taken_is_named() {
     let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("ip: 10.0.0.2 }", "ip: 10.0.0.2, udp_port: 65535 }");
     let fabric = fabric::parse(&text, "two.yaml").unwrap();
-    let first = place(&fabric, &spec(&["h1", "h2"]), []).unwrap();
-    let line = place(&fabric, &spec(&["h1", "h2"]), &first)
-        .unwrap_err()
-        .to_string();
+    let first = place(&fabric, &spec(&["h1", "h2"]), &HashSet::new()).unwrap();
+    let line = place(
+        &fabric,
+        &spec(&["h1", "h2"]),
+        &first.iter().copied().collect(),
+    )
+    .unwrap_err()
+    .to_string();
     assert_eq!(
         line,
         "members[1]: host h2 has no UDP port left from 65535 up; delete a job or lower its udp_port"

@@ -1,12 +1,14 @@
 //! Whether a job fits, before anything is written.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use ultima_p4::names::{counter, loss};
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{CounterCell, Entity, JobPlan, meter, of_fabric, table};
+use super::{CounterCell, Entity, SwitchPlan, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
+use crate::routing::Routes;
 
 /// What a switch has not room for, with the number that is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,40 +82,16 @@ pub enum LimitError {
     },
 }
 
-/// Whether `job` fits beside `installed` on each of its switches: the program's tables and
-/// counters, the target's replication engine.
-///
-/// # Errors
-/// The first limit that it is over.
-pub fn check_job<'a>(
-    fabric: &Fabric,
-    names: &Names,
-    installed: impl IntoIterator<Item = &'a JobPlan> + Clone,
-    job: &JobPlan,
-) -> Result<(), LimitError> {
-    for (id, plan) in job {
-        let base = of_fabric(fabric, *id);
-        let others = installed
-            .clone()
-            .into_iter()
-            .filter_map(|plan| plan.get(id));
-        let present = base.iter().chain(others.flat_map(|plan| plan.entities()));
-        let mut usage = Usage::default();
-        present
-            .chain(plan.entities())
-            .for_each(|entity| usage.add(entity));
-        usage.check(fabric.switch(*id), names)?;
-        plan.entities()
-            .try_for_each(|entity| fits(entity, fabric.switch(*id), names))?;
-    }
-    Ok(())
-}
-
 /// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`.
 ///
 /// # Errors
 /// What is missing, or the first limit that they are over.
-pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<(), LimitError> {
+pub fn check_fabric(
+    fabric: &Fabric,
+    routes: &Routes,
+    names: &Names,
+    switch: SwitchId,
+) -> Result<(), LimitError> {
     table::NAMES
         .into_iter()
         .try_for_each(|table| names.table(table).map(|_| ()))?;
@@ -125,30 +103,72 @@ pub fn check_fabric(fabric: &Fabric, names: &Names, switch: SwitchId) -> Result<
         .into_iter()
         .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
     names.digest(loss::DIGEST)?;
-    let mut usage = Usage::default();
-    of_fabric(fabric, switch)
-        .iter()
-        .for_each(|entity| usage.add(entity));
-    usage.check(fabric.switch(switch), names)
+    Usage::of(&of_fabric(fabric, routes, switch)).check(fabric.switch(switch), names)
 }
 
-/// What is held on one switch.
-#[derive(Default)]
-struct Usage {
+/// How much is held on one switch of what there is a limit of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
     entries: BTreeMap<&'static str, usize>,
     groups: usize,
     nodes: usize,
 }
 
 impl Usage {
-    fn add(&mut self, entity: &Entity) {
-        if let Some(table) = entity.table() {
-            *self.entries.entry(table).or_default() += 1;
+    /// What these entities take.
+    pub fn of<'a>(entities: impl IntoIterator<Item = &'a Entity>) -> Self {
+        let mut usage = Usage::default();
+        for entity in entities {
+            if let Some(table) = entity.table() {
+                *usage.entries.entry(table).or_default() += 1;
+            }
+            if let Entity::Group(group) = entity {
+                usage.groups += 1;
+                usage.nodes += group.nodes();
+            }
         }
-        if let Entity::Group(group) = entity {
-            self.groups += 1;
-            self.nodes += group.nodes();
+        usage
+    }
+
+    /// Adds what something else takes.
+    pub fn add(&mut self, other: &Usage) {
+        for (table, entries) in &other.entries {
+            *self.entries.entry(table).or_default() += entries;
         }
+        self.groups += other.groups;
+        self.nodes += other.nodes;
+    }
+
+    /// Takes away what was added.
+    pub fn remove(&mut self, other: &Usage) {
+        for (table, entries) in &other.entries {
+            if let Entry::Occupied(mut held) = self.entries.entry(table) {
+                *held.get_mut() -= entries;
+                if *held.get() == 0 {
+                    held.remove();
+                }
+            }
+        }
+        self.groups -= other.groups;
+        self.nodes -= other.nodes;
+    }
+
+    /// Whether a job's part of `switch` fits beside this: in the program's tables and counters, in the target's
+    /// replication engine.
+    ///
+    /// # Errors
+    /// The first limit that it is over.
+    pub fn check_with(
+        &self,
+        switch: &Switch,
+        names: &Names,
+        plan: &SwitchPlan,
+    ) -> Result<(), LimitError> {
+        let mut all = Usage::of(plan.entities());
+        all.add(self);
+        all.check(switch, names)?;
+        plan.entities()
+            .try_for_each(|entity| fits(entity, switch, names))
     }
 
     fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {

@@ -1,4 +1,4 @@
-//! What each switch should hold: pure functions from fabric and jobs to entities.
+//! What each switch should hold: pure functions from fabric, routes and jobs to entities.
 //!
 //! [`of_fabric`] is what every job needs, written when a switch comes up; [`of_job`] is what one
 //! job adds; [`divide`] is what jobs are to each other: their parts of ports that they share. All speak in the typed
@@ -12,26 +12,28 @@ mod group;
 mod limits;
 mod loss;
 mod meter;
-mod numbers;
 pub mod table;
 #[cfg(test)]
 mod tests;
 mod virtual_queue;
+mod ways;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 pub use counter::CounterCell;
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError};
 pub use group::{Copy, Group};
-pub use limits::{LimitError, check_fabric, check_job};
+pub use limits::{LimitError, Usage, check_fabric};
 pub use loss::{LossDigest, LossSession};
 pub use meter::MeterCell;
-pub use numbers::{Numbers, number};
 pub use virtual_queue::VirtualQueue;
+pub use ways::{Through, Ways};
 
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
-use crate::job::{Job, Member};
+use crate::job::Job;
+use crate::routing::Routes;
 use crate::target::PortNumber;
 
 /// What one switch should hold for one job, in the order of writing. Within a stage entities do
@@ -71,20 +73,21 @@ impl SwitchPlan {
 /// What a job needs on each of its switches.
 pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 
-/// Routes to, and ARP answers for, every host of the fabric, what brings word of losses, and what the links of its
+/// Routes to every host that can be reached, ARP answers for every host of the fabric, what brings word of losses, and what the links of its
 /// ports can carry.
-pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
+pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
         Entity::LossSession(LossSession),
         Entity::LossDigest(LossDigest),
     ];
     for id in fabric.host_ids() {
         let host = fabric.host(id);
-        let port = fabric.port_toward(switch, id);
-        entities.push(Entity::Route(table::Route {
-            to: host.ip,
-            port,
-            mac: host.mac,
+        entities.extend(routes.port(switch, id).map(|port| {
+            Entity::Route(table::Route {
+                to: host.ip,
+                port,
+                mac: host.mac,
+            })
         }));
         entities.push(Entity::Neighbor(table::Neighbor {
             ip: host.ip,
@@ -104,50 +107,23 @@ pub fn of_fabric(fabric: &Fabric, switch: SwitchId) -> Vec<Entity> {
     entities
 }
 
-/// What `job` needs on the switches between its members, and on no other.
-pub fn of_job(fabric: &Fabric, job: &Job) -> JobPlan {
-    let trunks = trunks_of(fabric, &job.members);
-    trunks
-        .iter()
-        .map(|(switch, trunks)| (*switch, on_switch(fabric, job, *switch, trunks)))
-        .collect()
+/// What `job` needs on the switches that its packets come through, and on no other.
+pub fn of_job(fabric: &Fabric, routes: &Routes, job: &Job) -> JobPlan {
+    let ways = Ways::new(fabric, routes, &job.members, job.tree());
+    of_ways(fabric, job, &ways)
 }
 
-/// The job's tree: its switches, and at each the trunks to the next. The fabric's tree has one
-/// path between any two switches, so the paths from one member's switch to all others make up the
-/// smallest part of it that joins them.
-fn trunks_of(fabric: &Fabric, members: &[Member]) -> BTreeMap<SwitchId, BTreeSet<PortNumber>> {
-    let mut switches = members
-        .iter()
-        .map(|member| fabric.host(member.host).attached.switch);
-    let mut trunks: BTreeMap<SwitchId, BTreeSet<PortNumber>> = BTreeMap::new();
-    let Some(root) = switches.next() else {
-        return trunks;
-    };
-    trunks.entry(root).or_default();
-    for to in switches {
-        let tree = fabric.tree();
-        for at in tree.path(root, to) {
-            trunks.entry(at).or_default().extend(
-                [root, to]
-                    .into_iter()
-                    .filter_map(|end| tree.port_toward(at, end)),
-            );
-        }
-    }
-    trunks
+/// The same, where its ways are known.
+pub(crate) fn of_ways(fabric: &Fabric, job: &Job, ways: &Ways) -> JobPlan {
+    let on_switch = |(switch, through)| (switch, on_switch(fabric, job, switch, through));
+    ways.iter().map(on_switch).collect()
 }
 
-fn on_switch(
-    fabric: &Fabric,
-    job: &Job,
-    switch: SwitchId,
-    trunks: &BTreeSet<PortNumber>,
-) -> SwitchPlan {
+fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) -> SwitchPlan {
     let mut plan = SwitchPlan::default();
     plan.prepare
         .extend(CounterCell::of_job(job.counter).map(Entity::Counter));
-    for (port, index) in job.shares.iter().filter(|(port, _)| port.switch == switch) {
+    for (port, index) in job.shares.range(ports_of(switch)) {
         plan.prepare
             .extend(CounterCell::of_share(*index).map(Entity::Counter));
         plan.prepare.push(Entity::Share(table::Share {
@@ -157,16 +133,33 @@ fn on_switch(
         }));
     }
 
-    let mut copies: Vec<Copy> = trunks.iter().map(|port| Copy::to_switch(*port)).collect();
+    let multicast = (job.multicast.as_ref()).filter(|multicast| multicast.tree.contains(switch));
+    let branches = multicast.map_or(&[][..], |multicast| multicast.tree.branches(switch));
+    let mut copies: Vec<Copy> = (branches.iter())
+        .map(|end| Copy::to_switch(end.port))
+        .collect();
     for ((rank, member), source) in job.ranks().zip(&job.sources) {
         let host = fabric.host(member.host);
-        let index = (host.attached.switch == switch).then_some(*source);
-        plan.prepare.extend(
-            (index.into_iter())
-                .flat_map(CounterCell::of_source)
-                .map(Entity::Counter),
-        );
-        if job.group.is_some() && host.attached.switch == switch {
+        let is_here = host.attached.switch == switch;
+        let admit = |ingress, index| {
+            Entity::Source(table::Source {
+                ingress,
+                job: job.id,
+                epoch: job.epoch,
+                rank,
+                ip: host.ip,
+                index,
+            })
+        };
+        if is_here {
+            plan.prepare
+                .extend(CounterCell::of_source(*source).map(Entity::Counter));
+            plan.admit.push(admit(host.attached.port, Some(*source)));
+        } else {
+            let entrances = through.entrances(host.attached.switch);
+            plan.admit.extend(entrances.map(|port| admit(port, None)));
+        }
+        if is_here && multicast.is_some() {
             copies.push(Copy::to_rank(host.attached.port, rank));
             plan.prepare.push(Entity::Replica(table::Replica {
                 job: job.id,
@@ -176,28 +169,31 @@ fn on_switch(
                 udp_port: member.udp_port,
             }));
         }
-        plan.prepare.push(Entity::Destination(table::Destination {
-            job: job.id,
-            ip: host.ip,
-            udp_port: member.udp_port,
-        }));
-        plan.admit.push(Entity::Source(table::Source {
-            ingress: fabric.port_toward(switch, member.host),
-            job: job.id,
-            epoch: job.epoch,
-            rank,
-            ip: host.ip,
-            index,
-        }));
+        if through.leads_to(member.host) {
+            plan.prepare.push(Entity::Destination(table::Destination {
+                job: job.id,
+                ip: host.ip,
+                udp_port: member.udp_port,
+            }));
+        }
     }
-    if let Some(id) = job.group {
-        plan.prepare.push(Entity::Group(Group { id, copies }));
-    }
+    let group = multicast.map(|multicast| multicast.group);
+    plan.prepare
+        .extend(group.map(|id| Entity::Group(Group { id, copies })));
     plan.announce.push(Entity::Job(table::JobRow {
         job: job.id,
         counter: job.counter,
-        group: job.group,
+        group,
         loss_threshold: job.loss_threshold,
     }));
     plan
+}
+
+/// All ports that a switch can have.
+fn ports_of(switch: SwitchId) -> RangeInclusive<SwitchPort> {
+    let at = |port| SwitchPort {
+        switch,
+        port: PortNumber(port),
+    };
+    at(0)..=at(u16::MAX)
 }

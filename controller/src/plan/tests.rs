@@ -1,15 +1,13 @@
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::HashSet;
 
-use proptest::prelude::*;
 use ultima_p4::names::{self, replica::TRUNK_RID};
 
 use super::*;
-use crate::fabric::{self, HostId, SwitchPort};
-use crate::job::{
-    CounterIndex, DEFAULT_LOSS_THRESHOLD, Epoch, Gather, GroupId, JobId, JobSpec, Rank, Weight,
-    place,
-};
+use crate::fabric::{self, Health, HostId, SwitchPort};
+use crate::job::{Gather, JobSpec, Weight};
+use crate::ledger::Refusal;
 use crate::program::Program;
+use crate::testing::{Planned, Site, spec};
 
 fn two_switches() -> Fabric {
     fabric::parse(
@@ -19,32 +17,9 @@ fn two_switches() -> Fabric {
     .unwrap()
 }
 
-/// A job whose numbers are all `number`, on the hosts called `members`, beside `others`.
-fn job(fabric: &Fabric, number: u16, members: &[&str], others: &[&Job]) -> Job {
-    let spec = JobSpec {
-        name: format!("job{number}"),
-        members: members.iter().map(|name| name.to_string()).collect(),
-        gather: Gather::Multicast,
-        seed: Some(1),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-    };
-    let taken = others.iter().flat_map(|job| &job.members);
-    let members = place(fabric, &spec, taken).unwrap();
-    let numbers = super::number(fabric, &members, others.iter().copied()).unwrap();
-    Job {
-        id: JobId(number),
-        name: spec.name.clone(),
-        epoch: Epoch(1),
-        seed: 1,
-        counter: CounterIndex(number),
-        group: Some(GroupId(number)),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        members,
-        shares: numbers.shares,
-        sources: numbers.sources,
-    }
+/// What the first job on the hosts called `members` is, and what it needs.
+fn first(fabric: &Fabric, members: &[&str]) -> Planned {
+    Site::new(fabric.clone()).add(&spec("train", members))
 }
 
 fn group(plan: &SwitchPlan) -> &Group {
@@ -73,10 +48,9 @@ fn copy(port: u16, rid: u16) -> Copy {
 
 #[test]
 fn two_jobs_on_one_switch_share_nothing() {
-    let fabric = two_switches();
-    let one = job(&fabric, 1, &["h1", "h2"], &[]);
-    let other = job(&fabric, 2, &["h1", "h2"], &[&one]);
-    let [one, other] = [of_job(&fabric, &one), of_job(&fabric, &other)].map(|mut plan| {
+    let mut site = Site::new(two_switches());
+    let plans = ["one", "other"].map(|name| site.add(&spec(name, &["h1", "h2"])).1);
+    let [one, other] = plans.map(|mut plan| {
         assert_eq!(plan.keys().copied().collect::<Vec<_>>(), [SwitchId(0)]);
         plan.remove(&SwitchId(0)).unwrap()
     });
@@ -95,11 +69,12 @@ fn two_jobs_on_one_switch_share_nothing() {
 /// Places are the lowest that are free on each switch by itself, and all of a job's ports have one.
 #[test]
 fn places_are_taken_on_each_switch() {
-    let fabric = two_switches();
-    let one = job(&fabric, 1, &["h1", "h2", "h1"], &[]);
-    let two = job(&fabric, 2, &["h1", "h3"], &[&one]);
+    let mut site = Site::new(two_switches());
+    let first = site.add(&spec("one", &["h1", "h2", "h1"]));
+    let (two, plan) = site.add(&spec("two", &["h1", "h3"]));
     // The first has gone: what it had on the first switch is free, what the second has there is not.
-    let three = job(&fabric, 3, &["h3", "h1"], &[&two]);
+    site.remove(&first);
+    let (one, (three, _)) = (first.0, site.add(&spec("three", &["h3", "h1"])));
     let places = |job: &Job| -> Vec<(usize, u16, u16)> {
         let shares = job.shares.iter();
         shares
@@ -115,7 +90,6 @@ fn places_are_taken_on_each_switch() {
     assert_eq!(own(&three), [2, 1]);
 
     // Only the switch of a member's host counts what it lost on the way there.
-    let plan = of_job(&fabric, &two);
     let indices = |switch| -> Vec<Option<u16>> {
         sources(&plan[&SwitchId(switch)])
             .map(|source| source.index.map(|index| index.0))
@@ -128,8 +102,8 @@ fn places_are_taken_on_each_switch() {
 #[test]
 fn ranks_behind_one_port_have_a_copy_each() {
     let fabric = two_switches();
-    let job = job(&fabric, 1, &["h1", "h2", "h1"], &[]);
-    let plan = &of_job(&fabric, &job)[&SwitchId(0)];
+    let (_, plan) = first(&fabric, &["h1", "h2", "h1"]);
+    let plan = &plan[&SwitchId(0)];
     assert_eq!(group(plan).copies, [copy(1, 0), copy(2, 1), copy(1, 2)]);
     let admitted: Vec<_> = sources(plan)
         .map(|source| (source.ingress.0, source.rank.0))
@@ -148,9 +122,7 @@ fn ranks_behind_one_port_have_a_copy_each() {
 
 #[test]
 fn a_trunk_carries_one_copy_for_all_behind_it() {
-    let fabric = two_switches();
-    let job = job(&fabric, 1, &["h1", "h3", "h4", "h3"], &[]);
-    let plan = of_job(&fabric, &job);
+    let (_, plan) = first(&two_switches(), &["h1", "h3", "h4", "h3"]);
     assert_eq!(
         group(&plan[&SwitchId(0)]).copies,
         [copy(9, TRUNK_RID), copy(1, 0)]
@@ -185,7 +157,7 @@ links:
   - { ends: [h3, s3/2] }
 "#;
     let fabric = fabric::parse(text, "f.yaml").unwrap();
-    let plan = of_job(&fabric, &job(&fabric, 1, &["h2", "h3"], &[]));
+    let (_, plan) = first(&fabric, &["h2", "h3"]);
     assert_eq!(
         plan.keys().copied().collect::<Vec<_>>(),
         [0, 1, 2].map(SwitchId)
@@ -199,12 +171,13 @@ links:
 
 #[test]
 fn a_job_that_gathers_by_unicast_has_no_group() {
-    let fabric = two_switches();
-    let job = Job {
-        group: None,
-        ..job(&fabric, 1, &["h1", "h3"], &[])
+    let spec = JobSpec {
+        gather: Gather::Unicast,
+        ..spec("train", &["h1", "h3"])
     };
-    for plan in of_job(&fabric, &job).values() {
+    let (job, plan) = Site::new(two_switches()).add(&spec);
+    assert_eq!(job.multicast, None);
+    for plan in plan.values() {
         let multicast = |entity: &&Entity| matches!(entity, Entity::Group(_) | Entity::Replica(_));
         assert_eq!(plan.entities().find(multicast), None);
         assert_eq!(sources(plan).count(), 2);
@@ -215,8 +188,9 @@ fn a_job_that_gathers_by_unicast_has_no_group() {
 fn every_entity_has_its_place_in_the_program() {
     let fabric = two_switches();
     let program = Program::v1model().unwrap();
-    let plan = of_job(&fabric, &job(&fabric, 1, &["h1", "h3"], &[]));
-    let base = of_fabric(&fabric, SwitchId(0));
+    let (_, plan) = first(&fabric, &["h1", "h3"]);
+    let routes = Routes::new(&fabric, Health::default());
+    let base = of_fabric(&fabric, &routes, SwitchId(0));
     for entity in base
         .iter()
         .chain(plan.values().flat_map(SwitchPlan::entities))
@@ -256,7 +230,8 @@ fn port(switch: usize, port: u16) -> SwitchPort {
 fn ports_have_what_their_links_carry() {
     let fabric = rated();
     let kept = |fabric: &Fabric, switch| -> Vec<Entity> {
-        let entities = of_fabric(fabric, SwitchId(switch)).into_iter();
+        let routes = Routes::new(fabric, Health::default());
+        let entities = of_fabric(fabric, &routes, SwitchId(switch)).into_iter();
         let is_limit = |entity: &Entity| matches!(entity, Entity::Meter(_) | Entity::QueueTime(_));
         entities.filter(is_limit).collect()
     };
@@ -289,12 +264,13 @@ fn ports_have_what_their_links_carry() {
 #[test]
 fn jobs_divide_the_ports_that_they_share() {
     let fabric = rated();
-    let one = job(&fabric, 1, &["h1", "h3"], &[]);
-    let two = Job {
+    let mut site = Site::new(fabric.clone());
+    let (one, _) = site.add(&spec("one", &["h1", "h3"]));
+    let (two, _) = site.add(&JobSpec {
         weight: Weight::try_from(3).unwrap(),
-        ..job(&fabric, 2, &["h2", "h4"], &[&one])
-    };
-    let three = job(&fabric, 3, &["h1", "h2"], &[&one, &two]);
+        ..spec("two", &["h2", "h4"])
+    });
+    let (three, _) = site.add(&spec("three", &["h1", "h2"]));
     let divided = |switch, jobs: &[&Job]| divide(&fabric, SwitchId(switch), jobs.iter().copied());
     assert_eq!(divided(0, &[&one]), Division::new());
     assert_eq!(divided(0, &[&two, &three]).len(), 2, "h2's port");
@@ -327,15 +303,11 @@ fn limits_name_the_number_that_is_over() {
         );
         fabric::parse(&text, "f.yaml").unwrap()
     };
-    let program = Program::v1model().unwrap();
     let line = |fabric: &Fabric| {
-        let first = job(fabric, 1, &["h1", "h2"], &[]);
-        let second = job(fabric, 2, &["h1", "h2", "h3"], &[&first]);
-        let [first, second] = [first, second].map(|job| of_job(fabric, &job));
-        check_job(fabric, program.names(), [], &first).unwrap();
-        check_job(fabric, program.names(), [&first], &second)
-            .err()
-            .map(|error| error.to_string())
+        let mut site = Site::new(fabric.clone());
+        site.add(&spec("first", &["h1", "h2"]));
+        let second = site.propose(&spec("second", &["h1", "h2", "h3"]));
+        second.err().map(|refusal| refusal.to_string())
     };
     assert_eq!(line(&two_switches()), None);
     assert_eq!(
@@ -364,11 +336,18 @@ fn table_and_counter_sizes_come_from_the_program() {
         Program::new(Vec::new(), &text, "p4info").unwrap()
     };
     let fabric = two_switches();
-    let plan = of_job(&fabric, &job(&fabric, 7, &["h1", "h2", "h1"], &[]));
     let line = |program: Program| {
-        check_job(&fabric, program.names(), [], &plan)
-            .unwrap_err()
-            .to_string()
+        let mut site = Site::new(fabric.clone());
+        // The first six counter indices are taken.
+        for job in 0..6 {
+            site.add(&spec(&format!("job{job}"), &["h3", "h4"]));
+        }
+        site.program = program;
+        let refusal = site
+            .propose(&spec("train", &["h1", "h2", "h1"]))
+            .unwrap_err();
+        assert!(matches!(refusal, Refusal::Limit(_)));
+        refusal.to_string()
     };
     assert_eq!(
         line(sized(names::source::TABLE, 2)),
@@ -378,191 +357,15 @@ fn table_and_counter_sizes_come_from_the_program() {
         line(sized(names::counter::UNICAST, 7)),
         "switch s1: counter index 7 is needed, and UltimaIngress.routing.unicast has 7; delete a job"
     );
-    let error = check_fabric(&fabric, sized(names::route::TABLE, 3).names(), SwitchId(1));
+    let routes = Routes::new(&fabric, Health::default());
+    let error = check_fabric(
+        &fabric,
+        &routes,
+        sized(names::route::TABLE, 3).names(),
+        SwitchId(1),
+    );
     assert_eq!(
         error.unwrap_err().to_string(),
         "switch s2: table UltimaIngress.routing.route would hold 4 entries, and its size in the program is 3"
     );
-}
-
-/// A fabric of up to eight switches in any connected graph, with hosts anywhere, and the names of
-/// a job's members.
-fn fabric_and_members() -> impl Strategy<Value = (Fabric, Vec<String>)> {
-    (1usize..=8, 1usize..=8)
-        .prop_flat_map(|(switches, hosts)| {
-            let parents = proptest::collection::vec(any::<prop::sample::Index>(), switches - 1);
-            let extra = proptest::collection::vec((0..switches, 0..switches), 0..6);
-            let hosts = proptest::collection::vec((0..switches, 1u16..=3), hosts);
-            (parents, extra, hosts).prop_flat_map(move |(parents, extra, hosts)| {
-                let mut trunks: Vec<(usize, usize)> = (parents.iter().enumerate())
-                    .map(|(child, parent)| (parent.index(child + 1), child + 1))
-                    .collect();
-                trunks.extend(extra.into_iter().filter(|(a, b)| a != b));
-                let fabric = fabric_of(switches, &hosts, &trunks);
-                let seats: Vec<String> = (hosts.iter().enumerate())
-                    .flat_map(|(host, (_, ranks))| vec![format!("h{host}"); usize::from(*ranks)])
-                    .collect();
-                let most = seats.len();
-                let members =
-                    proptest::sample::subsequence(seats, 2.min(most)..=most).prop_shuffle();
-                (Just(fabric), members)
-            })
-        })
-        .prop_filter("a job has two members", |(_, members)| members.len() >= 2)
-}
-
-fn fabric_of(switches: usize, hosts: &[(usize, u16)], trunks: &[(usize, usize)]) -> Fabric {
-    use std::fmt::Write as _;
-    let mut next_port = vec![0; switches];
-    let mut port = |switch: usize| {
-        next_port[switch] += 1;
-        format!("s{switch}/{}", next_port[switch])
-    };
-    let mut text = String::from("switches:\n");
-    for switch in 0..switches {
-        let grpc = format!("127.0.0.1:{}", 10_000 + switch);
-        writeln!(
-            text,
-            "  - {{ name: s{switch}, target: v1model, grpc: \"{grpc}\", device_id: 1 }}"
-        )
-        .unwrap();
-    }
-    text.push_str("hosts:\n");
-    for (host, (_, ranks)) in hosts.iter().enumerate() {
-        writeln!(text, "  - {{ name: h{host}, mac: \"02:00:00:00:00:{host:02x}\", ip: 10.0.0.{}, ranks: {ranks} }}", host + 1).unwrap();
-    }
-    text.push_str("links:\n");
-    for (a, b) in trunks {
-        writeln!(text, "  - {{ ends: [{}, {}] }}", port(*a), port(*b)).unwrap();
-    }
-    for (host, (switch, _)) in hosts.iter().enumerate() {
-        writeln!(text, "  - {{ ends: [h{host}, {}] }}", port(*switch)).unwrap();
-    }
-    fabric::parse(&text, "random.yaml").unwrap()
-}
-
-/// The far ends of trunks.
-fn across(fabric: &Fabric) -> BTreeMap<SwitchPort, SwitchPort> {
-    fabric
-        .trunks()
-        .iter()
-        .flat_map(|trunk| {
-            [
-                (trunk.ends[0], trunk.ends[1]),
-                (trunk.ends[1], trunk.ends[0]),
-            ]
-        })
-        .collect()
-}
-
-fn admits(plan: &SwitchPlan, ingress: PortNumber, rank: Rank) -> bool {
-    sources(plan).any(|source| (source.ingress, source.rank) == (ingress, rank))
-}
-
-/// What becomes of one multicast packet of `source`, as the program treats it: how often each rank
-/// got it, and how often the sender's own copy was dropped.
-fn multicast(
-    fabric: &Fabric,
-    job: &Job,
-    plan: &JobPlan,
-    source: Rank,
-) -> (BTreeMap<Rank, u32>, u32) {
-    let far_ends = across(fabric);
-    let from = fabric
-        .host(job.members[usize::from(source.0)].host)
-        .attached;
-    let mut arriving = VecDeque::from([from]);
-    let (mut delivered, mut own_copies, mut hops) = (BTreeMap::new(), 0, 0);
-    while let Some(at) = arriving.pop_front() {
-        hops += 1;
-        assert!(hops <= fabric.switches().len(), "the packet goes round");
-        let here = &plan[&at.switch];
-        assert!(admits(here, at.port, source), "not admitted at {at:?}");
-        for copy in &group(here).copies {
-            if copy.rid == TRUNK_RID {
-                if copy.port != at.port {
-                    let leaving = SwitchPort {
-                        switch: at.switch,
-                        port: copy.port,
-                    };
-                    arriving.push_back(far_ends[&leaving]);
-                }
-            } else if copy.rid == source.0 {
-                own_copies += 1;
-            } else {
-                let host = fabric.host(job.members[usize::from(copy.rid)].host);
-                let leaving = SwitchPort {
-                    switch: at.switch,
-                    port: copy.port,
-                };
-                assert_eq!(host.attached, leaving, "rank {} is elsewhere", copy.rid);
-                *delivered.entry(Rank(copy.rid)).or_default() += 1;
-            }
-        }
-    }
-    (delivered, own_copies)
-}
-
-/// Follows the routes from one member to another and requires a rule at each switch.
-fn unicast(fabric: &Fabric, job: &Job, plan: &JobPlan, source: Rank, to: Rank) {
-    let far_ends = across(fabric);
-    let [from, to] = [source, to].map(|rank| job.members[usize::from(rank.0)]);
-    let mut at = fabric.host(from.host).attached;
-    let ip = fabric.host(to.host).ip;
-    for _ in fabric.switches() {
-        let here = &plan[&at.switch];
-        assert!(admits(here, at.port, source), "not admitted at {at:?}");
-        let permitted = Entity::Destination(table::Destination {
-            job: job.id,
-            ip,
-            udp_port: to.udp_port,
-        });
-        assert!(
-            here.entities().any(|entity| *entity == permitted),
-            "no destination at {at:?}"
-        );
-        let port = of_fabric(fabric, at.switch)
-            .into_iter()
-            .find_map(|entity| match entity {
-                Entity::Route(route) if route.to == ip => Some(route.port),
-                _ => None,
-            })
-            .expect("no route");
-        let leaving = SwitchPort {
-            switch: at.switch,
-            port,
-        };
-        if leaving == fabric.host(to.host).attached {
-            return;
-        }
-        at = far_ends[&leaving];
-    }
-    panic!("rank {source} does not reach its peer in as many hops as there are switches");
-}
-
-proptest! {
-    #[test]
-    fn trees_reach_all_members_once_and_nobody_else((fabric, members) in fabric_and_members()) {
-        let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        let job = job(&fabric, 1, &members, &[]);
-        let plan = of_job(&fabric, &job);
-        for (source, _) in job.ranks() {
-            let (delivered, own_copies) = multicast(&fabric, &job, &plan, source);
-            let others: BTreeMap<Rank, u32> =
-                job.ranks().filter(|(rank, _)| *rank != source).map(|(rank, _)| (rank, 1)).collect();
-            prop_assert_eq!(delivered, others);
-            prop_assert_eq!(own_copies, 1);
-            for (to, _) in job.ranks() {
-                unicast(&fabric, &job, &plan, source, to);
-            }
-        }
-        // A tree: one trunk less than switches, each named from both of its ends.
-        let trunk_copies: usize = plan.values().map(|plan| group(plan).copies.iter().filter(|copy| copy.rid == TRUNK_RID).count()).sum();
-        prop_assert_eq!(trunk_copies, 2 * (plan.len() - 1));
-        // No switch at its edge without a member.
-        for (switch, plan) in &plan {
-            let copies = &group(plan).copies;
-            prop_assert!(copies.len() > 1 || copies[0].rid != TRUNK_RID, "{:?} leads nowhere", switch);
-        }
-    }
 }

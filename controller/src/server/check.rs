@@ -17,9 +17,10 @@ use crate::check::{
     Check, Counted, Diagnosis, End, Evidence, Finding, Hop, Path, Place, Step, Way, diagnose,
     unreachable,
 };
-use crate::fabric::{SwitchId, SwitchPort};
+use crate::fabric::SwitchId;
 use crate::job::{Job, JobId, Rank};
 use crate::plan::{Entity as Planned, JobPlan, SchemaError};
+use crate::routing::Passage;
 
 /// Packets by each way: one may be lost by chance.
 const PACKETS: u32 = 3;
@@ -137,7 +138,7 @@ impl Controller {
         }
         for look in looks.into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
-            let before = self.count(state, &mut away).await?;
+            let before = self.count(state, &plan, &mut away).await?;
             let round = CheckRound {
                 quiet: true,
                 ..round(payload)
@@ -155,7 +156,7 @@ impl Controller {
                 false => round.clone(),
             };
             let reports = self.attendants.round(job.id, &check.attending, ask).await;
-            let after = self.count(state, &mut away).await?;
+            let after = self.count(state, &plan, &mut away).await?;
             for to in &look.to {
                 let path = Path {
                     from: look.from,
@@ -196,7 +197,7 @@ impl Controller {
         let round = round(payload);
         let ask = |rank| CheckRound {
             to: others(attending, rank).map(|r| r.0.into()).collect(),
-            to_group: job.group.is_some(),
+            to_group: job.multicast.is_some(),
             probe: elsewhere(job, rank),
             ..round.clone()
         };
@@ -284,15 +285,17 @@ impl Controller {
         away: &'a Away,
     ) -> Vec<Step<'a>> {
         let fabric = self.fabric();
-        let host = |rank: Rank| fabric.host(job.members[usize::from(rank.0)].host);
-        let (from, to) = (host(path.from).attached, host(path.to).attached);
-        let mut comes_from = None;
-        let on_the_way = fabric.tree().path(from.switch, to.switch);
+        let host = |rank: Rank| job.members[usize::from(rank.0)].host;
+        let attached = |rank| fabric.host(host(rank)).attached;
+        let (from, to) = (attached(path.from), attached(path.to));
+        let on_the_way: Vec<Passage> = match job.tree() {
+            Some(tree) if path.by_group => tree.way(from, to),
+            _ => self.routes().way(fabric, from, host(path.to)).collect(),
+        };
         on_the_way
-            .map(|id| {
-                let toward = |switch| fabric.tree().port_toward(id, switch);
-                let in_port = comes_from.and_then(toward).unwrap_or(from.port).0;
-                comes_from = Some(id);
+            .into_iter()
+            .map(|Passage { ingress, egress }| {
+                let (id, in_port) = (ingress.switch, ingress.port.0);
                 let counted = match (before.get(&id), after.get(&id)) {
                     (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
                     _ => Err(away.get(&id).map_or("it was not asked", String::as_str)),
@@ -300,7 +303,7 @@ impl Controller {
                 Step {
                     switch: &fabric.switch(id).name,
                     in_port,
-                    out_port: toward(to.switch).unwrap_or(to.port).0,
+                    out_port: egress.0,
                     copies: copies(plan, id),
                     counted,
                 }
@@ -309,11 +312,16 @@ impl Controller {
     }
 
     /// What the job's switches have counted so far; those that don't say it are `away` from now on.
-    async fn count(&self, state: &JobState, away: &mut Away) -> Result<Counts, SchemaError> {
+    async fn count(
+        &self,
+        state: &JobState,
+        plan: &JobPlan,
+        away: &mut Away,
+    ) -> Result<Counts, SchemaError> {
         let names = self.program().names();
         let asked = state.switches.iter().filter(|id| !away.contains_key(id));
         let answers = asked.map(|id| async {
-            let ports = self.entrances(state, *id);
+            let ports = entrances(plan, *id);
             let cells = cells(names, state.job.counter.0, &ports)?;
             let read = match self.client(*id) {
                 Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
@@ -333,21 +341,6 @@ impl Controller {
             }
         }
         Ok(counted)
-    }
-
-    /// The ports of a switch by which a job's packets may come in.
-    fn entrances(&self, state: &JobState, id: SwitchId) -> BTreeSet<u16> {
-        let fabric = self.fabric();
-        let hosts = state
-            .job
-            .members
-            .iter()
-            .map(|m| fabric.host(m.host).attached);
-        let ports = hosts.map(|SwitchPort { switch, port }| {
-            let trunk = fabric.tree().port_toward(id, switch);
-            trunk.unwrap_or(port).0
-        });
-        ports.collect()
     }
 }
 
@@ -388,7 +381,7 @@ fn others(ranks: &[Rank], rank: Rank) -> impl Iterator<Item = Rank> {
 fn ways(job: &Job, attending: &[Rank], short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
     let mut ways = Vec::new();
     for by_group in [false, true] {
-        if by_group && job.group.is_none() {
+        if by_group && job.multicast.is_none() {
             continue;
         }
         for from in attending.iter().copied() {
@@ -462,6 +455,16 @@ fn copies(plan: &JobPlan, id: SwitchId) -> u64 {
         _ => None,
     });
     group.sum()
+}
+
+/// The ports of a switch by which a job's packets may come in.
+fn entrances(plan: &JobPlan, id: SwitchId) -> BTreeSet<u16> {
+    let entities = plan.get(&id).into_iter().flat_map(|plan| plan.entities());
+    let sources = entities.filter_map(|entity| match entity {
+        Planned::Source(source) => Some(source.ingress.0),
+        _ => None,
+    });
+    sources.collect()
 }
 
 /// The counter cells of a job, of unknown jobs, and of ports.

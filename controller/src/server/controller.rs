@@ -21,17 +21,19 @@ use super::seats::{NoSeat, Seat};
 use super::switch::{Desired, ManagedSwitch};
 use super::{Config, counters};
 use crate::api;
-use crate::fabric::{Fabric, SwitchId, SwitchPort, Trunk};
+use crate::fabric::{Fabric, Health, SwitchId, SwitchPort};
 use crate::install::{self, Clients, InstallError, Leftovers, Prepared};
 use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
 use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
+use crate::routing::Routes;
 use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
     fabric: Fabric,
+    routes: Routes,
     program: Program,
     cookie: u64,
     switches: Vec<ManagedSwitch>,
@@ -77,19 +79,22 @@ impl Controller {
             election_id,
             ..
         } = config;
+        let routes = Routes::new(&fabric, Health::default());
         for id in fabric.switch_ids() {
-            plan::check_fabric(&fabric, program.names(), id)?;
+            plan::check_fabric(&fabric, &routes, program.names(), id)?;
         }
+        let registry = Registry::new(&fabric, &routes);
         let switches = fabric
             .switch_ids()
             .map(|id| ManagedSwitch::new(&fabric, id, election_id));
         let controller = Arc::new(Controller {
             switches: switches.collect(),
             fabric,
+            routes,
             program,
             cookie: rand::random(),
             changes: AsyncMutex::new(()),
-            registry: Arc::default(),
+            registry: Arc::new(Mutex::new(registry)),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
@@ -118,7 +123,7 @@ impl Controller {
     pub(super) fn close(&self) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
-        *self.registry() = Registry::default();
+        self.registry().clear(&self.fabric);
         self.attendants.clear();
     }
 
@@ -165,6 +170,7 @@ impl Controller {
     fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>], jobs: &'a [Arc<Job>]) -> Desired<'a> {
         Desired {
             fabric: &self.fabric,
+            routes: &self.routes,
             program: &self.program,
             cookie: self.cookie,
             plans,
@@ -195,6 +201,11 @@ impl Controller {
     /// The fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
+    }
+
+    /// The routes that its switches have.
+    pub(super) fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -238,16 +249,10 @@ impl Controller {
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
         let name = || spec.name.clone();
         let _changes = self.changes.lock().await;
-        let (job, plan) = self.registry().propose(&self.fabric, spec)?;
-        let installed = self.registry().plans();
         let names = self.program.names();
-        let others = installed.iter().map(|plan| &**plan);
-        plan::check_job(&self.fabric, names, others, &plan).map_err(|error| {
-            JobRequestError::Limit {
-                name: name(),
-                error: Box::new(error),
-            }
-        })?;
+        let (job, plan) = self
+            .registry()
+            .propose(&self.fabric, &self.routes, names, spec)?;
 
         let clients = self.clients(plan.keys())?;
         self.clear_leftovers(&clients).await?;
@@ -275,7 +280,7 @@ impl Controller {
             switches = plan.len(),
             "job created"
         );
-        Ok(state_of(self.registry().add(job, plan)))
+        Ok(state_of(self.registry().add(&self.fabric, job, plan)))
     }
 
     /// All jobs, by id.
@@ -319,7 +324,7 @@ impl Controller {
         let leftovers = install::remove(&clients, written).await;
         let pending = leftovers.keys().copied().collect();
         self.remember(leftovers);
-        self.registry().remove(id);
+        self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
         self.attendants.end(id);
         tracing::info!(job = name, "job deleted");
@@ -512,18 +517,10 @@ impl Controller {
             .hosts()
             .iter()
             .find(|host| host.attached == port);
-        let far_end = |trunk: &Trunk| {
-            let [one, other] = trunk.ends;
-            (one == port)
-                .then_some(other)
-                .or((other == port).then_some(one))
-        };
-        match host {
-            Some(host) => host.name.clone(),
-            None => (self.fabric.trunks().iter().find_map(far_end))
-                .map_or_else(String::new, |end| {
-                    self.fabric.switch(end.switch).name.clone()
-                }),
+        match (host, self.fabric.across(port)) {
+            (Some(host), _) => host.name.clone(),
+            (None, Some(far)) => self.fabric.switch(far.switch).name.clone(),
+            (None, None) => String::new(),
         }
     }
 

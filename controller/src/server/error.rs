@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::listen::Listen;
 use crate::install::{InstallError, Untranslatable};
-use crate::job::PlacementError;
+use crate::ledger::Refusal;
 use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::LimitError;
 use crate::program::ProgramError;
@@ -94,27 +94,13 @@ pub enum JobRequestError {
         /// The jobs that there are.
         known: Vec<String>,
     },
-    /// Its members have no place.
-    #[error("job {name}: {error}")]
-    Placement {
+    /// There is no place for it.
+    #[error("job {name}: {refusal}")]
+    Refused {
         /// The job's name.
         name: String,
-        /// What is wrong.
-        error: PlacementError,
-    },
-    /// All numbers are taken.
-    #[error("there are {jobs} jobs, and no number is left for another; delete one")]
-    TooManyJobs {
-        /// How many there are.
-        jobs: usize,
-    },
-    /// It is over a limit of a switch.
-    #[error("job {name}: {error}")]
-    Limit {
-        /// The job's name.
-        name: String,
-        /// The limit.
-        error: Box<LimitError>,
+        /// Why not.
+        refusal: Box<Refusal>,
     },
     /// A switch that it needs is not connected.
     #[error("switch {switch} is not connected: {problem}; try again when it is")]

@@ -1,14 +1,18 @@
 //! The jobs that there are, and the numbers that are still free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use ultima_p4runtime::names::Names;
 
 use super::error::JobRequestError;
 use super::losses::{Losses, Told};
 use super::seats::Seats;
 use crate::fabric::Fabric;
-use crate::job::{CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, place};
-use crate::plan::{self, JobPlan};
+use crate::job::{Job, JobId, JobSpec};
+use crate::ledger::Ledger;
+use crate::plan::JobPlan;
+use crate::routing::Routes;
 
 /// One installed job.
 #[derive(Debug)]
@@ -21,66 +25,46 @@ pub struct Record {
 }
 
 /// All installed jobs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
     jobs: BTreeMap<JobId, Record>,
-    /// The last id given out. Ids are given in turn, so that late packets of a deleted job meet
-    /// no other.
-    last_id: u16,
+    ledger: Ledger,
 }
 
 impl Registry {
+    /// No jobs in a fabric.
+    pub fn new(fabric: &Fabric, routes: &Routes) -> Self {
+        Registry {
+            jobs: BTreeMap::new(),
+            ledger: Ledger::new(fabric, routes),
+        }
+    }
+
     /// Numbers and places for `spec`, and what it needs on the switches. Nothing is taken yet.
     pub fn propose(
         &self,
         fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
         spec: &JobSpec,
     ) -> Result<(Job, JobPlan), JobRequestError> {
+        let name = || spec.name.clone();
         if self.named(&spec.name).is_ok() {
-            return Err(JobRequestError::Exists {
-                name: spec.name.clone(),
-            });
+            return Err(JobRequestError::Exists { name: name() });
         }
-        let others = self.jobs.values().flat_map(|record| &record.job.members);
-        let members = place(fabric, spec, others).map_err(|error| JobRequestError::Placement {
-            name: spec.name.clone(),
-            error,
-        })?;
-
-        let ids = (self.last_id.saturating_add(1)..=u16::MAX).chain(1..=self.last_id);
-        let id = ids.map(JobId).find(|id| !self.jobs.contains_key(id));
-        let jobs = || self.jobs.values().map(|record| &record.job);
-        let counter = lowest_free(jobs().map(|job| job.counter.0));
-        let group = lowest_free(jobs().filter_map(|job| job.group).map(|group| group.0));
-        let numbers = plan::number(fabric, &members, jobs().map(|job| &**job));
-        let (Some(id), Some(counter), Some(group), Some(numbers)) = (id, counter, group, numbers)
-        else {
-            return Err(JobRequestError::TooManyJobs {
-                jobs: self.jobs.len(),
-            });
-        };
-
-        let job = Job {
-            id,
-            name: spec.name.clone(),
-            epoch: Epoch(1),
-            seed: spec.seed.unwrap_or_else(rand::random),
-            counter: CounterIndex(counter),
-            group: (spec.gather == Gather::Multicast).then_some(GroupId(group)),
-            loss_threshold: spec.loss_threshold,
-            weight: spec.weight,
-            members,
-            shares: numbers.shares,
-            sources: numbers.sources,
-        };
-        let plan = plan::of_job(fabric, &job);
-        Ok((job, plan))
+        let proposed = self
+            .ledger
+            .propose(fabric, routes, names, spec, rand::random());
+        proposed.map_err(|refusal| JobRequestError::Refused {
+            name: name(),
+            refusal: Box::new(refusal),
+        })
     }
 
     /// A job that is installed.
-    pub fn add(&mut self, job: Job, plan: JobPlan) -> &Record {
+    pub fn add(&mut self, fabric: &Fabric, job: Job, plan: JobPlan) -> &Record {
         let (id, seats) = (job.id, Seats::new(&job));
-        self.last_id = id.0;
+        self.ledger.add(fabric, &job, &plan);
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
@@ -91,8 +75,17 @@ impl Registry {
     }
 
     /// Forgets a job. Members who wait for others are told.
-    pub fn remove(&mut self, id: JobId) {
-        self.jobs.remove(&id);
+    pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
+        if let Some(Record { job, plan, .. }) = self.jobs.remove(&id) {
+            self.ledger.remove(fabric, &job, &plan);
+        }
+    }
+
+    /// Forgets all jobs.
+    pub fn clear(&mut self, fabric: &Fabric) {
+        while let Some((_, Record { job, plan, .. })) = self.jobs.pop_first() {
+            self.ledger.remove(fabric, &job, &plan);
+        }
     }
 
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
@@ -153,25 +146,22 @@ impl Registry {
     }
 }
 
-/// The lowest number from 1 that is not taken.
-fn lowest_free(taken: impl Iterator<Item = u16>) -> Option<u16> {
-    let taken: BTreeSet<u16> = taken.collect();
-    (1..=u16::MAX).find(|number| !taken.contains(number))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric;
-    use crate::job::{DEFAULT_LOSS_THRESHOLD, Weight};
+    use crate::fabric::{self, Health};
+    use crate::job::{DEFAULT_LOSS_THRESHOLD, Epoch, Gather, Weight};
+    use crate::program::Program;
     use crate::server::losses::tests::told;
 
     #[test]
     fn only_jobs_that_there_are_have_losses() {
         let text = include_str!("../../../topologies/star4.yaml");
         let fabric = fabric::parse(text, "star4.yaml").unwrap();
-        let mut registry = Registry::default();
-        let add = |registry: &mut Registry| {
+        let routes = Routes::new(&fabric, Health::default());
+        let program = Program::v1model().unwrap();
+        let mut registry = Registry::new(&fabric, &routes);
+        let propose = |registry: &Registry| {
             let spec = JobSpec {
                 name: "train".into(),
                 members: ["h1", "h2"].map(String::from).to_vec(),
@@ -180,8 +170,13 @@ mod tests {
                 loss_threshold: DEFAULT_LOSS_THRESHOLD,
                 weight: Weight::default(),
             };
-            let (job, plan) = registry.propose(&fabric, &spec).unwrap();
-            let record = registry.add(job, plan);
+            registry
+                .propose(&fabric, &routes, program.names(), &spec)
+                .unwrap()
+        };
+        let add = |registry: &mut Registry| {
+            let (job, plan) = propose(registry);
+            let record = registry.add(&fabric, job, plan);
             (record.job.id, record.job.epoch)
         };
         let (id, epoch) = add(&mut registry);
@@ -190,10 +185,16 @@ mod tests {
         assert!(!registry.told(told(JobId(id.0 + 1), epoch, 1)));
         assert_eq!(registry.get(id).unwrap().losses.iter().count(), 1);
 
-        registry.remove(id);
+        registry.remove(&fabric, id);
         assert!(!registry.told(told(id, epoch, 1)));
-        // All other ids have been given out meanwhile.
-        registry.last_id = id.0 - 1;
+        // After the last id comes the first.
+        let (job, plan) = propose(&registry);
+        let last = Job {
+            id: JobId(u16::MAX),
+            name: "last".into(),
+            ..job
+        };
+        registry.add(&fabric, last, plan);
         assert_eq!(add(&mut registry), (id, epoch));
         assert_eq!(registry.get(id).unwrap().losses.iter().count(), 0);
     }

@@ -18,6 +18,7 @@ use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
 use crate::install::InstallError;
 use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError, Weight};
+use crate::ledger::Refusal;
 use crate::mac::MacAddr;
 
 /// How long one who attends may take to say who it is.
@@ -43,7 +44,7 @@ impl ControlService {
             seed: job.seed,
             gather: api::Gather::from(job.gather()).into(),
             counter_index: job.counter.0.into(),
-            group_id: job.group.map_or(0, |group| group.0.into()),
+            group_id: job.group().map_or(0, |group| group.0.into()),
             group_address: group_address(job),
             members: self.members(state),
             switches: switches
@@ -141,7 +142,7 @@ async fn pass_on(
 
 /// The group's address, empty where the job has no group.
 fn group_address(job: &Job) -> String {
-    job.group
+    job.group()
         .map_or_else(String::new, |_| job.group_address().to_string())
 }
 
@@ -227,13 +228,13 @@ impl From<JobRequestError> for Status {
             JobRequestError::NoJob { .. }
             | JobRequestError::NoHost { .. }
             | JobRequestError::NotAMember { .. } => Code::NotFound,
-            JobRequestError::Placement {
-                error: PlacementError::NoPort { .. },
-                ..
-            }
-            | JobRequestError::TooManyJobs { .. }
-            | JobRequestError::Limit { .. } => Code::ResourceExhausted,
-            JobRequestError::Placement { .. } => Code::InvalidArgument,
+            JobRequestError::Refused { refusal, .. } => match **refusal {
+                Refusal::Placement(PlacementError::NoPort { .. })
+                | Refusal::TooManyJobs { .. }
+                | Refusal::Limit(_) => Code::ResourceExhausted,
+                Refusal::Placement(_) => Code::InvalidArgument,
+                Refusal::Unreachable { .. } => Code::Unavailable,
+            },
             JobRequestError::NotConnected { .. } | JobRequestError::Leftovers { .. } => {
                 Code::Unavailable
             }
@@ -341,7 +342,7 @@ impl Control for ControlService {
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
         let (rank, state) = self.controller.join(&job, &host, wait).await?;
         let job = &state.job;
-        let group_mac = job.group.map(|_| MacAddr(group_mac(job.group_address())));
+        let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
         Ok(Response::new(api::JoinResponse {
             rank: rank.0.into(),
             job_id: job.id.0.into(),

@@ -19,6 +19,7 @@ use crate::plan::{
     self, Division, Entity as Planned, JobPlan, LossSession, MeterCell, VirtualQueue,
 };
 use crate::program::Program;
+use crate::routing::Routes;
 
 /// How long one attempt to reconnect may take.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -46,6 +47,7 @@ struct State {
 /// What every switch gets.
 pub struct Desired<'a> {
     pub fabric: &'a Fabric,
+    pub routes: &'a Routes,
     pub program: &'a Program,
     /// Names what this controller put on a switch, so that it knows its own work again.
     pub cookie: u64,
@@ -143,7 +145,7 @@ impl ManagedSwitch {
         let switch = || self.name().to_owned();
         // Translated first: a program without our tables is refused before it is put to work.
         let mut batches = vec![Prepared::all(
-            &plan::of_fabric(desired.fabric, self.id),
+            &plan::of_fabric(desired.fabric, desired.routes, self.id),
             desired.program.names(),
         )?];
         for plan in desired.plans.iter().filter_map(|plan| plan.get(&self.id)) {

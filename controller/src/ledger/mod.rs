@@ -1,0 +1,307 @@
+//! What all jobs of a fabric have taken together, and what that leaves for another: places on hosts, numbers, links,
+//! and room on switches.
+//!
+//! A [`Ledger`] only keeps account; nothing here talks to a switch. What it does takes time by the size of one job,
+//! however many there are.
+
+mod numbers;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+pub use refusal::Refusal;
+use ultima_p4runtime::names::Names;
+
+use self::numbers::Numbers;
+use crate::fabric::{Fabric, SwitchId, SwitchPort};
+use crate::job::{
+    CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, ShareIndex,
+    SourceIndex, place,
+};
+use crate::plan::{self, JobPlan, Usage, Ways};
+use crate::routing::Routes;
+use crate::tree::{JobTree, Load};
+
+/// What jobs have taken.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    jobs: BTreeSet<JobId>,
+    /// The last id given out. Ids are given in turn, so that late packets of a deleted job meet no other.
+    last: JobId,
+    members: HashSet<Member>,
+    counters: Numbers,
+    groups: Numbers,
+    switches: Vec<OnSwitch>,
+    load: Load,
+}
+
+/// What is taken on one switch.
+#[derive(Clone, Debug, Default)]
+struct OnSwitch {
+    shares: Numbers,
+    sources: Numbers,
+    usage: Usage,
+}
+
+impl Ledger {
+    /// Of a fabric without jobs.
+    pub fn new(fabric: &Fabric, routes: &Routes) -> Self {
+        let switches = fabric.switch_ids().map(|switch| OnSwitch {
+            usage: Usage::of(&plan::of_fabric(fabric, routes, switch)),
+            ..OnSwitch::default()
+        });
+        Ledger {
+            jobs: BTreeSet::new(),
+            last: JobId(0),
+            members: HashSet::new(),
+            counters: Numbers::default(),
+            groups: Numbers::default(),
+            switches: switches.collect(),
+            load: Load::new(fabric),
+        }
+    }
+
+    /// What a new job would be, and what it would need on the switches. Nothing is taken until it is
+    /// [added](Self::add). `seed` is for a job that brings none.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn propose(
+        &self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        spec: &JobSpec,
+        seed: u64,
+    ) -> Result<(Job, JobPlan), Refusal> {
+        let members = place(fabric, spec, &self.members)?;
+        let homes = homes(fabric, &members);
+        reach_each_other(fabric, routes, &members)?;
+
+        let JobId(last) = self.last;
+        let mut ids = (last.saturating_add(1)..=u16::MAX).chain(1..=last);
+        let id = ids.find(|id| !self.jobs.contains(&JobId(*id)));
+        let sources = self.sources(fabric, &members);
+        let (Some(id), Some(counter), Some(group), Some(sources)) = (
+            id,
+            self.counters.free().next(),
+            self.groups.free().next(),
+            sources,
+        ) else {
+            return Err(self.too_many());
+        };
+        let tree = || JobTree::choose(fabric, routes, &self.load, spec.weight, &homes);
+        let multicast = match spec.gather {
+            Gather::Unicast => None,
+            Gather::Multicast => Some(Multicast {
+                group: GroupId(group),
+                tree: tree().expect("members reach each other"),
+            }),
+        };
+        let job = Job {
+            id: JobId(id),
+            name: spec.name.clone(),
+            epoch: Epoch(1),
+            seed: spec.seed.unwrap_or(seed),
+            counter: CounterIndex(counter),
+            multicast,
+            loss_threshold: spec.loss_threshold,
+            weight: spec.weight,
+            members,
+            shares: BTreeMap::new(),
+            sources,
+        };
+        self.plan(fabric, routes, names, job)
+    }
+
+    /// What a job that has been [removed](Self::remove) is on the routes as they are now, and what it needs then. It keeps
+    /// its tree if all of that is up and reaches all members that can be reached, and every number of a port that it
+    /// still leaves by. Of members that cannot reach each other the largest part has the group.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn refit(
+        &self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        job: &Job,
+    ) -> Result<(Job, JobPlan), Refusal> {
+        let mut job = job.clone();
+        if let Some(Multicast { tree, .. }) = &mut job.multicast {
+            let homes = largest_part(fabric, routes, &job.members);
+            let reaches_all = homes.iter().all(|home| tree.contains(*home));
+            if !(reaches_all && tree.is_up(fabric, routes.health()))
+                && let Some(other) = JobTree::choose(fabric, routes, &self.load, job.weight, &homes)
+            {
+                *tree = other;
+            }
+        }
+        self.plan(fabric, routes, names, job)
+    }
+
+    /// Gives a job a number for each port that it leaves by, those that it has where it has any, and plans it.
+    fn plan(
+        &self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        mut job: Job,
+    ) -> Result<(Job, JobPlan), Refusal> {
+        let ways = Ways::new(fabric, routes, &job.members, job.tree());
+        let exits: BTreeSet<SwitchPort> = ways.exits().collect();
+        job.shares.retain(|port, _| exits.contains(port));
+        let kept: HashSet<(SwitchId, ShareIndex)> = (job.shares.iter())
+            .map(|(at, share)| (at.switch, *share))
+            .collect();
+        let mut free = PerSwitch::new(|switch: SwitchId| {
+            let free = self.switches[switch.0].shares.free().map(ShareIndex);
+            let kept = &kept;
+            free.filter(move |share| !kept.contains(&(switch, *share)))
+        });
+        for at in exits {
+            if let Entry::Vacant(unnumbered) = job.shares.entry(at) {
+                unnumbered.insert(free.next(at.switch).ok_or_else(|| self.too_many())?);
+            }
+        }
+
+        let plan = plan::of_ways(fabric, &job, &ways);
+        for (switch, plan) in &plan {
+            let usage = &self.switches[switch.0].usage;
+            usage.check_with(fabric.switch(*switch), names, plan)?;
+        }
+        Ok((job, plan))
+    }
+
+    /// For each member, in rank order, the lowest number that is free on its switch.
+    fn sources(&self, fabric: &Fabric, members: &[Member]) -> Option<Vec<SourceIndex>> {
+        let mut free = PerSwitch::new(|switch: SwitchId| self.switches[switch.0].sources.free());
+        let of = |member: &Member| free.next(fabric.host(member.host).attached.switch);
+        members
+            .iter()
+            .map(of)
+            .map(|source| source.map(SourceIndex))
+            .collect()
+    }
+
+    fn too_many(&self) -> Refusal {
+        Refusal::TooManyJobs {
+            jobs: self.jobs.len(),
+        }
+    }
+
+    /// A job takes what was [proposed](Self::propose) for it.
+    pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
+        self.jobs.insert(job.id);
+        self.last = job.id;
+        self.members.extend(&job.members);
+        self.counters.take(job.counter.0);
+        if let Some(Multicast { group, tree }) = &job.multicast {
+            self.groups.take(group.0);
+            self.load.add(tree, job.weight);
+        }
+        for (at, share) in &job.shares {
+            self.switches[at.switch.0].shares.take(share.0);
+        }
+        for (member, source) in job.members.iter().zip(&job.sources) {
+            let switch = fabric.host(member.host).attached.switch;
+            self.switches[switch.0].sources.take(source.0);
+        }
+        for (switch, plan) in plan {
+            self.switches[switch.0]
+                .usage
+                .add(&Usage::of(plan.entities()));
+        }
+    }
+
+    /// A job gives back what it took when it was [added](Self::add) with this plan.
+    pub fn remove(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
+        self.jobs.remove(&job.id);
+        for member in &job.members {
+            self.members.remove(member);
+        }
+        self.counters.give_back(job.counter.0);
+        if let Some(Multicast { group, tree }) = &job.multicast {
+            self.groups.give_back(group.0);
+            self.load.remove(tree, job.weight);
+        }
+        for (at, share) in &job.shares {
+            self.switches[at.switch.0].shares.give_back(share.0);
+        }
+        for (member, source) in job.members.iter().zip(&job.sources) {
+            let switch = fabric.host(member.host).attached.switch;
+            self.switches[switch.0].sources.give_back(source.0);
+        }
+        for (switch, plan) in plan {
+            let usage = &mut self.switches[switch.0].usage;
+            usage.remove(&Usage::of(plan.entities()));
+        }
+    }
+}
+
+/// For each switch the rest of its free numbers.
+struct PerSwitch<F, I> {
+    free: F,
+    rest: BTreeMap<SwitchId, I>,
+}
+
+impl<F: Fn(SwitchId) -> I, I: Iterator> PerSwitch<F, I> {
+    fn new(free: F) -> Self {
+        PerSwitch {
+            free,
+            rest: BTreeMap::new(),
+        }
+    }
+
+    fn next(&mut self, switch: SwitchId) -> Option<I::Item> {
+        let free = || (self.free)(switch);
+        self.rest.entry(switch).or_insert_with(free).next()
+    }
+}
+
+/// The switches of the members' hosts.
+fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
+    let home = |member: &Member| fabric.host(member.host).attached.switch;
+    members.iter().map(home).collect()
+}
+
+/// Whether ways lead between all members. Links carry both ways: it is enough that they lead to and from the first.
+fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Result<(), Refusal> {
+    let Some(first) = members.first() else {
+        return Ok(());
+    };
+    let from = fabric.host(first.host);
+    let unreached = |member: &&Member| routes.port(from.attached.switch, member.host).is_none();
+    match members.iter().find(unreached) {
+        None => Ok(()),
+        Some(member) => Err(Refusal::Unreachable {
+            host: fabric.host(member.host).name.clone(),
+            switch: fabric.switch(from.attached.switch).name.clone(),
+        }),
+    }
+}
+
+/// Of the members' switches those that most members reach.
+fn largest_part(fabric: &Fabric, routes: &Routes, members: &[Member]) -> BTreeSet<SwitchId> {
+    let homes = homes(fabric, members);
+    let part = |of: SwitchId| {
+        homes
+            .iter()
+            .filter(move |to| routes.distance(of, **to).is_some())
+    };
+    let members_near = |of: SwitchId| {
+        let near: BTreeSet<&SwitchId> = part(of).collect();
+        let home = |member: &&Member| near.contains(&fabric.host(member.host).attached.switch);
+        members.iter().filter(home).count()
+    };
+    // Of equally large ones the first: the last that `max_by_key` sees.
+    let largest = homes.iter().rev().max_by_key(|home| members_near(**home));
+    largest
+        .into_iter()
+        .flat_map(|of| part(*of))
+        .copied()
+        .collect()
+}

@@ -1,0 +1,56 @@
+//! Numbers from 1 on, lowest first.
+
+use std::collections::BTreeSet;
+
+/// Which numbers are taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// All above are free.
+    highest: u16,
+    /// Those up to it that are free, too.
+    free: BTreeSet<u16>,
+}
+
+impl Numbers {
+    /// The free ones, lowest first.
+    pub fn free(&self) -> impl Iterator<Item = u16> {
+        let above = (self.highest..u16::MAX).map(|number| number + 1);
+        self.free.iter().copied().chain(above)
+    }
+
+    /// Takes a number that is free.
+    pub fn take(&mut self, number: u16) {
+        if number > self.highest {
+            self.free.extend(self.highest + 1..number);
+            self.highest = number;
+        } else {
+            self.free.remove(&number);
+        }
+    }
+
+    /// Frees one that was taken.
+    pub fn give_back(&mut self, number: u16) {
+        self.free.insert(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_come_first() {
+        let mut numbers = Numbers::default();
+        let first = |numbers: &Numbers| numbers.free().take(3).collect::<Vec<_>>();
+        assert_eq!(first(&numbers), [1, 2, 3]);
+        numbers.take(1);
+        numbers.take(4);
+        assert_eq!(first(&numbers), [2, 3, 5]);
+        numbers.take(2);
+        numbers.give_back(1);
+        assert_eq!(first(&numbers), [1, 3, 5]);
+        numbers.take(u16::MAX);
+        assert_eq!(numbers.free().count(), usize::from(u16::MAX) - 3);
+        assert_eq!(numbers.free().last(), Some(u16::MAX - 1));
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a job's packets come through, switch by switch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
+use crate::job::Member;
+use crate::routing::Routes;
+use crate::target::PortNumber;
+use crate::tree::JobTree;
+
+/// What of a job's packets comes through a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Through {
+    /// The ports at which packets of members elsewhere come in, each with the switch of their hosts.
+    entrances: BTreeSet<(SwitchId, PortNumber)>,
+    /// The hosts that unicast packets are for.
+    destinations: BTreeSet<HostId>,
+    /// The ports at which packets leave.
+    exits: BTreeSet<PortNumber>,
+}
+
+impl Through {
+    /// The ports at which packets of hosts of `home`, another switch, come in.
+    pub fn entrances(&self, home: SwitchId) -> impl Iterator<Item = PortNumber> {
+        let ports = self
+            .entrances
+            .range((home, PortNumber(0))..=(home, PortNumber(u16::MAX)));
+        ports.map(|(_, port)| *port)
+    }
+
+    /// Whether unicast packets for a host come through.
+    pub fn leads_to(&self, host: HostId) -> bool {
+        self.destinations.contains(&host)
+    }
+
+    fn enter(&mut self, home: SwitchId, at: SwitchPort) {
+        // At their own switch packets come in at their hosts' ports.
+        if at.switch != home {
+            self.entrances.insert((home, at.port));
+        }
+    }
+}
+
+/// All switches that a job's packets come through: its multicast by its tree, what one member sends to another by the
+/// routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ways(BTreeMap<SwitchId, Through>);
+
+impl Ways {
+    /// The ways between `members`.
+    pub fn new(
+        fabric: &Fabric,
+        routes: &Routes,
+        members: &[Member],
+        tree: Option<&JobTree>,
+    ) -> Self {
+        let hosts: BTreeSet<HostId> = members.iter().map(|member| member.host).collect();
+        let attached = |host: &HostId| fabric.host(*host).attached;
+        // Behind its first switch a packet's way is that of all others from there.
+        let homes: BTreeMap<SwitchId, SwitchPort> = hosts
+            .iter()
+            .map(|host| (attached(host).switch, attached(host)))
+            .collect();
+
+        let mut ways = Ways::default();
+        for &host in &hosts {
+            let at = attached(&host);
+            ways.at(at.switch).exits.insert(at.port);
+            for (home, start) in &homes {
+                for passage in routes.way(fabric, *start, host) {
+                    let through = ways.at(passage.ingress.switch);
+                    through.destinations.insert(host);
+                    through.exits.insert(passage.egress);
+                    through.enter(*home, passage.ingress);
+                }
+            }
+        }
+        for (tree, switch) in tree
+            .iter()
+            .flat_map(|tree| tree.switches().map(move |at| (tree, at)))
+        {
+            let ports = tree.branches(switch).iter().map(|end| end.port);
+            ways.at(switch).exits.extend(ports);
+        }
+        for home in homes.keys() {
+            for entrance in tree.iter().flat_map(|tree| tree.entrances(*home)) {
+                ways.at(entrance.switch).enter(*home, entrance);
+            }
+        }
+        ways
+    }
+
+    fn at(&mut self, switch: SwitchId) -> &mut Through {
+        self.0.entry(switch).or_default()
+    }
+
+    /// The switches, each with what comes through.
+    pub fn iter(&self) -> impl Iterator<Item = (SwitchId, &Through)> {
+        self.0.iter().map(|(switch, through)| (*switch, through))
+    }
+
+    /// The ports at which packets leave.
+    pub fn exits(&self) -> impl Iterator<Item = SwitchPort> {
+        self.iter().flat_map(|(switch, through)| {
+            let ports = through.exits.iter();
+            ports.map(move |port| SwitchPort {
+                switch,
+                port: *port,
+            })
+        })
+    }
+}

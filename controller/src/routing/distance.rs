@@ -1,0 +1,51 @@
+//! How far switches are from each other.
+
+use std::collections::VecDeque;
+
+use crate::fabric::{Fabric, Health, SwitchId};
+
+/// The number of trunks on a shortest way between any two switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Distances(Vec<Vec<Option<u32>>>);
+
+impl Distances {
+    /// By breadth-first search from every switch, over what is up.
+    pub fn new(fabric: &Fabric, health: &Health) -> Self {
+        let from = |start| from_one(fabric, health, start);
+        Distances(fabric.switch_ids().map(from).collect())
+    }
+
+    /// None if no way leads from one to the other. A switch that is down is not even near itself.
+    pub fn get(&self, from: SwitchId, to: SwitchId) -> Option<u32> {
+        self.0[to.0][from.0]
+    }
+
+    /// The switches from which a way leads to `to`, the farthest first.
+    pub fn toward(&self, to: SwitchId) -> Vec<SwitchId> {
+        let reached = |(at, distance): (usize, &Option<u32>)| Some((SwitchId(at), (*distance)?));
+        let mut switches: Vec<_> = (self.0[to.0].iter().enumerate())
+            .filter_map(reached)
+            .collect();
+        switches.sort_by_key(|(_, distance)| std::cmp::Reverse(*distance));
+        switches.into_iter().map(|(switch, _)| switch).collect()
+    }
+}
+
+fn from_one(fabric: &Fabric, health: &Health, start: SwitchId) -> Vec<Option<u32>> {
+    let mut distances = vec![None; fabric.switches().len()];
+    if !health.switch_is_up(start) {
+        return distances;
+    }
+    distances[start.0] = Some(0);
+    let mut queue = VecDeque::from([(start, 0)]);
+    while let Some((switch, distance)) = queue.pop_front() {
+        for end in fabric.trunks_of(switch) {
+            let far = &mut distances[end.far.switch.0];
+            if far.is_none() && health.trunk_is_up(fabric, end.trunk) {
+                *far = Some(distance + 1);
+                queue.push_back((end.far.switch, distance + 1));
+            }
+        }
+    }
+    distances
+}

@@ -1,0 +1,185 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fabric::{Part, TrunkId};
+use crate::testing::{cases, fabric_of, leaf_spine};
+
+/// How many hosts each port of a switch is chosen for, those of the switch itself left out.
+fn chosen(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> BTreeMap<PortNumber, usize> {
+    let trunks = fabric.trunks_of(switch).iter();
+    let mut chosen: BTreeMap<PortNumber, usize> = trunks.map(|end| (end.port, 0)).collect();
+    for host in fabric.host_ids() {
+        if let Some(count) = routes
+            .port(switch, host)
+            .and_then(|port| chosen.get_mut(&port))
+        {
+            *count += 1;
+        }
+    }
+    chosen
+}
+
+#[test]
+fn leaves_spread_hosts_evenly_over_spines() {
+    for (spines, leaves, hosts) in [(2, 4, 2), (3, 5, 1), (4, 4, 7), (8, 16, 3)] {
+        let fabric = leaf_spine(spines, leaves, hosts);
+        let routes = Routes::new(&fabric, Health::default());
+        for leaf in (spines..spines + leaves).map(SwitchId) {
+            let chosen = chosen(&fabric, &routes, leaf);
+            let (least, most) = (
+                chosen.values().min().unwrap(),
+                chosen.values().max().unwrap(),
+            );
+            assert!(
+                most - least <= 1,
+                "{spines} spines, {leaves} leaves: {chosen:?}"
+            );
+        }
+    }
+}
+
+/// Two pods of two edge and two aggregation switches under four cores: what an edge switch sends up by one aggregation
+/// switch goes on by both of its cores.
+#[test]
+fn a_second_tier_spreads_what_the_first_sends_it() {
+    let mut trunks = Vec::new();
+    for pod in 0..2 {
+        for (edge, aggregation) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
+            trunks.push((pod * 4 + edge, pod * 4 + aggregation, ""));
+        }
+        for (aggregation, core) in [(2, 8), (2, 9), (3, 10), (3, 11)] {
+            trunks.push((pod * 4 + aggregation, core, ""));
+        }
+    }
+    let hosts: Vec<(usize, u16)> = [0, 1, 4, 5]
+        .iter()
+        .flat_map(|edge| [(*edge, 1); 4])
+        .collect();
+    let fabric = fabric_of(12, &hosts, &trunks);
+    let routes = Routes::new(&fabric, Health::default());
+    let mut crossed = BTreeMap::new();
+    for from in fabric.hosts() {
+        for to in fabric.host_ids() {
+            for passage in routes.way(&fabric, from.attached, to) {
+                *crossed.entry(passage.leaving()).or_insert(0) += 1;
+            }
+        }
+    }
+    // 64 flows from pod to pod, each way, over eight trunks between aggregation switches and cores.
+    let to_cores = fabric
+        .trunks()
+        .iter()
+        .filter(|trunk| trunk.ends[1].switch >= SwitchId(8));
+    for trunk in to_cores {
+        let up = crossed.get(&trunk.ends[0]).copied().unwrap_or_default();
+        assert_eq!(up, 16, "{trunk:?}");
+    }
+}
+
+#[test]
+fn faster_trunks_get_more_hosts() {
+    let hosts: Vec<(usize, u16)> = [(0, 1)].into_iter().chain([(1, 1); 11]).collect();
+    let trunks = [(0, 1, "rate: 1G"), (0, 1, "rate: 10G")];
+    let fabric = fabric_of(2, &hosts, &trunks);
+    let routes = Routes::new(&fabric, Health::default());
+    let chosen = chosen(&fabric, &routes, SwitchId(0));
+    assert_eq!(chosen.into_values().collect::<Vec<_>>(), [1, 10]);
+}
+
+/// Only what went over a spine moves when it fails, and evenly over the others; when it is back everything is as before.
+#[test]
+fn a_failed_spine_moves_its_hosts_only() {
+    let fabric = leaf_spine(4, 4, 6);
+    let before = Routes::new(&fabric, Health::default());
+    let mut health = Health::default();
+    health.fail(Part::Switch(SwitchId(0)));
+    let after = Routes::new(&fabric, health.clone());
+    for leaf in (4..8).map(SwitchId) {
+        let to_failed = fabric.trunks_of(leaf)[0].port;
+        for host in fabric.host_ids() {
+            let (old, new) = (before.port(leaf, host), after.port(leaf, host));
+            assert!(new.is_some() && new != Some(to_failed));
+            assert!(old == new || old == Some(to_failed));
+        }
+        let mut chosen = chosen(&fabric, &after, leaf);
+        assert_eq!(chosen.remove(&to_failed), Some(0));
+        assert!(
+            chosen.values().all(|hosts| (5..=7).contains(hosts)),
+            "{chosen:?}"
+        );
+    }
+    health.mend(Part::Switch(SwitchId(0)));
+    assert_eq!(Routes::new(&fabric, health), before);
+}
+
+#[test]
+fn a_host_whose_port_is_down_has_no_route() {
+    let fabric = leaf_spine(2, 2, 2);
+    let mut health = Health::default();
+    health.fail(Part::Port(fabric.host(HostId(3)).attached));
+    let routes = Routes::new(&fabric, health);
+    for switch in fabric.switch_ids() {
+        assert_eq!(routes.port(switch, HostId(3)), None);
+        assert!(routes.port(switch, HostId(2)).is_some());
+    }
+    let from = fabric.host(HostId(0)).attached;
+    assert_eq!(routes.way(&fabric, from, HostId(3)).count(), 0);
+}
+
+proptest! {
+    /// In any fabric, whatever fails: a way leads to every host that can be reached, and it is a shortest one.
+    #[test]
+    fn ways_are_shortest_and_lead_to_all_that_can_be_reached(case in cases(30)) {
+        let fabric = &case.fabric;
+        let health = case.health();
+        let before = Routes::new(fabric, Health::default());
+        let routes = Routes::new(fabric, health.clone());
+        prop_assert_eq!(&routes, &Routes::new(fabric, health.clone()));
+        for switch in fabric.switch_ids() {
+            let hops = hops_from(fabric, &health, switch);
+            for host in fabric.host_ids() {
+                let to = fabric.host(host).attached;
+                let hops = hops[to.switch.0].filter(|_| health.port_is_up(to));
+                let from = SwitchPort { switch, port: PortNumber(0) };
+                let way: Vec<Passage> = routes.way(fabric, from, host).collect();
+                prop_assert_eq!(way.len(), hops.map_or(0, |hops| hops + 1));
+                if let Some(last) = way.last() {
+                    prop_assert_eq!(last.leaving(), to);
+                }
+                // What can stay stays.
+                let old = before.port(switch, host);
+                let on_old = old.and_then(|port| fabric.across(SwitchPort { switch, port }));
+                let old_trunk = fabric.trunks_of(switch).iter().find(|end| Some(end.port) == old);
+                let is_up = |trunk| health.trunk_is_up(fabric, trunk);
+                if let (Some(far), Some(end), Some(hops)) = (on_old, old_trunk, hops)
+                    && is_up(end.trunk)
+                    && routes.distance(far.switch, to.switch).map(|far| far as usize + 1) == Some(hops)
+                {
+                    prop_assert_eq!(routes.port(switch, host), old);
+                }
+            }
+        }
+    }
+}
+
+/// The number of trunks from a switch to each other, by Bellman and Ford's rounds.
+fn hops_from(fabric: &Fabric, health: &Health, from: SwitchId) -> Vec<Option<usize>> {
+    let mut hops = vec![None; fabric.switches().len()];
+    hops[from.0] = health.switch_is_up(from).then_some(0);
+    for round in 0..fabric.switches().len() {
+        for (at, trunk) in fabric.trunks().iter().enumerate() {
+            let [a, b] = trunk.ends.map(|end| end.switch.0);
+            if !health.trunk_is_up(fabric, TrunkId(at)) {
+                continue;
+            }
+            for (near, far) in [(a, b), (b, a)] {
+                if hops[near] == Some(round) && hops[far].is_none() {
+                    hops[far] = Some(round + 1);
+                }
+            }
+        }
+    }
+    hops
+}

@@ -1,0 +1,204 @@
+//! Fabrics of any shape, and jobs on them, for tests.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use crate::fabric::{self, Fabric, Health, HostId, Part, SwitchId, SwitchPort, TrunkId};
+use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
+use crate::ledger::{Ledger, Refusal};
+use crate::plan::JobPlan;
+use crate::program::Program;
+use crate::routing::Routes;
+
+/// Switches `s0`, `s1` and so on; hosts `h0` and so on, each with its switch and the ranks that it has room for; trunks
+/// between switches, with settings such as `rate: 1G`.
+pub fn fabric_of(
+    switches: usize,
+    hosts: &[(usize, u16)],
+    trunks: &[(usize, usize, &str)],
+) -> Fabric {
+    let mut next_port = vec![0; switches];
+    let mut port = |switch: usize| {
+        next_port[switch] += 1;
+        format!("s{switch}/{}", next_port[switch])
+    };
+    let mut text = String::from("switches:\n");
+    for switch in 0..switches {
+        writeln!(text, "  - {{ name: s{switch} }}").unwrap();
+    }
+    text.push_str("hosts:\n");
+    for (host, (_, ranks)) in hosts.iter().enumerate() {
+        let (high, low) = (host >> 8, host & 0xff);
+        writeln!(text, "  - {{ name: h{host}, mac: \"02:00:00:00:{high:02x}:{low:02x}\", ip: 10.0.{high}.{low}, ranks: {ranks} }}").unwrap();
+    }
+    text.push_str("links:\n");
+    for (a, b, settings) in trunks {
+        writeln!(
+            text,
+            "  - {{ ends: [{}, {}], {settings} }}",
+            port(*a),
+            port(*b)
+        )
+        .unwrap();
+    }
+    for (host, (switch, _)) in hosts.iter().enumerate() {
+        writeln!(text, "  - {{ ends: [h{host}, {}] }}", port(*switch)).unwrap();
+    }
+    fabric::parse(&text, "fabric.yaml").unwrap()
+}
+
+/// Spines `s0` and so on, and behind them as many leaves, each linked to every spine, with so many hosts of one rank on
+/// each.
+pub fn leaf_spine(spines: usize, leaves: usize, hosts: usize) -> Fabric {
+    let leaf = |number| spines + number;
+    let on_leaves: Vec<(usize, u16)> = (0..leaves * hosts)
+        .map(|host| (leaf(host / hosts), 1))
+        .collect();
+    let trunks: Vec<(usize, usize, &str)> = (0..leaves)
+        .flat_map(|number| (0..spines).map(move |spine| (leaf(number), spine, "")))
+        .collect();
+    fabric_of(spines + leaves, &on_leaves, &trunks)
+}
+
+/// A job on these hosts.
+pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: members.iter().map(|name| name.as_ref().into()).collect(),
+        gather: Gather::Multicast,
+        seed: Some(1),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+/// A fabric as it is, and what jobs on it have taken.
+pub struct Site {
+    pub fabric: Fabric,
+    pub routes: Routes,
+    pub program: Program,
+    pub ledger: Ledger,
+}
+
+/// A job that was accepted, and its plan.
+pub type Planned = (Job, JobPlan);
+
+impl Site {
+    pub fn new(fabric: Fabric) -> Self {
+        let routes = Routes::new(&fabric, Health::default());
+        Site {
+            ledger: Ledger::new(&fabric, &routes),
+            program: Program::v1model().unwrap(),
+            fabric,
+            routes,
+        }
+    }
+
+    pub fn propose(&self, spec: &JobSpec) -> Result<Planned, Refusal> {
+        let names = self.program.names();
+        self.ledger
+            .propose(&self.fabric, &self.routes, names, spec, 0)
+    }
+
+    pub fn add(&mut self, spec: &JobSpec) -> Planned {
+        let (job, plan) = self.propose(spec).unwrap();
+        self.ledger.add(&self.fabric, &job, &plan);
+        (job, plan)
+    }
+
+    pub fn remove(&mut self, (job, plan): &Planned) {
+        self.ledger.remove(&self.fabric, job, plan);
+    }
+
+    /// What becomes of a job on the routes as they are now.
+    pub fn refit(&mut self, planned: &mut Planned) {
+        self.remove(planned);
+        let names = self.program.names();
+        *planned = (self.ledger)
+            .refit(&self.fabric, &self.routes, names, &planned.0)
+            .unwrap();
+        self.ledger.add(&self.fabric, &planned.0, &planned.1);
+    }
+}
+
+/// A random fabric of up to 30 switches in any connected graph, with parallel trunks and different rates, and hosts
+/// anywhere; what of it fails, in turn; and members of some jobs.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub fabric: Fabric,
+    pub failures: Vec<Part>,
+    pub jobs: Vec<Vec<String>>,
+}
+
+impl Case {
+    /// How it stands when all has failed.
+    pub fn health(&self) -> Health {
+        let mut health = Health::default();
+        for part in &self.failures {
+            health.fail(*part);
+        }
+        health
+    }
+}
+
+/// Random cases.
+pub fn cases(switches: usize) -> impl Strategy<Value = Case> {
+    (1..=switches, 2usize..=10).prop_flat_map(|(switches, hosts)| {
+        let any = any::<prop::sample::Index>;
+        let rate = prop::sample::select(vec!["", "rate: 1G", "rate: 10G"]);
+        let parents = prop::collection::vec((any(), rate.clone()), switches - 1);
+        let extra = prop::collection::vec((0..switches, 0..switches, rate), 0..2 * switches);
+        let hosts = prop::collection::vec((0..switches, 1u16..=3), hosts);
+        let failures = prop::collection::vec((0..3, any()), 0..4);
+        (parents, extra, hosts, failures).prop_flat_map(move |(parents, extra, hosts, failures)| {
+            let mut trunks: Vec<_> = (parents.iter().enumerate())
+                .map(|(child, (parent, rate))| (parent.index(child + 1), child + 1, *rate))
+                .collect();
+            trunks.extend(extra.into_iter().filter(|(a, b, _)| a != b));
+            let fabric = fabric_of(switches, &hosts, &trunks);
+            let part = |(kind, at): &(i32, prop::sample::Index)| match kind {
+                0 => Part::Switch(SwitchId(at.index(switches))),
+                1 if !trunks.is_empty() => Part::Trunk(TrunkId(at.index(trunks.len()))),
+                _ => {
+                    let ends = fabric.trunks().iter().flat_map(|trunk| trunk.ends);
+                    let ports = ends.chain(fabric.hosts().iter().map(|host| host.attached));
+                    let ports: Vec<SwitchPort> = ports.collect();
+                    Part::Port(ports[at.index(ports.len())])
+                }
+            };
+            let failures = failures.iter().map(part).collect::<Vec<_>>();
+            let seats: Vec<String> = (hosts.iter().enumerate())
+                .flat_map(|(host, (_, ranks))| vec![format!("h{host}"); usize::from(*ranks)])
+                .collect();
+            let most = seats.len();
+            let members = prop::sample::subsequence(seats, 2..=most).prop_shuffle();
+            (
+                Just((fabric, failures)),
+                prop::collection::vec(members, 1..4),
+            )
+                .prop_map(|((fabric, failures), jobs)| Case {
+                    fabric,
+                    failures,
+                    jobs,
+                })
+        })
+    })
+}
+
+/// The far end of a packet's passage, where it crosses a trunk; it must be up.
+pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
+    let far = site.fabric.across(leaving)?;
+    let ends = site.fabric.trunks_of(leaving.switch).iter();
+    let trunk = ends.into_iter().find(|end| end.port == leaving.port)?.trunk;
+    assert!(
+        site.routes.health().trunk_is_up(&site.fabric, trunk),
+        "{leaving:?} is down"
+    );
+    Some(far)
+}
+
+/// The host of one of a job's ranks.
+pub fn host_of(job: &Job, rank: u16) -> HostId {
+    job.members[usize::from(rank)].host
+}

@@ -1,0 +1,131 @@
+//! The tree of trunks by which a job's multicast packets reach all of its switches.
+//!
+//! [`JobTree::choose`] finds one with few links, so that packets are copied as late as can be, and among such the one
+//! whose links other jobs use least. A job keeps its tree as long as all of it is up, whatever comes and goes
+//! elsewhere.
+
+mod choose;
+mod grow;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use load::Load;
+
+use crate::fabric::{Fabric, Health, SwitchId, SwitchPort, TrunkEnd, TrunkId};
+use crate::routing::Passage;
+
+/// A loop-free choice of trunks that joins a job's switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobTree {
+    /// For each of its switches the trunks to its neighbours in the tree, by port.
+    branches: BTreeMap<SwitchId, Vec<TrunkEnd>>,
+}
+
+impl JobTree {
+    /// The tree of these trunks, which join `members` without a loop. Ends without a member are cut off.
+    fn of(fabric: &Fabric, trunks: &BTreeSet<TrunkId>, members: &BTreeSet<SwitchId>) -> Self {
+        let mut branches: BTreeMap<SwitchId, Vec<TrunkEnd>> =
+            members.iter().map(|switch| (*switch, Vec::new())).collect();
+        for end in trunks.iter().flat_map(|trunk| fabric.trunk(*trunk).ends) {
+            let of_switch = fabric.trunks_of(end.switch);
+            let end_here = of_switch.iter().find(|other| other.port == end.port);
+            branches.entry(end.switch).or_default().extend(end_here);
+        }
+        branches.values_mut().for_each(|ends| ends.sort_unstable());
+        let mut tree = JobTree { branches };
+        while let Some(end) = tree.bare_end(members) {
+            tree.cut(end);
+        }
+        tree
+    }
+
+    /// A switch at the tree's edge that has no member.
+    fn bare_end(&self, members: &BTreeSet<SwitchId>) -> Option<SwitchId> {
+        let mut ends = self.branches.iter().filter(|(_, ends)| ends.len() < 2);
+        ends.find(|(switch, _)| !members.contains(switch))
+            .map(|(switch, _)| *switch)
+    }
+
+    fn cut(&mut self, switch: SwitchId) {
+        for end in self.branches.remove(&switch).unwrap_or_default() {
+            if let Some(far) = self.branches.get_mut(&end.far.switch) {
+                far.retain(|other| other.trunk != end.trunk);
+            }
+        }
+    }
+
+    /// Its switches.
+    pub fn switches(&self) -> impl ExactSizeIterator<Item = SwitchId> {
+        self.branches.keys().copied()
+    }
+
+    /// The trunks to a switch's neighbours in the tree, by port; none where the tree doesn't go.
+    pub fn branches(&self, switch: SwitchId) -> &[TrunkEnd] {
+        self.branches.get(&switch).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the tree goes through a switch.
+    pub fn contains(&self, switch: SwitchId) -> bool {
+        self.branches.contains_key(&switch)
+    }
+
+    /// Its trunks, each once.
+    pub fn trunks(&self) -> impl Iterator<Item = TrunkId> {
+        let ends = self.branches.iter();
+        ends.flat_map(|(switch, ends)| {
+            let from_here = ends.iter().filter(|end| *switch < end.far.switch);
+            from_here.map(|end| end.trunk)
+        })
+    }
+
+    /// The switches where it branches or passes.
+    pub fn junctions(&self) -> impl Iterator<Item = SwitchId> {
+        let inner = self.branches.iter().filter(|(_, ends)| ends.len() > 1);
+        inner.map(|(switch, _)| *switch)
+    }
+
+    /// Whether all of it is up.
+    pub fn is_up(&self, fabric: &Fabric, health: &Health) -> bool {
+        self.switches().all(|switch| health.switch_is_up(switch))
+            && self.trunks().all(|trunk| health.trunk_is_up(fabric, trunk))
+    }
+
+    /// The ports at which packets that start at a host of `from` come into the tree's other switches.
+    pub fn entrances(&self, from: SwitchId) -> Vec<SwitchPort> {
+        let mut entrances = Vec::new();
+        let mut stack = vec![(from, None)];
+        while let Some((at, came_by)) = stack.pop() {
+            let onward = self.branches(at).iter();
+            for end in onward.filter(|end| Some(end.trunk) != came_by) {
+                entrances.push(end.far);
+                stack.push((end.far.switch, Some(end.trunk)));
+            }
+        }
+        entrances
+    }
+
+    /// What becomes of a packet that comes in at host port `from`, switch by switch, up to host port `to`.
+    pub fn way(&self, from: SwitchPort, to: SwitchPort) -> Vec<Passage> {
+        let mut way = Vec::new();
+        self.lead(from, to, &mut way);
+        way.reverse();
+        way
+    }
+
+    /// Adds the passages from `ingress` to `to`, the last first; false where `to` is not behind this switch.
+    fn lead(&self, ingress: SwitchPort, to: SwitchPort, way: &mut Vec<Passage>) -> bool {
+        let here = ingress.switch;
+        let mut onward = self.branches(here).iter();
+        let egress = match here == to.switch {
+            true => Some(to.port),
+            false => onward
+                .find(|end| end.port != ingress.port && self.lead(end.far, to, way))
+                .map(|end| end.port),
+        };
+        way.extend(egress.map(|egress| Passage { ingress, egress }));
+        egress.is_some()
+    }
+}

@@ -28,6 +28,8 @@ pub struct Membership {
     pub seed: u64,
     /// How aggregates travel.
     pub gather: Gather,
+    /// By how many packets of one member the fabric may let others of it overtake them.
+    pub reorder: u32,
     /// All members, by rank.
     pub seats: Vec<Seat>,
 }
@@ -127,6 +129,7 @@ impl Membership {
                 api::Gather::Unicast => Gather::Unicast,
                 api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
             },
+            reorder: answer.reorder,
             seats,
         })
     }
@@ -143,6 +146,7 @@ impl Membership {
         });
         Config {
             gather: self.gather,
+            reorder: self.reorder,
             beside: beside.collect(),
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         }
@@ -264,6 +268,7 @@ mod tests {
             rank: 1,
             job_id: 7,
             epoch: 1,
+            reorder: 40,
             members: vec![member(0), member(1)],
             ..JoinResponse::default()
         }
@@ -278,7 +283,7 @@ mod tests {
         );
         let config = membership.config(Duration::from_secs(1));
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
-        assert_eq!(config.beside, [0]);
+        assert_eq!((config.beside, config.reorder), (vec![0], 40));
         assert_eq!(membership.group(), "239.85.0.7:21836".parse().unwrap());
 
         let refused = |change: fn(&mut JoinResponse)| {

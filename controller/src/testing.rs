@@ -113,12 +113,11 @@ impl Site {
 
     /// What becomes of a job on the routes as they are now.
     pub fn refit(&mut self, planned: &mut Planned) {
-        self.remove(planned);
         let names = self.program.names();
+        let before = (&planned.0, &planned.1);
         *planned = (self.ledger)
-            .refit(&self.fabric, &self.routes, names, &planned.0)
+            .refit(&self.fabric, &self.routes, names, before)
             .unwrap();
-        self.ledger.add(&self.fabric, &planned.0, &planned.1);
     }
 }
 

@@ -117,19 +117,30 @@ impl Ledger {
         self.plan(fabric, routes, names, job)
     }
 
-    /// What a job that has been [removed](Self::remove) is on the routes as they are now, and what it needs then. It keeps
-    /// its tree if all of that is up and reaches all members that can be reached, and every number of a port that it
-    /// still leaves by. Of members that cannot reach each other the largest part has the group.
+    /// What a job becomes on the routes as they are now, which it takes from now on, and what it needs then. It keeps its tree
+    /// if all of that is up and reaches all members that can be reached, and every number of a port that it still
+    /// leaves by. Of members that cannot reach each other the largest part has the group.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// See [`Refusal`]: it keeps what it has.
     pub fn refit(
-        &self,
+        &mut self,
         fabric: &Fabric,
         routes: &Routes,
         names: &Names,
-        job: &Job,
+        (job, plan): (&Job, &JobPlan),
     ) -> Result<(Job, JobPlan), Refusal> {
+        self.remove(fabric, job, plan);
+        let refitted = self.plan(fabric, routes, names, self.regrown(fabric, routes, job));
+        match &refitted {
+            Ok((job, plan)) => self.take(fabric, job, plan),
+            Err(_) => self.take(fabric, job, plan),
+        }
+        refitted
+    }
+
+    /// A job with a tree that is up.
+    fn regrown(&self, fabric: &Fabric, routes: &Routes, job: &Job) -> Job {
         let mut job = job.clone();
         if let Some(Multicast { tree, .. }) = &mut job.multicast {
             let homes = largest_part(fabric, routes, &job.members);
@@ -140,7 +151,7 @@ impl Ledger {
                 *tree = other;
             }
         }
-        self.plan(fabric, routes, names, job)
+        job
     }
 
     /// Gives a job a number for each port that it leaves by, those that it has where it has any, and plans it.
@@ -193,10 +204,14 @@ impl Ledger {
         }
     }
 
-    /// A job takes what was [proposed](Self::propose) for it.
+    /// A new job takes what was [proposed](Self::propose) for it.
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
-        self.jobs.insert(job.id);
         self.last = job.id;
+        self.take(fabric, job, plan);
+    }
+
+    fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
+        self.jobs.insert(job.id);
         self.members.extend(&job.members);
         self.counters.take(job.counter.0);
         if let Some(Multicast { group, tree }) = &job.multicast {
@@ -217,7 +232,7 @@ impl Ledger {
         }
     }
 
-    /// A job gives back what it took when it was [added](Self::add) with this plan.
+    /// A job gives back what it has with this plan.
     pub fn remove(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.remove(&job.id);
         for member in &job.members {

@@ -316,6 +316,34 @@ fn a_job_across_a_gap_is_refused() {
     }
 }
 
+/// A job that does not fit on other ways keeps those that it has, and ids go on from the last that was given out.
+#[test]
+fn a_job_that_cannot_move_stays_as_it_is() {
+    let text = include_str!("../../../topologies/leaf-spine.yaml");
+    let text = text.replace(
+        "{ name: spine2 }",
+        "{ name: spine2, limits: { groups: 1 } }",
+    );
+    let mut site = Site::new(crate::fabric::parse(&text, "full.yaml").unwrap());
+    let members = ["h1", "h3", "h5"];
+    let mut first = site.add(&spec("first", &members));
+    site.add(&spec("second", &members));
+    let mut health = Health::default();
+    health.fail(Part::Switch(SwitchId(0)));
+    site.routes = Routes::new(&site.fabric, health);
+    let names = site.program.names();
+    let refused = (site.ledger).refit(&site.fabric, &site.routes, names, (&first.0, &first.1));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "switch spine2: it would hold 2 multicast groups, and its limit is 1 (groups); delete a job, or use `gather: unicast`"
+    );
+    site.routes = Routes::new(&site.fabric, Health::default());
+    let before = first.clone();
+    site.refit(&mut first);
+    assert_eq!(first, before);
+    assert_eq!(site.add(&spec("third", &["h1", "h2"])).0.id, JobId(3));
+}
+
 #[test]
 fn ports_on_either_side_of_a_gap_keep_their_numbers() {
     let mut site = Site::new(leaf_spine(1, 3, 1));

@@ -5,6 +5,7 @@
 //! action selector, so a destination has one way from each switch, which also keeps its packets in order.
 
 mod distance;
+mod order;
 mod spread;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -12,6 +13,7 @@ pub(crate) mod tests;
 use std::iter;
 
 use distance::Distances;
+pub use order::reorder;
 
 use crate::fabric::{Fabric, Health, HostId, SwitchId, SwitchPort};
 use crate::target::PortNumber;

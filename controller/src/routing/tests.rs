@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fabric::{Part, TrunkId};
-use crate::testing::{cases, fabric_of, leaf_spine};
+use crate::job::{Gather, JobSpec};
+use crate::testing::{Site, cases, fabric_of, leaf_spine, spec};
 
 /// How many hosts each port of a switch is chosen for, those of the switch itself left out.
 fn chosen(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> BTreeMap<PortNumber, usize> {
@@ -126,6 +127,44 @@ fn a_host_whose_port_is_down_has_no_route() {
     }
     let from = fabric.host(HostId(0)).attached;
     assert_eq!(routes.way(&fabric, from, HostId(3)).count(), 0);
+}
+
+/// Two ways are as far apart as the queues on them; where there is one way nothing overtakes.
+#[test]
+fn what_may_overtake_follows_from_the_queues_on_the_way() {
+    let rated = "rate: 1G, mtu: 9000, queue: 90140";
+    let circle = |settings| {
+        let trunks = [
+            (0, 2, settings),
+            (0, 3, settings),
+            (1, 2, settings),
+            (1, 3, settings),
+        ];
+        fabric_of(4, &[(0, 2), (1, 1)], &trunks)
+    };
+    let of = |fabric: Fabric, spec: &JobSpec| {
+        let site = Site::new(fabric);
+        let (job, _) = site.propose(spec).unwrap();
+        reorder(&site.fabric, &site.routes, &job)
+    };
+    let across = spec("train", &["h0", "h1"]);
+    assert_eq!(of(circle(rated), &across), 2 * 10 + 32);
+    assert_eq!(
+        of(circle("rate: 1G, queue_packets: 3"), &across),
+        2 * 3 + 32
+    );
+    assert_eq!(of(circle(""), &across), 32);
+
+    assert_eq!(of(circle(rated), &spec("train", &["h0", "h0"])), 0);
+    assert_eq!(
+        of(fabric_of(2, &[(0, 1), (1, 1)], &[(0, 1, rated)]), &across),
+        0
+    );
+    let by_unicast = JobSpec {
+        gather: Gather::Unicast,
+        ..across
+    };
+    assert_eq!(of(circle(rated), &by_unicast), 0);
 }
 
 proptest! {

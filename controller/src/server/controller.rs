@@ -27,7 +27,7 @@ use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
 use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
-use crate::routing::Routes;
+use crate::routing::{self, Routes};
 use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
@@ -206,6 +206,11 @@ impl Controller {
     /// The routes that its switches have.
     pub(super) fn routes(&self) -> &Routes {
         &self.routes
+    }
+
+    /// By how many packets what a job's member sends to the group and to another member may overtake each other.
+    pub(super) fn reorder(&self, job: &Job) -> u32 {
+        routing::reorder(&self.fabric, &self.routes, job)
     }
 
     pub(super) fn program(&self) -> &Program {

@@ -352,6 +352,7 @@ impl Control for ControlService {
             group_address: group_address(job),
             group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
             members: self.members(&state),
+            reorder: self.controller.reorder(job),
         }))
     }
 

@@ -87,6 +87,26 @@ impl Fabric {
         }
     }
 
+    /// Two leaves, each linked to two spines, and two hosts on each leaf; the first on each has room for two ranks. Switches
+    /// are the leaves first, then the spines.
+    pub fn spines() -> Self {
+        Self {
+            hosts: vec![
+                host(1, 2, 0, 1),
+                host(2, 1, 0, 2),
+                host(3, 2, 1, 1),
+                host(4, 1, 1, 2),
+            ],
+            trunks: vec![
+                [(0, 9), (2, 1)],
+                [(0, 10), (3, 1)],
+                [(1, 9), (2, 2)],
+                [(1, 10), (3, 2)],
+            ],
+            ..Self::new(4)
+        }
+    }
+
     /// One switch and `hosts` hosts with room for one rank each, at its ports from 1 on.
     pub fn wide(hosts: u8) -> Self {
         Self {
@@ -122,7 +142,7 @@ impl Fabric {
         (0..self.hosts.len()).map(HostId)
     }
 
-    /// Switches on the way from one host to another.
+    /// Switches on a shortest way from one host to another.
     pub fn hops(&self, from: HostId, to: HostId) -> u8 {
         let mut at = self.host(from).switch;
         let mut hops = 1;
@@ -133,7 +153,7 @@ impl Fabric {
         hops
     }
 
-    /// The port by which a switch reaches a host.
+    /// The port by which a switch reaches a host: of several shortest ways the first.
     ///
     /// # Panics
     /// If the fabric is in two parts.
@@ -142,8 +162,11 @@ impl Fabric {
         if to.switch == switch {
             to.port
         } else {
-            let way = self.trunk_toward(switch, to.switch, None);
-            way.expect("the fabric is in one part")
+            let far = self.distances(to.switch);
+            let mut ends = self.trunk_ends();
+            let way = ends.find(|((at, _), (next, _))| *at == switch && far[*next] < far[switch]);
+            let ((_, port), _) = way.expect("the fabric is in one part");
+            port
         }
     }
 
@@ -154,14 +177,23 @@ impl Fabric {
             .map(|(_, peer)| peer)
     }
 
-    /// Fabrics are trees: the trunk that leads away from `but`.
-    fn trunk_toward(&self, from: usize, to: usize, but: Option<u16>) -> Option<u16> {
-        let mut ways = self
-            .trunk_ends()
-            .filter(|((at, port), _)| *at == from && Some(*port) != but);
-        let leads = |(next, back)| next == to || self.trunk_toward(next, to, Some(back)).is_some();
-        ways.find(|(_, peer)| leads(*peer))
-            .map(|((_, port), _)| port)
+    /// How many trunks each switch is from another.
+    fn distances(&self, to: usize) -> Vec<usize> {
+        let mut far = vec![usize::MAX; self.switches];
+        far[to] = 0;
+        let mut reached = vec![to];
+        // Grows while it is walked: the nearest first.
+        let mut next = 0;
+        while let Some(&at) = reached.get(next) {
+            next += 1;
+            for ((_, _), (beside, _)) in self.trunk_ends().filter(|((end, _), _)| *end == at) {
+                if far[beside] == usize::MAX {
+                    far[beside] = far[at] + 1;
+                    reached.push(beside);
+                }
+            }
+        }
+        far
     }
 
     fn trunk_ends(&self) -> impl Iterator<Item = ((usize, u16), (usize, u16))> + '_ {

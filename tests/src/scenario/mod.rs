@@ -75,7 +75,7 @@ pub fn star(scene: Scene<'_>) -> Vec<Scenario> {
     .concat()
 }
 
-pub use trunk::scenarios as pair;
+pub use trunk::{carried, scenarios as pair};
 
 impl Scenario {
     fn new(name: impl Into<String>) -> Self {

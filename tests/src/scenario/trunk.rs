@@ -211,7 +211,7 @@ impl Across<'_> {
 }
 
 /// A datagram after all hops to a host, at the address that it has there.
-fn carried(
+pub fn carried(
     sent: &Datagram,
     fabric: &Fabric,
     from: HostId,

@@ -31,5 +31,6 @@ mod packet_vectors;
 mod rates;
 mod recovery;
 mod slots;
+mod spines;
 mod stamps;
 mod third_party;

@@ -1,0 +1,134 @@
+//! Planning a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning it anew when a spine fails:
+//! `cargo bench -p ultima-controller --bench plan`.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ultima_controller::fabric::{self, Fabric, Health, Part, SwitchId};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
+use ultima_controller::ledger::Ledger;
+use ultima_controller::plan::{self, JobPlan};
+use ultima_controller::program::Program;
+use ultima_controller::routing::Routes;
+
+const SPINES: usize = 8;
+const LEAVES: usize = 56;
+const HOSTS: usize = 1000;
+/// Ranks of each job, one on each of as many hosts in a row: a scheduler keeps a job together.
+const RANKS: usize = 16;
+
+fn leaf_spine() -> Fabric {
+    let mut text = String::from("switches:\n");
+    let mut line = |entry: std::fmt::Arguments<'_>| writeln!(text, "{entry}").expect("room");
+    for spine in 0..SPINES {
+        line(format_args!("  - {{ name: spine{spine} }}"));
+    }
+    for leaf in 0..LEAVES {
+        line(format_args!("  - {{ name: leaf{leaf} }}"));
+    }
+    line(format_args!("hosts:"));
+    for host in 0..HOSTS {
+        let (high, low) = (host >> 8, host & 0xff);
+        line(format_args!(
+            "  - {{ name: h{host}, mac: \"02:00:00:00:{high:02x}:{low:02x}\", ip: 10.0.{high}.{low} }}"
+        ));
+    }
+    line(format_args!("links:"));
+    for leaf in 0..LEAVES {
+        for spine in 0..SPINES {
+            line(format_args!(
+                "  - {{ ends: [leaf{leaf}/{}, spine{spine}/{}] }}",
+                101 + spine,
+                1 + leaf
+            ));
+        }
+    }
+    for host in 0..HOSTS {
+        let (leaf, port) = (host * LEAVES / HOSTS, 1 + host % 100);
+        line(format_args!("  - {{ ends: [h{host}, leaf{leaf}/{port}] }}"));
+    }
+    fabric::parse(&text, "leaf-spine.yaml").expect("a fabric")
+}
+
+fn spec(job: usize) -> JobSpec {
+    let host = |rank| format!("h{}", (job * RANKS + rank) % HOSTS);
+    JobSpec {
+        name: format!("job{job}"),
+        members: (0..RANKS).map(host).collect(),
+        gather: Gather::Multicast,
+        seed: Some(1),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+/// A fabric, and what its jobs are and need.
+struct Planned {
+    ledger: Ledger,
+    jobs: Vec<(Job, JobPlan)>,
+    /// On all switches.
+    entities: usize,
+}
+
+fn plan(fabric: &Fabric, program: &Program, specs: &[JobSpec]) -> Planned {
+    let routes = Routes::new(fabric, Health::default());
+    let base = fabric
+        .switch_ids()
+        .map(|switch| plan::of_fabric(fabric, &routes, switch).len());
+    let mut entities = base.sum();
+    let mut ledger = Ledger::new(fabric, &routes);
+    let mut jobs = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let proposed = ledger.propose(fabric, &routes, program.names(), spec, 0);
+        let (job, plan) = proposed.expect("room for the job");
+        ledger.add(fabric, &job, &plan);
+        entities += plan
+            .values()
+            .map(|plan| plan.entities().count())
+            .sum::<usize>();
+        jobs.push((job, plan));
+    }
+    Planned {
+        ledger,
+        jobs,
+        entities,
+    }
+}
+
+fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
+    let mut health = Health::default();
+    health.fail(Part::Switch(SwitchId(0)));
+    let routes = Routes::new(fabric, health);
+    for (job, plan) in &mut planned.jobs {
+        let names = program.names();
+        let refitted = (planned.ledger).refit(fabric, &routes, names, (job, plan));
+        (*job, *plan) = refitted.expect("room for the job");
+    }
+}
+
+fn planning(criterion: &mut Criterion) {
+    let (fabric, program) = (leaf_spine(), Program::v1model().expect("the program"));
+    let specs: Vec<JobSpec> = (0..500).map(spec).collect();
+    let mut group = criterion.benchmark_group("plan");
+    group.sample_size(10);
+    for jobs in [0, 125, 250, 500] {
+        let specs = &specs[..jobs];
+        let entities = plan(&fabric, &program, specs).entities;
+        group.throughput(Throughput::Elements(entities as u64));
+        group.bench_function(BenchmarkId::new("jobs", jobs), |bencher| {
+            bencher.iter(|| plan(&fabric, &program, black_box(specs)));
+        });
+    }
+    group.bench_function(BenchmarkId::new("spine-fails", specs.len()), |bencher| {
+        bencher.iter_batched_ref(
+            || plan(&fabric, &program, &specs),
+            |planned| without_a_spine(&fabric, &program, planned),
+            criterion::BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, planning);
+criterion_main!(benches);

@@ -8,7 +8,7 @@ use ultima_host::{
 
 /// A rank's collective, or its row's and its column's.
 pub enum Averager {
-    Flat(Collective),
+    Flat(Box<Collective>),
     Grid(Box<Hierarchical>),
 }
 

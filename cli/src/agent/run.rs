@@ -30,6 +30,9 @@ use crate::output;
 pub fn run(options: &Options) -> Result<ExitCode> {
     // What cannot work at all is said before anybody is asked.
     configure(options, Config::new(1, 1, 0, 2, 0, options.deadline)).validate()?;
+    if let Some(path) = &options.trace {
+        File::create(path).with_context(|| path.display().to_string())?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -51,14 +54,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 async fn work(options: &Options) -> Result<ExitCode> {
     let client = Client::connect(&options.at.controller).await?;
     let named = Named::find(&client, &options.job).await?;
-    if let Some(path) = &options.trace {
-        if let Named::Grid(..) = named {
-            let job = &options.job;
-            bail!(
-                "--trace follows the ranks of one job, and {job} is a grid of jobs; leave it out"
-            );
-        }
-        File::create(path).with_context(|| path.display().to_string())?;
+    if let (Some(_), Named::Grid(..)) = (&options.trace, &named) {
+        let job = &options.job;
+        bail!("--trace follows the ranks of one job, and {job} is a grid of jobs; leave it out");
     }
     let host = match &options.host {
         Some(host) => host.clone(),

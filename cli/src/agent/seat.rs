@@ -172,7 +172,7 @@ impl Seat {
             (Some(grid), Some(column), Some(row)) => {
                 Averager::Grid(Box::new(Hierarchical::new(grid, row, column)?))
             }
-            (_, Some(collective), _) => Averager::Flat(collective),
+            (_, Some(collective), _) => Averager::Flat(Box::new(collective)),
             _ => bail!("a rank without a job"),
         };
         let done = tokio::task::spawn_blocking(move || rank::run(work, averager)).await?;

@@ -35,8 +35,9 @@ enum Command {
         seed: 7                       # of all that is random; else one is drawn\n  \
         loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
         weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100\n  \
-        groups: 2                     # makes the jobs of a grid, for hierarchical AllReduces: NAME.row0 … for the\n                                \
-        # groups, NAME.column0 … for ranks of all groups; show, check and delete take NAME for all of them"
+        groups: 2                     # makes a job of each group, NAME.row0 …, and of each\n                                \
+        # place in groups, NAME.column0 …, for hierarchical\n                                \
+        # AllReduces; show, check, delete take NAME for all"
     )]
     Create {
         /// The job, as YAML; `-` reads standard input

@@ -7,6 +7,7 @@
 //!   multicast takes.
 //! - [`plan`]: what each switch should hold, as pure functions of fabric, routes and jobs; [`ledger`]: what jobs have
 //!   taken, and whether another fits.
+//! - [`reconcile`]: what a switch holds against what it should.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
 //!   nothing.
 //! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
@@ -25,6 +26,7 @@ mod mac;
 pub mod p4rt;
 pub mod plan;
 pub mod program;
+pub mod reconcile;
 pub mod routing;
 pub mod server;
 pub mod settings;

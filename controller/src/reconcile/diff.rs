@@ -1,0 +1,172 @@
+//! What to write so that a switch holds what it should.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::{self, Update, entity, packet_replication_engine_entry as pre};
+
+use super::held::{Held, Item};
+use super::key::{Key, Stage};
+use crate::target::Limits;
+
+/// One thing in which a switch is not as it should be.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// What it is about.
+    pub key: Key,
+    /// What the switch has; none where it lacks it.
+    pub held: Option<Item>,
+    /// What it should have; none where it should have nothing.
+    pub wanted: Option<Item>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Diff(Vec<Difference>);
+
+/// What a switch has room for, which decides whether old things make room before new ones come.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'a> {
+    /// Its program's names and sizes.
+    pub names: &'a Names,
+    /// What its replication engine holds.
+    pub limits: Limits,
+}
+
+/// What shares room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Table(u32),
+    Groups,
+    /// Of which there is always enough.
+    Other,
+}
+
+impl Kind {
+    fn of(key: &Key) -> Kind {
+        match *key {
+            Key::Row { table, .. } => Kind::Table(table),
+            Key::Group(_) => Kind::Groups,
+            _ => Kind::Other,
+        }
+    }
+}
+
+impl Difference {
+    /// The one update that mends it.
+    pub fn update(&self) -> Update {
+        match (&self.held, &self.wanted) {
+            // A cell of a meter is always there.
+            (_, Some(wanted)) if matches!(self.key, Key::Meter { .. }) => {
+                Update::modify(wanted.entity.clone())
+            }
+            (None, Some(wanted)) => Update::insert(wanted.entity.clone()),
+            (Some(_), Some(wanted)) => Update::modify(wanted.entity.clone()),
+            (Some(held), None) => removal(held.entity.clone()),
+            (None, None) => Update::default(),
+        }
+    }
+}
+
+/// The update that takes away what a switch said that it holds.
+fn removal(mut held: v1::Entity) -> Update {
+    match held.entity.as_mut() {
+        Some(entity::Entity::MeterEntry(cell)) => {
+            cell.config = None;
+            cell.counter_data = None;
+            return Update::modify(held);
+        }
+        // By its key alone (P4Runtime §9.1): data that come with it are not looked at, or refused.
+        Some(entity::Entity::TableEntry(entry)) => {
+            *entry = v1::TableEntry {
+                table_id: entry.table_id,
+                r#match: std::mem::take(&mut entry.r#match),
+                priority: entry.priority,
+                ..Default::default()
+            };
+        }
+        Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match entry.r#type.as_mut() {
+            Some(pre::Type::MulticastGroupEntry(group)) => group.replicas.clear(),
+            Some(pre::Type::CloneSessionEntry(session)) => session.replicas.clear(),
+            None => {}
+        },
+        _ => {}
+    }
+    Update::delete(held)
+}
+
+impl Diff {
+    /// In what `held` is not `wanted`.
+    pub fn between(held: &Held, wanted: &Held) -> Diff {
+        let mut differences = Vec::new();
+        for (key, item) in wanted.iter() {
+            let there = held.get(key);
+            if !there.is_some_and(|there| there.value.does(&item.value)) {
+                differences.push(Difference {
+                    key: key.clone(),
+                    held: there.cloned(),
+                    wanted: Some(item.clone()),
+                });
+            }
+        }
+        for (key, item) in held.iter().filter(|(key, _)| wanted.get(key).is_none()) {
+            differences.push(Difference {
+                key: key.clone(),
+                held: Some(item.clone()),
+                wanted: None,
+            });
+        }
+        Diff(differences)
+    }
+
+    /// All of it.
+    pub fn differences(&self) -> &[Difference] {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One update for each difference, in the order of writing: what is new and what changes, what carries before what
+    /// admits; then what goes, the other way round. So what stays meets no gap. Only where old and new together are more
+    /// than a switch has room for, the old goes first there.
+    pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Update> {
+        let full = self.full(held, room);
+        let stage = |difference: &&Difference| Stage::of(&difference.key, room.names);
+        let mut leaving: Vec<&Difference> = (self.0.iter())
+            .filter(|difference| difference.wanted.is_none())
+            .collect();
+        leaving.sort_by_key(|difference| std::cmp::Reverse(stage(difference)));
+        let (first, last): (Vec<_>, Vec<_>) =
+            (leaving.into_iter()).partition(|difference| full.contains(&Kind::of(&difference.key)));
+        let mut coming: Vec<&Difference> = (self.0.iter())
+            .filter(|difference| difference.wanted.is_some())
+            .collect();
+        coming.sort_by_key(stage);
+        (first.into_iter().chain(coming).chain(last))
+            .map(Difference::update)
+            .collect()
+    }
+
+    /// Where old and new have no room together.
+    fn full(&self, held: &Held, room: Room<'_>) -> BTreeSet<Kind> {
+        let mut needed: BTreeMap<Kind, u64> = BTreeMap::new();
+        let new = (self.0.iter())
+            .filter(|difference| difference.held.is_none())
+            .map(|difference| &difference.key);
+        for key in held.iter().map(|(key, _)| key).chain(new) {
+            *needed.entry(Kind::of(key)).or_default() += 1;
+        }
+        let size = |kind: Kind| match kind {
+            Kind::Table(id) => room.names.tables.by_id(id).map_or(0, |table| table.size),
+            Kind::Groups => room.limits.groups.into(),
+            Kind::Other => u64::MAX,
+        };
+        (needed.into_iter())
+            .filter(|&(kind, needed)| needed > size(kind))
+            .map(|(kind, _)| kind)
+            .collect()
+    }
+}

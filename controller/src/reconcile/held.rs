@@ -1,0 +1,73 @@
+//! All that a switch holds, or should.
+
+use std::collections::BTreeMap;
+
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1;
+
+use super::key::{Key, Value, canonical};
+use crate::plan::{Entity, SchemaError};
+
+/// One thing that a switch holds.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// What it says.
+    pub value: Value,
+    /// The whole, as it is written or was read.
+    pub entity: v1::Entity,
+}
+
+/// What a switch holds, or should, by key.
+#[derive(Clone, Debug, Default)]
+pub struct Held(BTreeMap<Key, Item>);
+
+impl Held {
+    /// What `entities` make up: a plan's.
+    ///
+    /// # Errors
+    /// The program has no place for one of them.
+    pub fn planned<'a>(
+        entities: impl IntoIterator<Item = &'a Entity>,
+        names: &Names,
+    ) -> Result<Self, SchemaError> {
+        let mut held = Held::default();
+        for entity in entities {
+            held.insert(entity.creation(names)?.entity.unwrap_or_default());
+        }
+        Ok(held)
+    }
+
+    /// Takes an entity in, unless no reconciliation is about it: a counter, a default or constant entry, a meter's cell
+    /// without configuration.
+    pub fn insert(&mut self, entity: v1::Entity) {
+        if let Some((key, value)) = canonical(&entity) {
+            self.0.insert(key, Item { value, entity });
+        }
+    }
+
+    /// What has this key.
+    pub fn get(&self, key: &Key) -> Option<&Item> {
+        self.0.get(key)
+    }
+
+    /// All of it.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Item)> {
+        self.0.iter()
+    }
+
+    /// How much it is.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Extend<v1::Entity> for Held {
+    fn extend<T: IntoIterator<Item = v1::Entity>>(&mut self, entities: T) {
+        entities.into_iter().for_each(|entity| self.insert(entity));
+    }
+}

@@ -1,8 +1,8 @@
 //! Putting entities on switches, all or nothing: validate, act, undo.
 //!
 //! [`install`] translates a whole plan before it writes any of it, writes it stage by stage, on all
-//! its switches at once, and when anything fails removes what was written, last first. What cannot
-//! be removed because the switch is gone is handed back as [`Leftovers`], for when it returns.
+//! its switches at once, and when anything fails removes what was written, last first. Switches from which it cannot be
+//! removed are named: what they hold is to be [reconciled](crate::reconcile).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::plan::{Entity, JobPlan, SchemaError};
 /// The connections that an installation may use.
 pub type Clients = BTreeMap<SwitchId, Arc<SwitchClient>>;
 
-/// What may still be on switches that could not be asked to remove it, in the order of writing.
-pub type Leftovers = BTreeMap<SwitchId, Vec<Prepared>>;
+/// What was written, or may have been, in the order of writing.
+pub type WrittenOn = BTreeMap<SwitchId, Vec<Prepared>>;
 
 /// An entity, translated.
 #[derive(Clone, Debug)]
@@ -115,9 +115,9 @@ pub enum Cause {
 /// How far an undo got.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// What is left, and where.
-    pub leftovers: Leftovers,
-    /// The switches that have leftovers, by name.
+    /// The switches on which something is left.
+    pub left: Vec<SwitchId>,
+    /// Their names.
     pub switches: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ pub async fn install(clients: &Clients, names: &Names, plan: &JobPlan) -> Result
         }
     }
 
-    let mut written = Leftovers::new();
+    let mut written = WrittenOn::new();
     for stage in stages {
         let writes = stage
             .into_iter()
@@ -161,12 +161,9 @@ pub async fn install(clients: &Clients, names: &Names, plan: &JobPlan) -> Result
         }
         if let Some((id, cause)) = stopped {
             let name = |id: &SwitchId| clients[id].device().name.clone();
-            let leftovers = remove(clients, written).await;
-            let switches = leftovers.keys().map(name).collect();
-            let undone = Undone {
-                leftovers,
-                switches,
-            };
+            let left = remove(clients, written).await;
+            let switches = left.iter().map(name).collect();
+            let undone = Undone { left, switches };
             return Err(InstallError::Stopped {
                 switch: name(&id),
                 cause,
@@ -227,46 +224,46 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
     }
 }
 
-/// Removes what was written, last first, on all switches at once; returns what is left because a
-/// switch is not connected, failed or refused. What is not there any more counts as removed.
-pub async fn remove(clients: &Clients, written: Leftovers) -> Leftovers {
+/// Removes what was written, last first, on all switches at once; returns those on which something is left, because
+/// they are not connected, failed or refused. What is not there any more counts as removed.
+pub async fn remove(clients: &Clients, written: WrittenOn) -> Vec<SwitchId> {
     let removals = written.into_iter().map(|(id, entities)| async move {
         match clients.get(&id) {
-            Some(client) => (id, remove_from(client, entities).await),
-            None => (id, entities),
+            Some(client) => (id, remove_from(client, &entities).await),
+            None => (id, entities.is_empty()),
         }
     });
-    join_all(removals)
-        .await
-        .into_iter()
-        .filter(|(_, left)| !left.is_empty())
+    let removed = join_all(removals).await;
+    (removed.into_iter().filter(|(_, whole)| !whole))
+        .map(|(id, _)| id)
         .collect()
 }
 
-/// Removes what was written from one switch, last first; returns what it may still have.
-pub async fn remove_from(client: &SwitchClient, written: Vec<Prepared>) -> Vec<Prepared> {
+/// Removes what was written from one switch, last first; false if something is left, or may be.
+async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     let switch = client.device().name.as_str();
-    let (mut removable, updates): (Vec<Prepared>, Vec<Update>) = (written.into_iter().rev())
-        .filter_map(|prepared| prepared.removal.clone().map(|removal| (prepared, removal)))
+    let (removable, updates): (Vec<&Prepared>, Vec<Update>) = (written.iter().rev())
+        .filter_map(|prepared| Some((prepared, prepared.removal.clone()?)))
         .unzip();
     match client.write(updates).await {
-        Ok(()) => return Vec::new(),
+        Ok(()) => true,
         Err(WriteError::Rpc(error)) => {
             tracing::warn!(switch, %error, "{} entities not removed", removable.len());
+            false
         }
         Err(WriteError::Updates(outcomes)) => {
-            let mut outcomes = outcomes.iter();
-            removable.retain(|Prepared { entity, .. }| {
-                let left = outcomes.next().is_none_or(|outcome| !is_gone(outcome));
-                if left {
-                    tracing::warn!(switch, %entity, "not removed");
-                }
-                left
-            });
+            let left = removable
+                .iter()
+                .zip(&outcomes)
+                .filter(|(_, outcome)| !is_gone(outcome));
+            let mut whole = true;
+            for (Prepared { entity, .. }, _) in left {
+                tracing::warn!(switch, %entity, "not removed");
+                whole = false;
+            }
+            whole
         }
     }
-    removable.reverse();
-    removable
 }
 
 /// Whether a removal's outcome leaves nothing behind.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::{Names, P4InfoError};
 use ultima_p4runtime::text;
@@ -11,6 +13,7 @@ use ultima_p4runtime::text;
 pub struct Program {
     device_config: Vec<u8>,
     names: Names,
+    cookie: u64,
 }
 
 /// Why there is no program.
@@ -62,9 +65,11 @@ impl Program {
             source_name: source_name(),
             error,
         })?;
+        let cookie = cookie(&device_config, names.p4info());
         Ok(Program {
             device_config,
             names,
+            cookie,
         })
     }
 
@@ -102,5 +107,37 @@ impl Program {
     /// Its tables, actions and counters by name.
     pub fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// What a switch that has this program says that it has (P4Runtime §7.1): a digest of the program and its P4Info, so that
+    /// whoever comes to a switch knows the program again, and takes another version for another.
+    pub fn cookie(&self) -> u64 {
+        self.cookie
+    }
+}
+
+fn cookie(device_config: &[u8], p4info: &P4Info) -> u64 {
+    let digest = Sha256::new()
+        .chain_update(Sha256::digest(device_config))
+        .chain_update(p4info.encode_to_vec())
+        .finalize();
+    let first: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
+    u64::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_that_of_one_program() {
+        let program = Program::v1model().unwrap();
+        assert_eq!(program.cookie(), Program::v1model().unwrap().cookie());
+        let mut other = program.device_config().to_vec();
+        other.push(b' ');
+        assert_ne!(program.cookie(), cookie(&other, program.names().p4info()));
+        let mut p4info = program.names().p4info().clone();
+        p4info.tables[0].size += 1;
+        assert_ne!(program.cookie(), cookie(program.device_config(), &p4info));
     }
 }

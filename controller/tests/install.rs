@@ -373,25 +373,147 @@ async fn a_switch_that_only_lost_the_connection_is_not_written_anew() {
     assert_eq!(switches[0].updates(), updates);
 }
 
+/// Another controller knows its program again, and takes off only what is of no job of its own.
 #[tokio::test]
-async fn groups_of_an_earlier_controller_go_before_the_program_comes() {
+async fn a_restarted_controller_writes_only_what_is_not_right() {
     let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
     let handle = serve(&switches).await;
     let base = switches.each_ref().map(ChaosSwitch::held);
+    let updates = switches.each_ref().map(ChaosSwitch::updates);
+    handle.stop().await;
+    let handle = serve(&switches).await;
+    assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
+
     handle
         .controller()
         .create_job(&spec("train"))
         .await
         .unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
     handle.stop().await;
-
+    let updates = switches.each_ref().map(ChaosSwitch::updates);
     let handle = serve(&switches).await;
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+    for at in [0, 1] {
+        let stale = whole[at].len() - base[at].len();
+        assert_eq!(switches[at].updates() - updates[at], stale, "one each");
+    }
     handle
         .controller()
         .create_job(&spec("train"))
         .await
         .unwrap();
+}
+
+/// A switch with the program of another version, and groups that BMv2 would keep, gets ours and what belongs beside it.
+#[tokio::test]
+async fn a_pipeline_of_another_version_is_replaced() {
+    let (switches, handle) = start().await;
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
+    {
+        let mut state = switches[1].state();
+        let cookie = state.pipeline.as_mut().unwrap().cookie.as_mut().unwrap();
+        cookie.cookie ^= 1;
+        state.held.retain(|_, entity| {
+            matches!(
+                entity.entity,
+                Some(ultima_p4runtime::v1::entity::Entity::PacketReplicationEngineEntry(_))
+            )
+        });
+    }
+    let clients = switches[1].streams();
+    switches[1].cut();
+    back(&handle, &switches[1], clients).await;
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), whole);
+}
+
+/// Whatever somebody does behind its back, the controller sees it, says it, and puts it right with one update each.
+#[tokio::test]
+async fn what_somebody_changed_is_put_right() {
+    let (switches, handle) = start().await;
+    let controller = handle.controller();
+    controller.create_job(&spec("train")).await.unwrap();
+    let whole = switches[0].held();
+    let all = || async {
+        let audit = controller.audit(false).await;
+        let names = ultima_controller::program::Program::v1model().unwrap();
+        let of = |(_, diff): &(_, Result<ultima_controller::reconcile::Diff, String>)| {
+            let diff = diff.as_ref().unwrap();
+            let texts = diff
+                .differences()
+                .iter()
+                .map(|it| it.describe(names.names()));
+            texts.collect::<Vec<_>>()
+        };
+        audit.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(all().await, [[""; 0], []]);
+
+    let keys: Vec<Vec<u8>> = whole.keys().cloned().collect();
+    for (at, key) in keys.iter().enumerate() {
+        // One is gone, and the next says something else.
+        spoil(&switches[0], key, &keys[(at + 1) % keys.len()]);
+        let differences = all().await;
+        assert!((1..=2).contains(&differences[0].len()), "{differences:?}");
+        assert!(
+            differences[0]
+                .iter()
+                .any(|text| text.ends_with(" is missing")),
+            "{differences:?}"
+        );
+        assert_eq!(differences[1].len(), 0);
+
+        let updates = switches[0].updates();
+        let mended = controller.audit(true).await;
+        assert_eq!(
+            mended[0].1.as_ref().unwrap().differences().len(),
+            differences[0].len()
+        );
+        assert_eq!(switches[0].updates() - updates, differences[0].len());
+        assert_eq!(switches[0].held(), whole);
+    }
+    assert_eq!(all().await, [[""; 0], []]);
+}
+
+/// Takes one row off a switch, and gives another an action that nobody asked for.
+fn spoil(switch: &ChaosSwitch, gone: &Vec<u8>, other: &Vec<u8>) {
+    use ultima_p4runtime::v1::{entity, table_action};
+    let mut state = switch.state();
+    state.held.remove(gone);
+    let other = state.held.get_mut(other).and_then(|it| it.entity.as_mut());
+    if let Some(entity::Entity::TableEntry(entry)) = other
+        && let Some(action) = entry.action.as_mut().and_then(|it| it.r#type.as_mut())
+        && let table_action::Type::Action(action) = action
+    {
+        action.action_id ^= 1;
+    }
+}
+
+/// The same, without being asked.
+#[tokio::test]
+async fn switches_are_looked_at_from_time_to_time() {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        audit_every: Duration::from_millis(20),
+        ..Config::new(fabric_on(&switches)).unwrap()
+    };
+    let handle = server::serve(config).await.unwrap();
+    handle
+        .controller()
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let whole = switches[0].held();
+    switches[0].state().held.pop_first().unwrap();
+    while switches[0].held() != whole {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 use ultima_p4runtime::batch;
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::tls::ClientTls;
 use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
@@ -21,6 +20,7 @@ use ultima_p4runtime::v1::{
 
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::session::{self, Mastership, Session};
+use crate::program::Program;
 
 /// How long one call may take before the switch counts as silent. Loading a program is the
 /// slowest; BMv2 takes well under a second for ours.
@@ -184,25 +184,20 @@ impl SwitchClient {
         self.session.digest_lists_dropped()
     }
 
-    /// Verifies a program and puts it to work, which empties all tables. `cookie` names it in
-    /// [`pipeline_cookie`](Self::pipeline_cookie).
+    /// Verifies a program and puts it to work, which empties all tables.
     ///
     /// # Errors
     /// The switch refuses the program, or the call fails.
-    pub async fn set_pipeline(
-        &self,
-        p4info: &P4Info,
-        device_config: &[u8],
-        cookie: u64,
-    ) -> Result<(), RpcError> {
+    pub async fn set_pipeline(&self, program: &Program) -> Result<(), RpcError> {
         use set_forwarding_pipeline_config_request::Action;
+        let cookie = program.cookie();
         let request = SetForwardingPipelineConfigRequest {
             device_id: self.device.device_id,
             election_id: Some(Uint128::from(self.election_id)),
             action: Action::VerifyAndCommit.into(),
             config: Some(ForwardingPipelineConfig {
-                p4info: Some(p4info.clone()),
-                p4_device_config: device_config.to_vec(),
+                p4info: Some(program.names().p4info().clone()),
+                p4_device_config: program.device_config().to_vec(),
                 cookie: Some(forwarding_pipeline_config::Cookie { cookie }),
             }),
             ..Default::default()

@@ -3,8 +3,18 @@
 use std::fmt::Write as _;
 
 use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::Update;
 
-use super::key::{Key, Match, Value};
+use super::key::{Key, Match, Value, key_of};
+
+/// What `update` is about, without what it says of it.
+pub fn name(update: &Update, names: &Names) -> String {
+    let entity = update.entity.as_ref();
+    match entity.and_then(key_of) {
+        Some(key) => describe(&key, None, names),
+        None => "nothing".to_owned(),
+    }
+}
 
 /// What `key` is, and what `value` says of it if there is one: on one line.
 pub fn describe(key: &Key, value: Option<&Value>, names: &Names) -> String {
@@ -27,9 +37,18 @@ pub fn describe(key: &Key, value: Option<&Value>, names: &Names) -> String {
     };
     if let Some(value) = value {
         text.push_str(": ");
-        say(value, names, &mut text);
+        text.push_str(&value.describe(names));
     }
     text
+}
+
+impl Value {
+    /// What it says, on one line.
+    pub fn describe(&self, names: &Names) -> String {
+        let mut text = String::new();
+        say(self, names, &mut text);
+        text
+    }
 }
 
 fn row(id: u32, fields: &[(u32, Match)], priority: i32, names: &Names) -> String {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, Update, entity, packet_replication_engine_entry as pre};
 
+use super::describe::describe;
 use super::held::{Held, Item};
 use super::key::{Key, Stage};
 use crate::target::Limits;
@@ -53,6 +54,21 @@ impl Kind {
 }
 
 impl Difference {
+    /// It on one line, in the program's names: what the switch lacks, what it has too much, or what says something else.
+    pub fn describe(&self, names: &Names) -> String {
+        let say = |item: &Item| describe(&self.key, Some(&item.value), names);
+        match (&self.held, &self.wanted) {
+            (Some(held), Some(wanted)) => {
+                let what = describe(&self.key, None, names);
+                let [held, wanted] = [held, wanted].map(|item| item.value.describe(names));
+                format!("{what} is {held}, and should be {wanted}")
+            }
+            (None, Some(wanted)) => format!("{} is missing", say(wanted)),
+            (Some(held), None) => format!("{} should not be there", say(held)),
+            (None, None) => String::new(),
+        }
+    }
+
     /// The one update that mends it.
     pub fn update(&self) -> Update {
         match (&self.held, &self.wanted) {

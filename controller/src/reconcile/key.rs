@@ -103,6 +103,21 @@ impl Stage {
     }
 }
 
+/// What an entity is found by; none of one that no reconciliation is about.
+pub(super) fn key_of(entity: &v1::Entity) -> Option<Key> {
+    match entity.entity.as_ref()? {
+        entity::Entity::MeterEntry(cell) => Some(cell_key(cell)),
+        _ => canonical(entity).map(|(key, _)| key),
+    }
+}
+
+fn cell_key(cell: &v1::MeterEntry) -> Key {
+    Key::Meter {
+        meter: cell.meter_id,
+        index: cell.index.unwrap_or_default().index,
+    }
+}
+
 /// Key and value of an entity; none of one that no reconciliation is about: a counter, a default or constant entry, a
 /// meter's cell without configuration.
 pub(super) fn canonical(entity: &v1::Entity) -> Option<(Key, Value)> {
@@ -125,13 +140,7 @@ pub(super) fn canonical(entity: &v1::Entity) -> Option<(Key, Value)> {
             let config = digest.config.unwrap_or_default();
             Some((Key::Digest(digest.digest_id), Value::Digest(config)))
         }
-        entity::Entity::MeterEntry(cell) => {
-            let key = Key::Meter {
-                meter: cell.meter_id,
-                index: cell.index.unwrap_or_default().index,
-            };
-            Some((key, Value::Meter(cell.config?)))
-        }
+        entity::Entity::MeterEntry(cell) => Some((cell_key(cell), Value::Meter(cell.config?))),
         _ => None,
     }
 }

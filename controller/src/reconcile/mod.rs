@@ -14,7 +14,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use describe::describe;
+pub use describe::{describe, name};
 pub use diff::{Diff, Difference, Room};
 pub use held::{Held, Item};
 pub use key::{Key, Match, Stage, Value};

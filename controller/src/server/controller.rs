@@ -22,11 +22,12 @@ use super::switch::{Desired, ManagedSwitch};
 use super::{Config, counters};
 use crate::api;
 use crate::fabric::{Fabric, Health, SwitchId, SwitchPort};
-use crate::install::{self, Clients, InstallError, Leftovers, Prepared};
+use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
 use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
 use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
+use crate::reconcile::Diff;
 use crate::routing::{self, Routes};
 use crate::telemetry::OperationLoss;
 
@@ -35,8 +36,8 @@ pub struct Controller {
     fabric: Fabric,
     routes: Routes,
     program: Program,
-    cookie: u64,
     switches: Vec<ManagedSwitch>,
+    audit_every: Duration,
     /// Held while what switches should hold is changed: one job at a time, and no switch comes
     /// back in between.
     changes: AsyncMutex<()>,
@@ -77,6 +78,7 @@ impl Controller {
             program,
             patience,
             election_id,
+            audit_every,
             ..
         } = config;
         let routes = Routes::new(&fabric, Health::default());
@@ -92,7 +94,7 @@ impl Controller {
             fabric,
             routes,
             program,
-            cookie: rand::random(),
+            audit_every,
             changes: AsyncMutex::new(()),
             registry: Arc::new(Mutex::new(registry)),
             attendants: Attendants::default(),
@@ -127,11 +129,17 @@ impl Controller {
         self.attendants.clear();
     }
 
-    /// Whenever a switch is lost, waits for it and gives it back what it should hold.
+    /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time.
     async fn keep_up(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
-            switch.lost().await;
+            tokio::select! {
+                () = switch.lost() => {}
+                () = tokio::time::sleep(self.audit_every) => {
+                    self.audit_one(switch).await;
+                    continue;
+                }
+            }
             let client = switch.reconnect().await;
             if let Err(error) = self.restore(switch, client).await {
                 switch.failed(&error).await;
@@ -145,10 +153,7 @@ impl Controller {
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
         let _changes = self.changes.lock().await;
-        let (plans, jobs) = {
-            let registry = self.registry();
-            (registry.plans(), registry.jobs())
-        };
+        let (plans, jobs) = self.registry().installed();
         switch
             .bring_up(client, &self.desired(&plans, &jobs))
             .await?;
@@ -172,7 +177,6 @@ impl Controller {
             fabric: &self.fabric,
             routes: &self.routes,
             program: &self.program,
-            cookie: self.cookie,
             plans,
             jobs,
         }
@@ -260,7 +264,7 @@ impl Controller {
             .propose(&self.fabric, &self.routes, names, spec)?;
 
         let clients = self.clients(plan.keys())?;
-        self.clear_leftovers(&clients).await?;
+        self.mend(&clients).await?;
         // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
         if let Err(error) = self.divide(&clients, Some(&job)).await {
             self.divide_again(&clients).await;
@@ -269,10 +273,10 @@ impl Controller {
                 error: Box::new(error),
             });
         }
-        if let Err(mut error) = install::install(&clients, names, &plan).await {
+        if let Err(error) = install::install(&clients, names, &plan).await {
             self.divide_again(&clients).await;
-            if let InstallError::Stopped { undone, .. } = &mut error {
-                self.remember(std::mem::take(&mut undone.leftovers));
+            if let InstallError::Stopped { undone, .. } = &error {
+                self.doubt(&undone.left);
             }
             return Err(JobRequestError::Install {
                 name: name(),
@@ -312,7 +316,7 @@ impl Controller {
             let record = registry.named(name)?;
             (record.job.id, Arc::clone(&record.plan))
         };
-        let mut written = Leftovers::new();
+        let mut written = WrittenOn::new();
         for (switch, plan) in plan.iter() {
             // What was installed could be translated.
             let entities =
@@ -326,9 +330,8 @@ impl Controller {
         }
         let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
         let clients: Clients = plan.keys().filter_map(reachable).collect();
-        let leftovers = install::remove(&clients, written).await;
-        let pending = leftovers.keys().copied().collect();
-        self.remember(leftovers);
+        let pending = install::remove(&clients, written).await;
+        self.doubt(&pending);
         self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
         self.attendants.end(id);
@@ -584,27 +587,67 @@ impl Controller {
             .collect::<Result<BTreeMap<_, _>, _>>()
     }
 
-    /// Removes what earlier jobs have left on these switches: their numbers may be given out again.
-    async fn clear_leftovers(&self, clients: &Clients) -> Result<(), JobRequestError> {
+    /// Looks at those of these switches that may hold something else than they should, before they get more.
+    async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
         for (id, client) in clients {
             let switch = &self.switches[id.0];
-            let rest = install::remove_from(client, switch.take_leftovers()).await;
-            if !rest.is_empty() {
-                let error = JobRequestError::Leftovers {
+            if switch.is_in_doubt() {
+                let mended = self.reconcile(switch, client).await;
+                mended.map_err(|error| JobRequestError::InDoubt {
                     switch: switch.name().to_owned(),
-                    entities: rest.len(),
-                };
-                switch.add_leftovers(rest);
-                return Err(error);
+                    error: Box::new(error),
+                })?;
             }
         }
         Ok(())
     }
 
-    fn remember(&self, leftovers: Leftovers) {
-        for (id, leftovers) in leftovers {
-            self.switches[id.0].add_leftovers(leftovers);
+    /// Makes a switch hold what it should; returns what was not so. The caller holds `changes`.
+    async fn reconcile(
+        &self,
+        switch: &ManagedSwitch,
+        client: &SwitchClient,
+    ) -> Result<Diff, BringUpError> {
+        let (plans, jobs) = self.registry().installed();
+        switch.reconcile(client, &self.desired(&plans, &jobs)).await
+    }
+
+    /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
+    pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
+        let _changes = self.changes.lock().await;
+        let (plans, jobs) = self.registry().installed();
+        let desired = self.desired(&plans, &jobs);
+        join_all(self.switches.iter().map(|switch| async {
+            let audited = async {
+                let client = switch.client()?;
+                let diff = match mend {
+                    true => switch.reconcile(&client, &desired).await,
+                    false => switch.diff(&client, &desired).await,
+                };
+                diff.map_err(|error| error.to_string())
+            };
+            (switch.id, audited.await)
+        }))
+        .await
+    }
+
+    /// Looks at one switch as the time for it has come, and puts right what is not as it should be.
+    async fn audit_one(&self, switch: &ManagedSwitch) {
+        let Ok(client) = switch.client() else { return };
+        let _changes = self.changes.lock().await;
+        match self.reconcile(switch, &client).await {
+            Ok(diff) => {
+                for difference in diff.differences() {
+                    let what = difference.describe(self.program.names());
+                    tracing::warn!(switch = switch.name(), what, "put right");
+                }
+            }
+            Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
         }
+    }
+
+    fn doubt(&self, switches: &[SwitchId]) {
+        switches.iter().for_each(|id| self.switches[id.0].doubt());
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -8,7 +8,7 @@ use super::listen::Listen;
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
 use crate::p4rt::{ConnectError, RpcError};
-use crate::plan::LimitError;
+use crate::plan::{LimitError, SchemaError};
 use crate::program::ProgramError;
 
 /// Why a controller does not start.
@@ -67,6 +67,9 @@ pub enum BringUpError {
     /// The program lacks what we need.
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
+    /// The program has no place for something.
+    #[error("{0}; give the controller the program and P4Info of Ultima, or ones derived from them")]
+    Schema(#[from] SchemaError),
     /// It refuses what belongs there.
     #[error("switch {switch} {cause}")]
     Write {
@@ -110,15 +113,15 @@ pub enum JobRequestError {
         /// Why not.
         problem: String,
     },
-    /// Something of an earlier job is still on a switch and cannot be removed.
+    /// What a switch holds is not known since a write failed, and it does not let it be put right.
     #[error(
-        "switch {switch} still has {entities} entities of an earlier job and does not let them be removed; try again, or restart it"
+        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; try again, or restart it"
     )]
-    Leftovers {
+    InDoubt {
         /// The switch's name.
         switch: String,
-        /// How many.
-        entities: usize,
+        /// What happened.
+        error: Box<BringUpError>,
     },
     /// A switch stopped the installation.
     #[error("job {name}: {error}")]

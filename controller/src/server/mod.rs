@@ -44,7 +44,12 @@ pub struct Config {
     pub patience: Duration,
     /// Our P4Runtime election id; see [`ELECTION_ID`].
     pub election_id: u128,
+    /// How often each switch is looked at, and put right where somebody changed it.
+    pub audit_every: Duration,
 }
+
+/// How often switches are looked at unless the configuration says otherwise.
+pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 impl Config {
     /// The defaults for a fabric: Ultima's own program, [`DEFAULT_LISTEN`], five seconds for the
@@ -59,6 +64,7 @@ impl Config {
             listen: DEFAULT_LISTEN.into(),
             patience: Duration::from_secs(5),
             election_id: ELECTION_ID,
+            audit_every: AUDIT_EVERY,
         })
     }
 }

@@ -137,6 +137,11 @@ impl Registry {
         records.map(|record| Arc::clone(&record.job)).collect()
     }
 
+    /// What all jobs need, and the jobs themselves.
+    pub fn installed(&self) -> (Vec<Arc<JobPlan>>, Vec<Arc<Job>>) {
+        (self.plans(), self.jobs())
+    }
+
     /// What all jobs need.
     pub fn plans(&self) -> Vec<Arc<JobPlan>> {
         self.jobs

@@ -235,7 +235,7 @@ impl From<JobRequestError> for Status {
                 Refusal::Placement(_) => Code::InvalidArgument,
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
-            JobRequestError::NotConnected { .. } | JobRequestError::Leftovers { .. } => {
+            JobRequestError::NotConnected { .. } | JobRequestError::InDoubt { .. } => {
                 Code::Unavailable
             }
             JobRequestError::Install { error, .. } => match **error {

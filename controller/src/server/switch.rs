@@ -12,14 +12,16 @@ use ultima_p4runtime::v1::{
 
 use super::error::BringUpError;
 use crate::fabric::{Fabric, SwitchId};
-use crate::install::{self, Prepared, Written};
+use crate::install::{self, Cause, Prepared};
 use crate::job::{Job, ShareIndex};
-use crate::p4rt::{Device, Mastership, SwitchClient, WriteError};
+use crate::p4rt::{Device, Mastership, SwitchClient, WriteError, describe, failed};
 use crate::plan::{
     self, Division, Entity as Planned, JobPlan, LossSession, MeterCell, VirtualQueue,
 };
 use crate::program::Program;
+use crate::reconcile::{self, Diff, Held, Room};
 use crate::routing::Routes;
+use crate::target::Limits;
 
 /// How long one attempt to reconnect may take.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -30,16 +32,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct ManagedSwitch {
     pub id: SwitchId,
     device: Device,
+    limits: Limits,
     election_id: u128,
     state: Mutex<State>,
 }
 
 struct State {
     connection: Result<Arc<SwitchClient>, String>,
-    /// Whether our program and everything that belongs beside it has been written.
-    whole: bool,
-    /// What is to be removed when the switch is back.
-    leftovers: Vec<Prepared>,
+    /// It may hold what it should not, or lack what it should hold: a write has not come to a known end.
+    in_doubt: bool,
     /// Meters of shares that are, or may be, configured; none where a write has not come to a known end.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
 }
@@ -49,12 +50,30 @@ pub struct Desired<'a> {
     pub fabric: &'a Fabric,
     pub routes: &'a Routes,
     pub program: &'a Program,
-    /// Names what this controller put on a switch, so that it knows its own work again.
-    pub cookie: u64,
     /// Every installed job's.
     pub plans: &'a [Arc<JobPlan>],
     /// The jobs themselves.
     pub jobs: &'a [Arc<Job>],
+}
+
+impl Desired<'_> {
+    /// How the ports of a switch are divided among its jobs.
+    fn division(&self, id: SwitchId) -> Division {
+        plan::divide(self.fabric, id, self.jobs.iter().map(|job| &**job))
+    }
+
+    /// All that a switch should hold.
+    fn on(&self, id: SwitchId, division: &Division) -> Result<Held, BringUpError> {
+        let fabric = plan::of_fabric(self.fabric, self.routes, id);
+        let jobs = self.plans.iter().filter_map(|plan| plan.get(&id));
+        let shares: Vec<Planned> = (division.iter())
+            .map(|(at, queue)| Planned::Meter(MeterCell::of_share(*at, Some(*queue))))
+            .collect();
+        let all = (fabric.iter())
+            .chain(jobs.flat_map(|plan| plan.entities()))
+            .chain(&shares);
+        Ok(Held::planned(all, self.program.names())?)
+    }
 }
 
 impl ManagedSwitch {
@@ -68,11 +87,11 @@ impl ManagedSwitch {
                 device_id: switch.device_id,
                 tls: switch.tls.clone(),
             },
+            limits: switch.limits,
             election_id,
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
-                whole: false,
-                leftovers: Vec::new(),
+                in_doubt: true,
                 shares: BTreeMap::new(),
             }),
         }
@@ -87,14 +106,14 @@ impl ManagedSwitch {
         self.with_state(|state| state.connection.clone())
     }
 
-    /// What is to be removed, which the caller now tries.
-    pub fn take_leftovers(&self) -> Vec<Prepared> {
-        self.with_state(|state| std::mem::take(&mut state.leftovers))
+    /// Whether it may hold something else than it should.
+    pub fn is_in_doubt(&self) -> bool {
+        self.with_state(|state| state.in_doubt)
     }
 
-    /// What to remove when the switch is back, or before it gets another job.
-    pub fn add_leftovers(&self, leftovers: Vec<Prepared>) {
-        self.with_state(|state| state.leftovers.extend(leftovers));
+    /// A write has not come to a known end: what it holds is to be looked at before it gets another job.
+    pub fn doubt(&self) {
+        self.with_state(|state| state.in_doubt = true);
     }
 
     /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).
@@ -103,82 +122,114 @@ impl ManagedSwitch {
         Ok(SwitchClient::connect(device, self.election_id, patience).await?)
     }
 
-    /// Makes the switch hold what it should, and `client` its connection. Nothing else may change
-    /// what it should hold meanwhile.
+    /// Makes the switch hold what it should, and `client` its connection. A switch that has our program keeps it, and what
+    /// is as it should be is not written. Nothing else may change what it should hold meanwhile.
     pub async fn bring_up(
         &self,
         client: SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
-        let read = |error| BringUpError::Read {
-            switch: self.name().to_owned(),
-            error,
-        };
-        let cookie = client.pipeline_cookie().await.map_err(read)?;
-        if cookie == Some(desired.cookie) && self.with_state(|state| state.whole) {
-            // It has our program and was not restarted: only the connection was lost.
-            let leftovers = self.take_leftovers();
-            let left = install::remove_from(&client, leftovers).await;
-            self.add_leftovers(left);
+        let cookie = client.pipeline_cookie().await;
+        let cookie = cookie.map_err(|error| self.unreadable(error))?;
+        if cookie == Some(desired.program.cookie()) {
+            self.reconcile(&client, desired).await?;
         } else {
-            self.with_state(|state| state.whole = false);
-            self.write_all(&client, desired).await?;
-            self.with_state(|state| {
-                state.whole = true;
-                state.leftovers.clear();
-                state.shares.clear();
-            });
+            // Translated first: a program without our tables is refused before it is put to work.
+            let division = desired.division(self.id);
+            let wanted = desired.on(self.id, &division)?;
+            clear_replication(&client).await;
+            let set = client.set_pipeline(desired.program).await;
+            set.map_err(|error| BringUpError::Pipeline {
+                switch: self.name().to_owned(),
+                error,
+            })?;
+            let held = Held::default();
+            let diff = Diff::between(&held, &wanted);
+            self.write(&client, desired, (&held, &diff), division)
+                .await?;
         }
-        let jobs = desired.jobs.iter().map(|job| &**job);
-        let division = plan::divide(desired.fabric, self.id, jobs);
-        self.divide(&client, desired.program.names(), division)
-            .await?;
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
         Ok(())
     }
 
-    async fn write_all(
+    /// In what the switch is not as it should be.
+    pub async fn diff(
         &self,
         client: &SwitchClient,
         desired: &Desired<'_>,
-    ) -> Result<(), BringUpError> {
-        let switch = || self.name().to_owned();
-        // Translated first: a program without our tables is refused before it is put to work.
-        let mut batches = vec![Prepared::all(
-            &plan::of_fabric(desired.fabric, desired.routes, self.id),
-            desired.program.names(),
-        )?];
-        for plan in desired.plans.iter().filter_map(|plan| plan.get(&self.id)) {
-            for stage in plan.stages() {
-                batches.push(Prepared::all(stage, desired.program.names())?);
-            }
-        }
+    ) -> Result<Diff, BringUpError> {
+        let wanted = desired.on(self.id, &desired.division(self.id))?;
+        let held = reconcile::read(client, desired.program.names()).await;
+        let held = held.map_err(|error| self.unreadable(error))?;
+        Ok(Diff::between(&held, &wanted))
+    }
 
-        clear_replication(client).await;
-        let program = desired.program;
-        client
-            .set_pipeline(
-                program.names().p4info(),
-                program.device_config(),
-                desired.cookie,
-            )
-            .await
-            .map_err(|error| BringUpError::Pipeline {
-                switch: switch(),
-                error,
-            })?;
-        for batch in batches {
-            if let Written {
-                cause: Some(cause), ..
-            } = install::write(client, batch).await
-            {
-                return Err(BringUpError::Write {
-                    switch: switch(),
-                    cause,
+    /// Looks at what the switch holds and mends what is not as it should be; returns that.
+    pub async fn reconcile(
+        &self,
+        client: &SwitchClient,
+        desired: &Desired<'_>,
+    ) -> Result<Diff, BringUpError> {
+        let division = desired.division(self.id);
+        let wanted = desired.on(self.id, &division)?;
+        let held = reconcile::read(client, desired.program.names()).await;
+        let held = held.map_err(|error| self.unreadable(error))?;
+        let diff = Diff::between(&held, &wanted);
+        self.write(client, desired, (&held, &diff), division)
+            .await?;
+        Ok(diff)
+    }
+
+    async fn write(
+        &self,
+        client: &SwitchClient,
+        desired: &Desired<'_>,
+        (held, diff): (&Held, &Diff),
+        division: Division,
+    ) -> Result<(), BringUpError> {
+        self.doubt();
+        let names = desired.program.names();
+        let limits = self.limits;
+        let updates = diff.updates(held, Room { names, limits });
+        let cause = match client.write(updates.clone()).await {
+            Ok(()) => {
+                self.with_state(|state| {
+                    state.in_doubt = false;
+                    let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
+                    state.shares = shares.collect();
                 });
+                return Ok(());
             }
+            Err(WriteError::Rpc(error)) => Cause::Failed {
+                first: updates
+                    .first()
+                    .map_or_else(String::new, |it| reconcile::name(it, names)),
+                more: updates.len().saturating_sub(1),
+                reason: error.to_string(),
+            },
+            Err(WriteError::Updates(outcomes)) => {
+                let refused = updates
+                    .iter()
+                    .zip(&outcomes)
+                    .find(|(_, outcome)| failed(outcome));
+                let (entity, reason) = refused
+                    .map_or_else(Default::default, |(update, outcome)| {
+                        (reconcile::name(update, names), describe(outcome))
+                    });
+                Cause::Refused { entity, reason }
+            }
+        };
+        Err(BringUpError::Write {
+            switch: self.name().to_owned(),
+            cause,
+        })
+    }
+
+    fn unreadable(&self, error: crate::p4rt::RpcError) -> BringUpError {
+        BringUpError::Read {
+            switch: self.name().to_owned(),
+            error,
         }
-        Ok(())
     }
 
     /// Makes the meters of shares keep these virtual queues, and all others none. Only what differs is written: a

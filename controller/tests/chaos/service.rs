@@ -25,13 +25,13 @@ fn key(entity: &Entity) -> Vec<u8> {
     match &mut key.entity {
         Some(entity::Entity::TableEntry(entry)) => entry.action = None,
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
-            if let Some(packet_replication_engine_entry::Type::MulticastGroupEntry(group)) =
-                &mut entry.r#type
-            {
-                group.replicas.clear();
+            use packet_replication_engine_entry::Type;
+            match entry.r#type.as_mut().unwrap() {
+                Type::MulticastGroupEntry(group) => group.replicas.clear(),
+                Type::CloneSessionEntry(session) => session.replicas.clear(),
             }
         }
-        Some(entity::Entity::DigestEntry(_)) => {}
+        Some(entity::Entity::DigestEntry(digest)) => digest.config = None,
         other => panic!("the controller writes no {other:?}"),
     }
     key.encode_to_vec()
@@ -66,12 +66,74 @@ impl State {
                 self.held.insert(key, entity);
                 batch::success()
             }
+            update::Type::Modify if self.held.contains_key(&key) => {
+                self.held.insert(key, entity);
+                batch::success()
+            }
+            update::Type::Modify => batch::failure(Code::NotFound, "it is not there"),
             update::Type::Delete => match self.held.remove(&key) {
                 Some(_) => batch::success(),
                 None => batch::failure(Code::NotFound, "it is not there"),
             },
             other => batch::failure(Code::InvalidArgument, format!("{other:?}")),
         }
+    }
+}
+
+impl State {
+    /// What a read that names `wanted` finds.
+    fn find(&self, wanted: &Entity) -> Result<Vec<Entity>, Status> {
+        use packet_replication_engine_entry::Type;
+        let held = |is: &dyn Fn(&entity::Entity) -> bool| {
+            let held = self.held.values();
+            let found = held.filter(|held| held.entity.as_ref().is_some_and(is));
+            found.cloned().collect()
+        };
+        Ok(match wanted.entity.as_ref().unwrap() {
+            entity::Entity::TableEntry(wanted) => held(
+                &|it| matches!(it, entity::Entity::TableEntry(it) if it.table_id == wanted.table_id),
+            ),
+            entity::Entity::PacketReplicationEngineEntry(wanted) => {
+                let groups = matches!(wanted.r#type, Some(Type::MulticastGroupEntry(_)));
+                held(&|it| match it {
+                    entity::Entity::PacketReplicationEngineEntry(it) => {
+                        matches!(it.r#type, Some(Type::MulticastGroupEntry(_))) == groups
+                    }
+                    _ => false,
+                })
+            }
+            entity::Entity::DigestEntry(wanted) => {
+                let found: Vec<Entity> = held(
+                    &|it| matches!(it, entity::Entity::DigestEntry(it) if it.digest_id == wanted.digest_id),
+                );
+                // As BMv2.
+                if found.is_empty() {
+                    return Err(Status::not_found("nobody has subscribed to it"));
+                }
+                found
+            }
+            entity::Entity::CounterEntry(cell) => {
+                let index = cell.index.unwrap().index;
+                self.cells
+                    .get(&(cell.counter_id, index))
+                    .cloned()
+                    .into_iter()
+                    .collect()
+            }
+            entity::Entity::MeterEntry(wanted) => {
+                let of = self
+                    .meters
+                    .range((wanted.meter_id, 0)..(wanted.meter_id + 1, 0));
+                let cell = |(&(meter_id, index), config): (&(u32, i64), &MeterConfig)| MeterEntry {
+                    meter_id,
+                    index: Some(Index { index }),
+                    config: Some(*config),
+                    counter_data: None,
+                };
+                of.map(|it| cell(it).into()).collect()
+            }
+            other => return Err(Status::unimplemented(format!("{other:?}"))),
+        })
     }
 }
 
@@ -139,22 +201,7 @@ impl p4_runtime_server::P4Runtime for Service {
         }
         let mut entities = Vec::new();
         for wanted in request.into_inner().entities {
-            match &wanted.entity {
-                Some(entity::Entity::CounterEntry(cell)) => {
-                    let index = cell.index.unwrap().index;
-                    entities.extend(state.cells.get(&(cell.counter_id, index)).cloned());
-                }
-                Some(entity::Entity::PacketReplicationEngineEntry(_)) => {
-                    let is_group = |entity: &&Entity| {
-                        matches!(
-                            entity.entity,
-                            Some(entity::Entity::PacketReplicationEngineEntry(_))
-                        )
-                    };
-                    entities.extend(state.held.values().filter(is_group).cloned());
-                }
-                other => return Err(Status::unimplemented(format!("{other:?}"))),
-            }
+            entities.extend(state.find(&wanted)?);
         }
         let response = Ok(ReadResponse { entities });
         Ok(Response::new(Box::pin(tokio_stream::once(response))))

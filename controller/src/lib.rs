@@ -10,6 +10,7 @@
 //! - [`reconcile`]: what a switch holds against what it should.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
 //!   nothing.
+//! - [`store`]: what a controller knows again when it is started again.
 //! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
 //!   member that takes part in checks.
 //! - [`server`]: the controller at work, behind the control API ([`api`]); [`client`]: the other end.
@@ -30,6 +31,7 @@ pub mod reconcile;
 pub mod routing;
 pub mod server;
 pub mod settings;
+pub mod store;
 pub mod target;
 pub mod telemetry;
 #[cfg(test)]

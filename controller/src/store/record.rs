@@ -1,0 +1,169 @@
+//! A job as it stands in the store: by names, as the fabric's file may have changed since.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fabric::{Fabric, SwitchId, SwitchPort};
+use crate::job::{
+    CounterIndex, Epoch, GroupId, Job, JobId, Member, ShareIndex, SourceIndex, Weight,
+};
+use crate::target::PortNumber;
+
+/// A job, and how its members stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in `Job`.
+pub struct JobRecord {
+    pub id: u16,
+    pub name: String,
+    pub epoch: u16,
+    pub seed: u64,
+    pub counter: u16,
+    pub group: Option<u16>,
+    pub loss_threshold: u32,
+    pub weight: u8,
+    /// In rank order.
+    pub members: Vec<MemberRecord>,
+    pub shares: Vec<ShareRecord>,
+}
+
+/// A rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberRecord {
+    /// Its host's name.
+    pub host: String,
+    /// Where it listens there.
+    pub udp_port: u16,
+    /// Where its losses stand, on the switch of its host.
+    pub source: u16,
+    /// Whether somebody has taken it.
+    pub seat: SeatRecord,
+}
+
+/// Whether a rank is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeatRecord {
+    /// Nobody has taken it.
+    Free,
+    /// A member has.
+    Joined,
+    /// A member had, and left after all had joined.
+    Left,
+}
+
+/// A job's part of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareRecord {
+    /// The switch's name.
+    pub switch: String,
+    /// The port there.
+    pub port: u16,
+    /// Where the job's counts, meter and operations stand.
+    pub index: u16,
+}
+
+/// Why a stored job does not fit the fabric any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// A member's host is gone.
+    #[error(
+        "job {job} has a member on host {host}, which the fabric does not have any more; put the host back, or start with another --state"
+    )]
+    Host {
+        /// The job's name.
+        job: String,
+        /// The host's.
+        host: String,
+    },
+    /// It says something that no controller wrote.
+    #[error("job {job}: {what}; start with another --state")]
+    Value {
+        /// The job's name.
+        job: String,
+        /// What.
+        what: String,
+    },
+}
+
+impl JobRecord {
+    /// The record of a job with these seats, by rank.
+    pub fn new(fabric: &Fabric, job: &Job, seats: impl IntoIterator<Item = SeatRecord>) -> Self {
+        let members =
+            (job.members.iter().zip(&job.sources).zip(seats)).map(|((member, source), seat)| {
+                MemberRecord {
+                    host: fabric.host(member.host).name.clone(),
+                    udp_port: member.udp_port,
+                    source: source.0,
+                    seat,
+                }
+            });
+        let shares = job.shares.iter().map(|(at, index)| ShareRecord {
+            switch: fabric.switch(at.switch).name.clone(),
+            port: at.port.0,
+            index: index.0,
+        });
+        JobRecord {
+            id: job.id.0,
+            name: job.name.clone(),
+            epoch: job.epoch.0,
+            seed: job.seed,
+            counter: job.counter.0,
+            group: job.group.map(|group| group.0),
+            loss_threshold: job.loss_threshold,
+            weight: job.weight.get(),
+            members: members.collect(),
+            shares: shares.collect(),
+        }
+    }
+
+    /// The job in `fabric`. Shares of switches that the fabric does not have any more are left out.
+    ///
+    /// # Errors
+    /// A member's host is gone, or a value is none.
+    pub fn job(&self, fabric: &Fabric) -> Result<Job, Unfit> {
+        let member = |record: &MemberRecord| {
+            let host = fabric.host_named(&record.host).ok_or_else(|| Unfit::Host {
+                job: self.name.clone(),
+                host: record.host.clone(),
+            })?;
+            Ok(Member {
+                host,
+                udp_port: record.udp_port,
+            })
+        };
+        let share = |record: &ShareRecord| {
+            let switch = (fabric.switches().iter()).position(|it| it.name == record.switch)?;
+            let at = SwitchPort {
+                switch: SwitchId(switch),
+                port: PortNumber(record.port),
+            };
+            Some((at, ShareIndex(record.index)))
+        };
+        let weight = Weight::try_from(u32::from(self.weight)).map_err(|problem| Unfit::Value {
+            job: self.name.clone(),
+            what: problem.to_string(),
+        })?;
+        Ok(Job {
+            id: JobId(self.id),
+            name: self.name.clone(),
+            epoch: Epoch(self.epoch),
+            seed: self.seed,
+            counter: CounterIndex(self.counter),
+            group: self.group.map(GroupId),
+            loss_threshold: self.loss_threshold,
+            weight,
+            members: self.members.iter().map(member).collect::<Result<_, _>>()?,
+            shares: self.shares.iter().filter_map(share).collect(),
+            sources: (self.members.iter())
+                .map(|it| SourceIndex(it.source))
+                .collect(),
+        })
+    }
+
+    /// How its members' seats stand, by rank.
+    pub fn seats(&self) -> impl Iterator<Item = SeatRecord> + '_ {
+        self.members.iter().map(|member| member.seat)
+    }
+}

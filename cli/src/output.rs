@@ -1,11 +1,13 @@
 //! What commands print, and files that they write.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 /// Prints `text`; that nobody reads it any more (`ultima … | head`) is no error.
 pub fn print(text: &str) -> io::Result<()> {
@@ -36,6 +38,47 @@ pub fn write_whole(folder: &Path, name: &str, content: &str) -> Result<PathBuf> 
         .and_then(|()| fs::rename(&part, &path))
         .with_context(|| path.display().to_string())?;
     Ok(path)
+}
+
+/// How a command prints what it found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+/// As the command line has it.
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Table => "table",
+            Format::Json => "json",
+            Format::Yaml => "yaml",
+        })
+    }
+}
+
+impl Format {
+    /// `document` in this form; `table` makes the one for people.
+    ///
+    /// # Errors
+    /// The document has no such form: none of ours.
+    pub fn print(
+        self,
+        document: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<String> {
+        Ok(match self {
+            Format::Table => table(),
+            Format::Json => serde_json::to_string_pretty(document)? + "\n",
+            Format::Yaml => serde_yaml::to_string(document)?,
+        })
+    }
 }
 
 /// Columns as wide as their widest cell, two spaces apart.

@@ -20,6 +20,8 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 /// How long a check may take.
 const CHECK: Duration = Duration::from_secs(60);
+/// How long looking at all switches, and putting them right, may take.
+const AUDIT: Duration = Duration::from_secs(60);
 
 /// A connection to a controller. Clones share it.
 #[derive(Clone, Debug)]
@@ -252,6 +254,28 @@ impl Client {
             .map_err(|status| self.error(status))?
             .into_inner()
             .switches)
+    }
+
+    /// In what each switch is not as it should be.
+    ///
+    /// # Errors
+    /// The controller doesn't answer.
+    pub async fn diff_fabric(&self) -> Result<Vec<api::SwitchDiff>, ClientError> {
+        let request = within(AUDIT, api::DiffFabricRequest {});
+        let answer = self.rpc.clone().diff_fabric(request).await;
+        let answer = answer.map_err(|status| self.error(status))?;
+        Ok(answer.into_inner().switches)
+    }
+
+    /// Puts that right; returns what it was.
+    ///
+    /// # Errors
+    /// The controller doesn't answer.
+    pub async fn sync_fabric(&self) -> Result<Vec<api::SwitchDiff>, ClientError> {
+        let request = within(AUDIT, api::SyncFabricRequest {});
+        let answer = self.rpc.clone().sync_fabric(request).await;
+        let answer = answer.map_err(|status| self.error(status))?;
+        Ok(answer.into_inner().switches)
     }
 
     /// Finds out where a job's packets stop; takes some seconds where much is broken.

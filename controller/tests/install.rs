@@ -447,7 +447,7 @@ async fn what_somebody_changed_is_put_right() {
             let texts = diff
                 .differences()
                 .iter()
-                .map(|it| it.describe(names.names()));
+                .map(|it| it.describe(names.names()).to_string());
             texts.collect::<Vec<_>>()
         };
         audit.iter().map(of).collect::<Vec<_>>()

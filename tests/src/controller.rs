@@ -62,6 +62,8 @@ impl Controller {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = server::serve(Config {
             listen: listen.into(),
+            // What an operator does to a switch stays.
+            repair: false,
             ..Config::new(fabric)?
         })
         .await?;

@@ -35,6 +35,12 @@ struct Serve {
     /// How long switches may take to answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     patience: Duration,
+    /// How often switches are looked at, and put right where somebody has changed them
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
+    audit_every: Duration,
+    /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`
+    #[arg(long)]
+    no_repair: bool,
     /// Another program for the switches, as p4c's BMv2 backend printed it
     #[arg(long, value_name = "FILE", requires = "p4info")]
     program: Option<PathBuf>,
@@ -59,6 +65,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mut config = Config::new(fabric)?;
     config.listen = serve.listen;
     config.patience = serve.patience;
+    config.audit_every = serve.audit_every;
+    config.repair = !serve.no_repair;
     if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {
         config.program = Program::load(program, p4info)?;
     }

@@ -11,6 +11,7 @@ mod chart;
 pub mod check;
 mod controller;
 pub mod controller_address;
+mod fabric;
 mod job;
 mod lab;
 mod sim;
@@ -29,6 +30,7 @@ pub enum Command {
     Switch(Box<switch::Arguments>),
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
+    Fabric(fabric::Arguments),
     Job(job::Arguments),
     Agent(crate::agent::Options),
     Lab(lab::Arguments),
@@ -50,6 +52,7 @@ impl Command {
             Command::Switch(arguments) => return switch::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => controller::run(arguments),
+            Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Agent(options) => return crate::agent::run(&options),
             Command::Lab(arguments) => return lab::run(arguments),

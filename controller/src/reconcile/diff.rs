@@ -1,6 +1,7 @@
 //! What to write so that a switch holds what it should.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, Update, entity, packet_replication_engine_entry as pre};
@@ -19,6 +20,30 @@ pub struct Difference {
     pub held: Option<Item>,
     /// What it should have; none where it should have nothing.
     pub wanted: Option<Item>,
+}
+
+/// A difference in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// What it is about.
+    pub entity: String,
+    /// What the switch holds; none where it lacks it.
+    pub held: Option<String>,
+    /// What it should hold; none where it should have nothing.
+    pub wanted: Option<String>,
+}
+
+/// On one line.
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entity = &self.entity;
+        match (&self.held, &self.wanted) {
+            (Some(held), Some(wanted)) => write!(f, "{entity} is {held}, and should be {wanted}"),
+            (None, Some(wanted)) => write!(f, "{entity}: {wanted} is missing"),
+            (Some(held), None) => write!(f, "{entity}: {held} should not be there"),
+            (None, None) => f.write_str(entity),
+        }
+    }
 }
 
 /// All of them.
@@ -54,18 +79,13 @@ impl Kind {
 }
 
 impl Difference {
-    /// It on one line, in the program's names: what the switch lacks, what it has too much, or what says something else.
-    pub fn describe(&self, names: &Names) -> String {
-        let say = |item: &Item| describe(&self.key, Some(&item.value), names);
-        match (&self.held, &self.wanted) {
-            (Some(held), Some(wanted)) => {
-                let what = describe(&self.key, None, names);
-                let [held, wanted] = [held, wanted].map(|item| item.value.describe(names));
-                format!("{what} is {held}, and should be {wanted}")
-            }
-            (None, Some(wanted)) => format!("{} is missing", say(wanted)),
-            (Some(held), None) => format!("{} should not be there", say(held)),
-            (None, None) => String::new(),
+    /// What it is about, what the switch holds and what it should, in the program's names.
+    pub fn describe(&self, names: &Names) -> Described {
+        let say = |item: &Option<Item>| item.as_ref().map(|item| item.value.describe(names));
+        Described {
+            entity: describe(&self.key, None, names),
+            held: say(&self.held),
+            wanted: say(&self.wanted),
         }
     }
 

@@ -15,7 +15,7 @@ mod read;
 mod tests;
 
 pub use describe::{describe, name};
-pub use diff::{Diff, Difference, Room};
+pub use diff::{Described, Diff, Difference, Room};
 pub use held::{Held, Item};
 pub use key::{Key, Match, Stage, Value};
 pub use read::read;

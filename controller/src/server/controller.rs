@@ -38,6 +38,7 @@ pub struct Controller {
     program: Program,
     switches: Vec<ManagedSwitch>,
     audit_every: Duration,
+    repair: bool,
     /// Held while what switches should hold is changed: one job at a time, and no switch comes
     /// back in between.
     changes: AsyncMutex<()>,
@@ -79,6 +80,7 @@ impl Controller {
             patience,
             election_id,
             audit_every,
+            repair,
             ..
         } = config;
         let routes = Routes::new(&fabric, Health::default());
@@ -95,6 +97,7 @@ impl Controller {
             routes,
             program,
             audit_every,
+            repair,
             changes: AsyncMutex::new(()),
             registry: Arc::new(Mutex::new(registry)),
             attendants: Attendants::default(),
@@ -177,6 +180,7 @@ impl Controller {
             fabric: &self.fabric,
             routes: &self.routes,
             program: &self.program,
+            repair: self.repair,
             plans,
             jobs,
         }
@@ -631,18 +635,14 @@ impl Controller {
         .await
     }
 
-    /// Looks at one switch as the time for it has come, and puts right what is not as it should be.
+    /// Looks at one switch, as the time for it has come.
     async fn audit_one(&self, switch: &ManagedSwitch) {
         let Ok(client) = switch.client() else { return };
         let _changes = self.changes.lock().await;
-        match self.reconcile(switch, &client).await {
-            Ok(diff) => {
-                for difference in diff.differences() {
-                    let what = difference.describe(self.program.names());
-                    tracing::warn!(switch = switch.name(), what, "put right");
-                }
-            }
-            Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
+        let (plans, jobs) = self.registry().installed();
+        let looked = switch.look(&client, &self.desired(&plans, &jobs)).await;
+        if let Err(error) = looked {
+            tracing::warn!(switch = switch.name(), %error, "not put right");
         }
     }
 

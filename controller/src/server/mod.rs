@@ -46,6 +46,9 @@ pub struct Config {
     pub election_id: u128,
     /// How often each switch is looked at, and put right where somebody changed it.
     pub audit_every: Duration,
+    /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
+    /// somebody asks for it.
+    pub repair: bool,
 }
 
 /// How often switches are looked at unless the configuration says otherwise.
@@ -65,6 +68,7 @@ impl Config {
             patience: Duration::from_secs(5),
             election_id: ELECTION_ID,
             audit_every: AUDIT_EVERY,
+            repair: true,
         })
     }
 }

@@ -16,10 +16,12 @@ use super::losses::Told;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
+use crate::fabric::SwitchId;
 use crate::install::InstallError;
 use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError, Weight};
 use crate::ledger::Refusal;
 use crate::mac::MacAddr;
+use crate::reconcile::{Described, Diff, Difference};
 
 /// How long one who attends may take to say who it is.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -61,6 +63,44 @@ impl ControlService {
                 })
                 .collect(),
         }
+    }
+
+    /// In what each switch is not as it should be; with `mend` it is put right.
+    async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
+        // On a task of its own: a client that goes away must not leave a switch half right.
+        let controller = Arc::clone(&self.controller);
+        let audited = tokio::spawn(async move { controller.audit(mend).await });
+        let audited = audited.await;
+        let audited = audited.map_err(|error| Status::internal(error.to_string()))?;
+        let names = self.controller.program().names();
+        let difference = |it: &Difference| {
+            let Described {
+                entity,
+                held,
+                wanted,
+            } = it.describe(names);
+            api::Difference {
+                entity,
+                held,
+                wanted,
+            }
+        };
+        let of = |(id, diff): (SwitchId, Result<Diff, String>)| {
+            let switch = self.controller.fabric().switch(id).name.clone();
+            let (differences, problem) = match diff {
+                Ok(diff) => (
+                    diff.differences().iter().map(difference).collect(),
+                    String::new(),
+                ),
+                Err(problem) => (Vec::new(), problem),
+            };
+            api::SwitchDiff {
+                switch,
+                problem,
+                differences,
+            }
+        };
+        Ok(audited.into_iter().map(of).collect())
     }
 
     fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
@@ -438,5 +478,21 @@ impl Control for ControlService {
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();
         Ok(Response::new(api::ListSwitchesResponse { switches }))
+    }
+
+    async fn diff_fabric(
+        &self,
+        _: Request<api::DiffFabricRequest>,
+    ) -> Result<Response<api::DiffFabricResponse>, Status> {
+        let switches = self.audit(false).await?;
+        Ok(Response::new(api::DiffFabricResponse { switches }))
+    }
+
+    async fn sync_fabric(
+        &self,
+        _: Request<api::SyncFabricRequest>,
+    ) -> Result<Response<api::SyncFabricResponse>, Status> {
+        let switches = self.audit(true).await?;
+        Ok(Response::new(api::SyncFabricResponse { switches }))
     }
 }

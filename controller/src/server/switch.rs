@@ -50,6 +50,8 @@ pub struct Desired<'a> {
     pub fabric: &'a Fabric,
     pub routes: &'a Routes,
     pub program: &'a Program,
+    /// Whether what somebody else changed is put right without being asked for.
+    pub repair: bool,
     /// Every installed job's.
     pub plans: &'a [Arc<JobPlan>],
     /// The jobs themselves.
@@ -132,7 +134,7 @@ impl ManagedSwitch {
         let cookie = client.pipeline_cookie().await;
         let cookie = cookie.map_err(|error| self.unreadable(error))?;
         if cookie == Some(desired.program.cookie()) {
-            self.reconcile(&client, desired).await?;
+            self.look(&client, desired).await?;
         } else {
             // Translated first: a program without our tables is refused before it is put to work.
             let division = desired.division(self.id);
@@ -149,6 +151,24 @@ impl ManagedSwitch {
                 .await?;
         }
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
+        Ok(())
+    }
+
+    /// Looks at what the switch holds. What is not as it should be is told; it is put right if it may be our own doing, or
+    /// repairs are wanted.
+    pub async fn look(
+        &self,
+        client: &SwitchClient,
+        desired: &Desired<'_>,
+    ) -> Result<(), BringUpError> {
+        let (diff, mended) = match desired.repair || self.is_in_doubt() {
+            true => (self.reconcile(client, desired).await?, "put right"),
+            false => (self.diff(client, desired).await?, "not as it should be"),
+        };
+        for difference in diff.differences() {
+            let what = difference.describe(desired.program.names());
+            tracing::warn!(switch = self.name(), %what, "{mended}");
+        }
         Ok(())
     }
 

@@ -154,7 +154,7 @@ impl Store {
     /// # Errors
     /// It cannot be read, or a job in it is none.
     pub fn read(&self) -> Result<Stored, StoreError> {
-        let read = || -> Result<(u64, Vec<(u16, Vec<u8>)>), redb::Error> {
+        let read = || {
             let now = self.database.begin_read()?;
             let last_id = now.open_table(NUMBERS)?.get(LAST_ID)?;
             let jobs = now.open_table(JOBS)?;
@@ -163,7 +163,8 @@ impl Store {
                 Ok((id.value(), job.value().to_vec()))
             });
             let jobs: Result<_, redb::Error> = jobs.collect();
-            Ok((last_id.map_or(0, |id| id.value()), jobs?))
+            let jobs: Vec<(u16, Vec<u8>)> = jobs?;
+            Ok((last_id.map_or(0, |id| id.value()), jobs))
         };
         let (last_id, jobs) = read().map_err(|error| self.failed(error))?;
         let jobs = jobs.into_iter().map(|(id, job)| {

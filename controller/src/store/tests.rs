@@ -11,7 +11,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         epoch,
         seed: 7,
         counter: id,
-        group: (id % 2 == 0).then_some(id),
+        group: id.is_multiple_of(2).then_some(id),
         loss_threshold: 1,
         weight: 1,
         members: vec![MemberRecord {

@@ -1,0 +1,202 @@
+//! `ultima fabric`: switches as they should be, and as they are.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+use ultima_controller::client::Client;
+use ultima_controller::program::Program;
+use ultima_controller::{api, fabric, plan};
+
+use super::controller_address::ControllerAddress;
+use crate::output::{self, Format, table};
+
+/// Checks, shows and repairs the fabric
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    at: ControllerAddress,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check a fabric's file, without a controller: its form, and whether every switch has room for it
+    #[command(after_help = "Example: ultima fabric check -f topologies/leaf-spine.yaml")]
+    Check {
+        /// The fabric, as YAML; `-` reads standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Show the switches, whether the controller is connected to them, and their jobs
+    #[command(after_help = "Example: ultima fabric show -o yaml")]
+    Show {
+        /// How it is printed
+        #[arg(short, long, value_name = "FORMAT", default_value_t)]
+        output: Format,
+    },
+    /// Show in what switches are not as they should be; the exit code is then 1
+    #[command(after_help = "Example: ultima fabric diff -o json")]
+    Diff {
+        /// How it is printed
+        #[arg(short, long, value_name = "FORMAT", default_value_t)]
+        output: Format,
+    },
+    /// Put right at once in what switches are not as they should be, and show what it was
+    ///
+    /// The controller does so by itself, as often as its --audit-every says. The exit code is 1 where a switch could not
+    /// be put right.
+    #[command(after_help = "Example: ultima fabric sync")]
+    Sync {
+        /// How it is printed
+        #[arg(short, long, value_name = "FORMAT", default_value_t)]
+        output: Format,
+    },
+}
+
+/// Makes one request and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Command::Check { file } = &arguments.command {
+        return check(file);
+    }
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let client = Client::connect(&arguments.at.controller).await?;
+            let (text, code) = match arguments.command {
+                Command::Check { .. } => unreachable!("done above"),
+                Command::Show { output } => (show(&client.switches().await?, output)?, 0),
+                Command::Diff { output } => {
+                    let switches = client.diff_fabric().await?;
+                    let right = (switches.iter())
+                        .all(|it| it.problem.is_empty() && it.differences.is_empty());
+                    (differences(&switches, output)?, u8::from(!right))
+                }
+                Command::Sync { output } => {
+                    let switches = client.sync_fabric().await?;
+                    let right = switches.iter().all(|it| it.problem.is_empty());
+                    (differences(&switches, output)?, u8::from(!right))
+                }
+            };
+            output::print(&text)?;
+            Ok(ExitCode::from(code))
+        })
+}
+
+fn check(file: &std::path::Path) -> Result<ExitCode> {
+    let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
+    let program = Program::v1model()?;
+    for id in fabric.switch_ids() {
+        plan::check_fabric(&fabric, program.names(), id)?;
+    }
+    output::print(&format!(
+        "{}: {} switches, {} hosts, {} links\n",
+        super::name_of(file),
+        fabric.switches().len(),
+        fabric.hosts().len(),
+        fabric.links().len(),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A switch as it is printed.
+#[derive(Serialize)]
+struct SwitchDocument<'a> {
+    name: &'a str,
+    target: &'a str,
+    grpc: &'a str,
+    device_id: u64,
+    connected: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    problem: &'a str,
+    jobs: &'a [String],
+}
+
+fn show(switches: &[api::Switch], format: Format) -> Result<String> {
+    let documents = switches.iter().map(|switch| SwitchDocument {
+        name: &switch.name,
+        target: &switch.target,
+        grpc: &switch.grpc,
+        device_id: switch.device_id,
+        connected: switch.connected,
+        problem: &switch.problem,
+        jobs: &switch.jobs,
+    });
+    let documents: Vec<SwitchDocument> = documents.collect();
+    format.print(&documents, || {
+        let rows = switches.iter().map(|switch| {
+            let state = match switch.connected {
+                true => "connected".to_owned(),
+                false => switch.problem.clone(),
+            };
+            [
+                switch.name.clone(),
+                switch.target.clone(),
+                format!("{}#{}", switch.grpc, switch.device_id),
+                switch.jobs.join(","),
+                state,
+            ]
+        });
+        table(["SWITCH", "TARGET", "DEVICE", "JOBS", "STATE"], rows)
+    })
+}
+
+/// What is not right at a switch, as it is printed.
+#[derive(Serialize)]
+struct DiffDocument<'a> {
+    switch: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    problem: &'a str,
+    differences: Vec<DifferenceDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct DifferenceDocument<'a> {
+    entity: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<&'a str>,
+}
+
+fn differences(switches: &[api::SwitchDiff], format: Format) -> Result<String> {
+    let documents = switches.iter().map(|switch| {
+        let differences = switch.differences.iter();
+        DiffDocument {
+            switch: &switch.switch,
+            problem: &switch.problem,
+            differences: (differences.map(|it| DifferenceDocument {
+                entity: &it.entity,
+                held: it.held.as_deref(),
+                wanted: it.wanted.as_deref(),
+            }))
+            .collect(),
+        }
+    });
+    let documents: Vec<DiffDocument> = documents.collect();
+    format.print(&documents, || text(&documents))
+}
+
+/// As `diff` has it: what is there and should not be after `-`, what should and is not after `+`.
+fn text(switches: &[DiffDocument]) -> String {
+    let mut text = String::new();
+    for switch in switches {
+        match (switch.problem, switch.differences.len()) {
+            ("", 0) => text += &format!("{}: as it should be\n", switch.switch),
+            ("", 1) => text += &format!("{}: 1 difference\n", switch.switch),
+            ("", count) => text += &format!("{}: {count} differences\n", switch.switch),
+            (problem, _) => text += &format!("{}: {problem}\n", switch.switch),
+        }
+        for difference in &switch.differences {
+            for (sign, value) in [('-', difference.held), ('+', difference.wanted)] {
+                if let Some(value) = value {
+                    text += &format!("{sign} {}: {value}\n", difference.entity);
+                }
+            }
+        }
+    }
+    text
+}

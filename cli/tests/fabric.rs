@@ -1,0 +1,115 @@
+//! `ultima fabric`, as its users see it: what somebody changed on a switch, and how it is put right.
+
+mod common;
+
+use common::{output, refused};
+use serde_json::{Value, json};
+use ultima_tests::fabric::Fabric;
+use ultima_tests::needs;
+use ultima_tests::stage::{Stage, Target};
+
+const TRAIN: &str = "{ name: train, members: [h1, h2, h3, h4] }";
+
+fn fabric(stage: &Stage, arguments: &[&str]) -> (i32, String) {
+    let address = stage.controller.address();
+    let output = output(&[&["fabric", "--controller", &address], arguments].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.is_empty(), "{arguments:?}: {errors}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    (output.status.code().expect("it ends"), text)
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// Somebody takes the group away and a rank's admission, and limits a port.
+fn differences_are_shown_and_mended(target: &Target) {
+    target.run(Fabric::pair(), &[TRAIN], |stage| {
+        let whole = "s1: as it should be\ns2: as it should be\n";
+        assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
+        let job = stage.jobs[0].clone();
+        stage.operate(0, async |operator| {
+            operator.disband(&job).await;
+            operator.silence(&stage.testbed.fabric, &job, 1).await;
+        });
+        let (code, text) = fabric(&stage, &["diff"]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(code, 1);
+        let ["s1: 2 differences", source, group, "s2: as it should be"] = lines[..] else {
+            panic!("{text}")
+        };
+        let start = "+ UltimaIngress.admission.source[ingress_port 0x02, job 0x01, epoch 0x01, source_rank 0x01, src_addr ";
+        assert!(source.starts_with(start), "{text}");
+        assert!(source.ends_with(": admit_from_host(source_index 0x02)"), "{text}");
+        assert!(group.starts_with("+ multicast group 1: to port 1 as 0, 2 as 1, "), "{text}");
+
+        let (code, text) = fabric(&stage, &["diff", "-o", "json"]);
+        assert_eq!(code, 1);
+        let all = document(&text);
+        assert_eq!(all[0]["switch"], "s1");
+        assert_eq!(all[0]["differences"][1]["entity"], "multicast group 1");
+        assert_eq!(all[0]["differences"][1]["held"], Value::Null);
+        assert_eq!(all[1], json!({ "switch": "s2", "differences": [] }));
+
+        let (code, mended) = fabric(&stage, &["sync", "--output", "json"]);
+        assert_eq!((code, document(&mended)), (0, all));
+        assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
+        assert_eq!(fabric(&stage, &["sync"]), (0, whole.into()));
+    });
+}
+
+#[test]
+fn differences_are_shown_and_mended_on_embedded() {
+    differences_are_shown_and_mended(&Target::Sockets);
+}
+
+#[test]
+fn differences_are_shown_and_mended_on_bmv2() {
+    if let Some(program) = needs::bmv2() {
+        differences_are_shown_and_mended(&Target::Bmv2(program));
+    }
+}
+
+#[test]
+fn the_fabric_is_shown_in_each_form() {
+    Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
+        let (code, text) = fabric(&stage, &["show"]);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(code, 0);
+        assert_eq!(rows[0], ["SWITCH", "TARGET", "DEVICE", "JOBS", "STATE"]);
+        for (row, name) in rows[1..].iter().zip(["s1", "s2"]) {
+            assert_eq!(
+                [row[0], row[1], row[3], row[4]],
+                [name, "v1model", "train", "connected"]
+            );
+        }
+        let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
+        assert_eq!([&all[0]["name"], &all[1]["name"]], ["s1", "s2"]);
+        assert_eq!(all[0]["connected"], true);
+        let (_, yaml) = fabric(&stage, &["show", "-o", "yaml"]);
+        assert!(
+            yaml.starts_with("- name: s1\n  target: v1model\n"),
+            "{yaml}"
+        );
+    });
+}
+
+#[test]
+fn files_are_checked_without_a_controller() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/leaf-spine.yaml");
+    let checked = output(&["fabric", "check", "-f", file]);
+    let text = String::from_utf8(checked.stdout).expect("text");
+    assert!(
+        checked.status.success() && text.starts_with(&format!("{file}: ")),
+        "{text}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let bad = folder.path().join("bad.yaml");
+    std::fs::write(&bad, "switches: []\nhosts: []\nlinks: [{ ends: [s1/1] }]\n").expect("written");
+    let text = refused(&["fabric", "check", "-f", bad.to_str().expect("text")]);
+    assert!(text.contains("bad.yaml:"), "{text}");
+}

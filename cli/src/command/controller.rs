@@ -24,7 +24,7 @@ enum Command {
 
 /// Brings up the fabric's switches over P4Runtime, then serves the control API.
 #[derive(clap::Args)]
-#[command(after_help = "Example: ultima controller serve --fabric topologies/star4.yaml")]
+#[command(after_help = "Example: ultima controller serve --fabric topologies/star4.yaml --state star4.redb")]
 struct Serve {
     /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
@@ -32,6 +32,10 @@ struct Serve {
     /// Where the control API listens: ADDRESS:PORT, of which port 0 takes any free one, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.into())]
     listen: Listen,
+    /// The file in which jobs are kept, so that the controller knows them again when it is started again; made if there is
+    /// none. Without it they are in memory, and a controller that starts takes off its switches what it does not know
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// How long switches may take to answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     patience: Duration,
@@ -65,6 +69,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mut config = Config::new(fabric)?;
     config.listen = serve.listen;
     config.patience = serve.patience;
+    config.state = serve.state;
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
     if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {

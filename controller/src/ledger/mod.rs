@@ -232,6 +232,11 @@ impl Ledger {
         }
     }
 
+    /// Ids are given out from behind this one on.
+    pub fn go_on_after(&mut self, last: JobId) {
+        self.last = last;
+    }
+
     /// A job gives back what it has with this plan.
     pub fn remove(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.remove(&job.id);
@@ -278,7 +283,7 @@ impl<F: Fn(SwitchId) -> I, I: Iterator> PerSwitch<F, I> {
 }
 
 /// The switches of the members' hosts.
-fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
+pub(crate) fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
     let home = |member: &Member| fabric.host(member.host).attached.switch;
     members.iter().map(home).collect()
 }

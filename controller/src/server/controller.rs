@@ -29,6 +29,7 @@ use crate::plan::{self, CounterCell, JobPlan, SchemaError, SwitchPlan};
 use crate::program::Program;
 use crate::reconcile::Diff;
 use crate::routing::{self, Routes};
+use crate::store::{JobRecord, SeatRecord, Store, StoreError};
 use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
@@ -43,6 +44,9 @@ pub struct Controller {
     /// back in between.
     changes: AsyncMutex<()>,
     registry: Arc<Mutex<Registry>>,
+    store: Arc<Store>,
+    /// Held from looking at what is to be kept until it is, so that the latest is kept.
+    keeping: AsyncMutex<()>,
     pub(super) attendants: Attendants,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
@@ -81,13 +85,19 @@ impl Controller {
             election_id,
             audit_every,
             repair,
+            state,
             ..
         } = config;
+        let store = match &state {
+            Some(path) => Store::open(path)?,
+            None => Store::in_memory()?,
+        };
+        let stored = store.read()?;
         let routes = Routes::new(&fabric, Health::default());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, program.names(), id)?;
         }
-        let registry = Registry::new(&fabric, &routes);
+        let registry = Registry::restore(&fabric, &routes, program.names(), &stored)?;
         let switches = fabric
             .switch_ids()
             .map(|id| ManagedSwitch::new(&fabric, id, election_id));
@@ -100,15 +110,30 @@ impl Controller {
             repair,
             changes: AsyncMutex::new(()),
             registry: Arc::new(Mutex::new(registry)),
+            store: Arc::new(store),
+            keeping: AsyncMutex::new(()),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
         });
+        let (plans, jobs) = controller.registry().installed();
         try_join_all(controller.switches.iter().map(|switch| async {
-            let client = switch.connect(patience).await?;
-            switch.bring_up(client, &controller.desired(&[], &[])).await
+            match switch.connect(patience).await {
+                Ok(client) => {
+                    switch
+                        .bring_up(client, &controller.desired(&plans, &jobs))
+                        .await
+                }
+                // Its jobs' other switches need their controller back: this one is waited for.
+                Err(error) if !jobs.is_empty() && error.is_silence() => {
+                    tracing::warn!(%error, "going on without it");
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
         }))
         .await?;
+        drop((plans, jobs));
         for switch in &controller.switches {
             controller.listen(switch);
         }
@@ -287,6 +312,21 @@ impl Controller {
                 error: Box::new(error),
             });
         }
+        let record = JobRecord::new(
+            &self.fabric,
+            &job,
+            job.members.iter().map(|_| SeatRecord::Free),
+        );
+        if let Err(error) = self.keep(move |store| store.put(&record)).await {
+            let written = self.written(&plan);
+            let pending = install::remove(&clients, written).await;
+            self.doubt(&pending);
+            self.divide_again(&clients).await;
+            return Err(JobRequestError::Store {
+                name: name(),
+                error,
+            });
+        }
         tracing::info!(
             job = job.name,
             id = job.id.0,
@@ -320,18 +360,12 @@ impl Controller {
             let record = registry.named(name)?;
             (record.job.id, Arc::clone(&record.plan))
         };
-        let mut written = WrittenOn::new();
-        for (switch, plan) in plan.iter() {
-            // What was installed could be translated.
-            let entities =
-                Prepared::all(plan.entities(), self.program.names()).map_err(|error| {
-                    JobRequestError::Install {
-                        name: name.to_owned(),
-                        error: Box::new(error.into()),
-                    }
-                })?;
-            written.insert(*switch, entities);
-        }
+        let kept = self.keep(move |store| store.remove(id)).await;
+        kept.map_err(|error| JobRequestError::Store {
+            name: name.to_owned(),
+            error,
+        })?;
+        let written = self.written(&plan);
         let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
         let clients: Clients = plan.keys().filter_map(reachable).collect();
         let pending = install::remove(&clients, written).await;
@@ -341,6 +375,42 @@ impl Controller {
         self.attendants.end(id);
         tracing::info!(job = name, "job deleted");
         Ok(pending)
+    }
+
+    /// What is on switches of a plan that was installed.
+    fn written(&self, plan: &JobPlan) -> WrittenOn {
+        let names = self.program.names();
+        let of = |(id, plan): (&SwitchId, &SwitchPlan)| {
+            let entities = Prepared::all(plan.entities(), names);
+            (
+                *id,
+                entities.expect("what was installed could be translated"),
+            )
+        };
+        plan.iter().map(of).collect()
+    }
+
+    /// Changes what is kept, off the threads that others wait for.
+    async fn keep(
+        &self,
+        change: impl FnOnce(&Store) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let store = Arc::clone(&self.store);
+        let changed = tokio::task::spawn_blocking(move || change(&store));
+        changed
+            .await
+            .expect("the store does not panic, and nobody cancels it")
+    }
+
+    /// Keeps how a job's members stand.
+    async fn keep_seats(&self, id: JobId) -> Result<(), JobRequestError> {
+        let _keeping = self.keeping.lock().await;
+        let Some(record) = self.registry().record(&self.fabric, id) else {
+            return Ok(());
+        };
+        let name = record.name.clone();
+        let kept = self.keep(move |store| store.update(&record)).await;
+        kept.map_err(|error| JobRequestError::Store { name, error })
     }
 
     /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
@@ -406,6 +476,7 @@ impl Controller {
         let state = state.ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
+        self.keep_seats(joining.job).await?;
         Ok((joining.done(), state))
     }
 
@@ -413,20 +484,22 @@ impl Controller {
     ///
     /// # Errors
     /// There is no such job, or the rank has not joined in that epoch.
-    pub fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
-        let mut registry = self.registry();
-        let record = registry.named_mut(name)?;
-        let job = record.job.id;
-        let has_left = match u16::try_from(rank).map(Rank) {
-            Ok(rank) if u32::from(record.job.epoch.0) == epoch && record.seats.leave(rank) => {
-                self.attendants.remove(job, rank);
-                true
+    pub async fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
+        let left = {
+            let mut registry = self.registry();
+            let record = registry.named_mut(name)?;
+            let job = record.job.id;
+            match u16::try_from(rank).map(Rank) {
+                Ok(rank) if u32::from(record.job.epoch.0) == epoch && record.seats.leave(rank) => {
+                    self.attendants.remove(job, rank);
+                    Some(job)
+                }
+                _ => None,
             }
-            _ => false,
         };
-        match has_left {
-            true => Ok(()),
-            false => Err(JobRequestError::NotJoined {
+        match left {
+            Some(job) => self.keep_seats(job).await,
+            None => Err(JobRequestError::NotJoined {
                 name: name.to_owned(),
                 rank,
                 epoch,

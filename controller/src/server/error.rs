@@ -10,6 +10,7 @@ use crate::ledger::Refusal;
 use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::{LimitError, SchemaError};
 use crate::program::ProgramError;
+use crate::store::{StoreError, Unfit};
 
 /// Why a controller does not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,30 @@ pub enum ServeError {
     /// A switch.
     #[error(transparent)]
     Switch(#[from] BringUpError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A job in it.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}
+
+/// Why a job that was kept cannot be again.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The fabric is another one.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// It has no place there any more.
+    #[error(
+        "job {name} was kept and does not fit the fabric any more: {refusal}; give it the room that it had, or start with another --state"
+    )]
+    Refused {
+        /// The job's name.
+        name: String,
+        /// What is in the way.
+        refusal: Box<Refusal>,
+    },
 }
 
 /// Why a switch is not at work for us.
@@ -78,6 +103,13 @@ pub enum BringUpError {
         /// What happened.
         cause: crate::install::Cause,
     },
+}
+
+impl BringUpError {
+    /// Whether the switch only doesn't answer.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, BringUpError::Connect(ConnectError::NoAnswer { .. }))
+    }
 }
 
 /// Why a request about a job is refused.
@@ -196,6 +228,14 @@ pub enum JobRequestError {
         rank: u32,
         /// The epoch.
         epoch: u32,
+    },
+    /// It could not be kept, and so is not promised.
+    #[error("job {name} was not changed, as that could not be kept: {error}")]
+    Store {
+        /// The job's name.
+        name: String,
+        /// What happened.
+        error: StoreError,
     },
     /// The program's counters are others.
     #[error(transparent)]

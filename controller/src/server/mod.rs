@@ -14,6 +14,7 @@ mod seats;
 mod service;
 mod switch;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
 pub use controller::{Controller, JobState, SwitchState};
-pub use error::{JobRequestError, ServeError};
+pub use error::{BringUpError, JobRequestError, RestoreError, ServeError};
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 
@@ -42,6 +43,8 @@ pub struct Config {
     pub listen: Listen,
     /// How long switches may take to answer at the start.
     pub patience: Duration,
+    /// The file in which jobs are kept over the controller's end; none keeps them in memory.
+    pub state: Option<PathBuf>,
     /// Our P4Runtime election id; see [`ELECTION_ID`].
     pub election_id: u128,
     /// How often each switch is looked at, and put right where somebody changed it.
@@ -66,6 +69,7 @@ impl Config {
             program: Program::v1model()?,
             listen: DEFAULT_LISTEN.into(),
             patience: Duration::from_secs(5),
+            state: None,
             election_id: ELECTION_ID,
             audit_every: AUDIT_EVERY,
             repair: true,

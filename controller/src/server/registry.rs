@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use ultima_p4runtime::names::Names;
 
-use super::error::JobRequestError;
+use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
-use super::seats::Seats;
+use super::seats::{Seat, Seats};
 use crate::fabric::Fabric;
 use crate::job::{Job, JobId, JobSpec};
 use crate::ledger::Ledger;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
+use crate::store::{JobRecord, SeatRecord, Stored};
 
 /// One installed job.
 #[derive(Debug)]
@@ -72,6 +73,42 @@ impl Registry {
             losses: Losses::default(),
         };
         self.jobs.entry(id).or_insert(record)
+    }
+
+    /// The jobs that a store has kept, on the fabric and the routes as they are now.
+    ///
+    /// # Errors
+    /// A job has no place in the fabric any more.
+    pub fn restore(
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        stored: &Stored,
+    ) -> Result<Self, RestoreError> {
+        let mut registry = Registry::new(fabric, routes);
+        for record in &stored.jobs {
+            let job = record.job(fabric)?;
+            let fitted = registry.ledger.refit(fabric, routes, names, &job);
+            let (job, plan) = fitted.map_err(|refusal| RestoreError::Refused {
+                name: record.name.clone(),
+                refusal: Box::new(refusal),
+            })?;
+            let seats = Seats::restored(&job, record.seats().map(Seat::from));
+            let id = job.id;
+            registry.add(fabric, job, plan);
+            if let Some(restored) = registry.jobs.get_mut(&id) {
+                restored.seats = seats;
+            }
+        }
+        registry.ledger.go_on_after(JobId(stored.last_id));
+        Ok(registry)
+    }
+
+    /// What the store keeps of a job; none if it is gone.
+    pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
+        let Record { job, seats, .. } = self.jobs.get(&id)?;
+        let seats = seats.states().map(SeatRecord::from);
+        Some(JobRecord::new(fabric, job, seats))
     }
 
     /// Forgets a job. Members who wait for others are told.

@@ -4,6 +4,7 @@ use tokio::sync::watch;
 
 use crate::fabric::HostId;
 use crate::job::{Job, Rank};
+use crate::store::SeatRecord;
 
 /// Whether a rank is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,26 @@ pub enum Seat {
     Joined,
     /// A member had, and left after all had joined.
     Left,
+}
+
+impl From<SeatRecord> for Seat {
+    fn from(seat: SeatRecord) -> Self {
+        match seat {
+            SeatRecord::Free => Seat::Free,
+            SeatRecord::Joined => Seat::Joined,
+            SeatRecord::Left => Seat::Left,
+        }
+    }
+}
+
+impl From<Seat> for SeatRecord {
+    fn from(seat: Seat) -> Self {
+        match seat {
+            Seat::Free => SeatRecord::Free,
+            Seat::Joined => SeatRecord::Joined,
+            Seat::Left => SeatRecord::Left,
+        }
+    }
 }
 
 /// A job's seats by rank.
@@ -47,6 +68,17 @@ impl Seats {
         Seats {
             seats,
             complete: watch::Sender::new(false),
+        }
+    }
+
+    /// As they stood, by rank.
+    pub fn restored(job: &Job, states: impl Iterator<Item = Seat>) -> Self {
+        let hosts = job.members.iter().map(|member| member.host);
+        let seats: Vec<(HostId, Seat)> = hosts.zip(states).collect();
+        let complete = seats.iter().all(|(_, seat)| *seat != Seat::Free);
+        Seats {
+            seats,
+            complete: watch::Sender::new(complete),
         }
     }
 

@@ -286,6 +286,7 @@ impl From<JobRequestError> for Status {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
+            JobRequestError::Store { .. } => Code::Internal,
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
         Status::new(code, error.to_string())
@@ -401,7 +402,7 @@ impl Control for ControlService {
         request: Request<api::LeaveRequest>,
     ) -> Result<Response<api::LeaveResponse>, Status> {
         let api::LeaveRequest { job, epoch, rank } = request.into_inner();
-        self.controller.leave(&job, epoch, rank)?;
+        self.controller.leave(&job, epoch, rank).await?;
         Ok(Response::new(api::LeaveResponse {}))
     }
 

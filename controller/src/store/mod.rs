@@ -16,7 +16,7 @@ use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
 
-pub use record::{JobRecord, MemberRecord, SeatRecord, ShareRecord, Unfit};
+pub use record::{JobRecord, MemberRecord, MulticastRecord, SeatRecord, ShareRecord, Unfit};
 
 use crate::job::JobId;
 

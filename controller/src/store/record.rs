@@ -1,12 +1,16 @@
 //! A job as it stands in the store: by names, as the fabric's file may have changed since.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::fabric::{Fabric, SwitchId, SwitchPort};
+use crate::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
 use crate::job::{
-    CounterIndex, Epoch, GroupId, Job, JobId, Member, ShareIndex, SourceIndex, Weight,
+    CounterIndex, Epoch, GroupId, Job, JobId, Member, Multicast, ShareIndex, SourceIndex, Weight,
 };
+use crate::ledger;
 use crate::target::PortNumber;
+use crate::tree::JobTree;
 
 /// A job, and how its members stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +22,22 @@ pub struct JobRecord {
     pub epoch: u16,
     pub seed: u64,
     pub counter: u16,
-    pub group: Option<u16>,
+    pub multicast: Option<MulticastRecord>,
     pub loss_threshold: u32,
     pub weight: u8,
     /// In rank order.
     pub members: Vec<MemberRecord>,
     pub shares: Vec<ShareRecord>,
+}
+
+/// How a job's packets reach all of its members at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MulticastRecord {
+    /// Its group.
+    pub group: u16,
+    /// The trunks of its tree, each by one of its ends: a switch's name and the port there.
+    pub tree: Vec<(String, u16)>,
 }
 
 /// A rank.
@@ -87,6 +101,44 @@ pub enum Unfit {
     },
 }
 
+/// The port of that number on the switch of that name, if the fabric has the switch.
+fn port_named(fabric: &Fabric, switch: &str, port: u16) -> Option<SwitchPort> {
+    let switch = (fabric.switches().iter()).position(|it| it.name == switch)?;
+    Some(SwitchPort {
+        switch: SwitchId(switch),
+        port: PortNumber(port),
+    })
+}
+
+impl MulticastRecord {
+    fn new(fabric: &Fabric, multicast: &Multicast) -> Self {
+        let tree = multicast.tree.trunks().map(|trunk| {
+            let [end, _] = fabric.trunk(trunk).ends;
+            (fabric.switch(end.switch).name.clone(), end.port.0)
+        });
+        MulticastRecord {
+            group: multicast.group.0,
+            tree: tree.collect(),
+        }
+    }
+
+    /// With the tree that it had, or one that reaches nobody where the fabric does not have that any more.
+    fn multicast(&self, fabric: &Fabric, members: &[Member]) -> Multicast {
+        let trunk = |(switch, port): &(String, u16)| {
+            let at = port_named(fabric, switch, *port)?;
+            let mut ends = fabric.trunks_of(at.switch).iter();
+            ends.find(|end| end.port == at.port).map(|end| end.trunk)
+        };
+        let trunks: Option<BTreeSet<TrunkId>> = self.tree.iter().map(trunk).collect();
+        let homes = ledger::homes(fabric, members);
+        let tree = trunks.and_then(|trunks| JobTree::joining(fabric, &trunks, &homes));
+        Multicast {
+            group: GroupId(self.group),
+            tree: tree.unwrap_or_else(JobTree::nowhere),
+        }
+    }
+}
+
 impl JobRecord {
     /// The record of a job with these seats, by rank.
     pub fn new(fabric: &Fabric, job: &Job, seats: impl IntoIterator<Item = SeatRecord>) -> Self {
@@ -110,7 +162,10 @@ impl JobRecord {
             epoch: job.epoch.0,
             seed: job.seed,
             counter: job.counter.0,
-            group: job.group.map(|group| group.0),
+            multicast: job
+                .multicast
+                .as_ref()
+                .map(|it| MulticastRecord::new(fabric, it)),
             loss_threshold: job.loss_threshold,
             weight: job.weight.get(),
             members: members.collect(),
@@ -118,7 +173,8 @@ impl JobRecord {
         }
     }
 
-    /// The job in `fabric`. Shares of switches that the fabric does not have any more are left out.
+    /// The job in `fabric`, to be [refitted](crate::ledger::Ledger::refit): what the fabric does not have any more of its tree and
+    /// its shares is left out.
     ///
     /// # Errors
     /// A member's host is gone, or a value is none.
@@ -134,27 +190,29 @@ impl JobRecord {
             })
         };
         let share = |record: &ShareRecord| {
-            let switch = (fabric.switches().iter()).position(|it| it.name == record.switch)?;
-            let at = SwitchPort {
-                switch: SwitchId(switch),
-                port: PortNumber(record.port),
-            };
+            let at = port_named(fabric, &record.switch, record.port)?;
             Some((at, ShareIndex(record.index)))
         };
         let weight = Weight::try_from(u32::from(self.weight)).map_err(|problem| Unfit::Value {
             job: self.name.clone(),
             what: problem.to_string(),
         })?;
+        let members = self.members.iter().map(member);
+        let members = members.collect::<Result<Vec<Member>, _>>()?;
+        let multicast = self
+            .multicast
+            .as_ref()
+            .map(|it| it.multicast(fabric, &members));
         Ok(Job {
             id: JobId(self.id),
             name: self.name.clone(),
             epoch: Epoch(self.epoch),
             seed: self.seed,
             counter: CounterIndex(self.counter),
-            group: self.group.map(GroupId),
+            multicast,
             loss_threshold: self.loss_threshold,
             weight,
-            members: self.members.iter().map(member).collect::<Result<_, _>>()?,
+            members,
             shares: self.shares.iter().filter_map(share).collect(),
             sources: (self.members.iter())
                 .map(|it| SourceIndex(it.source))

@@ -11,7 +11,10 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         epoch,
         seed: 7,
         counter: id,
-        group: id.is_multiple_of(2).then_some(id),
+        multicast: id.is_multiple_of(2).then(|| MulticastRecord {
+            group: id,
+            tree: vec![("s1".into(), 9)],
+        }),
         loss_threshold: 1,
         weight: 1,
         members: vec![MemberRecord {

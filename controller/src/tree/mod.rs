@@ -42,6 +42,42 @@ impl JobTree {
         tree
     }
 
+    /// The tree of these trunks, if they join all of `members` and whatever they lead through, without a loop.
+    pub fn joining(
+        fabric: &Fabric,
+        trunks: &BTreeSet<TrunkId>,
+        members: &BTreeSet<SwitchId>,
+    ) -> Option<Self> {
+        let mut joined: BTreeMap<SwitchId, Vec<TrunkId>> = BTreeMap::new();
+        for trunk in trunks {
+            for end in fabric.trunk(*trunk).ends {
+                joined.entry(end.switch).or_default().push(*trunk);
+            }
+        }
+        for switch in members {
+            joined.entry(*switch).or_default();
+        }
+        let mut reached = BTreeSet::new();
+        let mut stack: Vec<SwitchId> = members.first().copied().into_iter().collect();
+        while let Some(switch) = stack.pop() {
+            if reached.insert(switch) {
+                let ends = joined[&switch]
+                    .iter()
+                    .flat_map(|trunk| fabric.trunk(*trunk).ends);
+                stack.extend(ends.map(|end| end.switch));
+            }
+        }
+        let is_tree = reached.len() == joined.len() && trunks.len() + 1 == joined.len();
+        is_tree.then(|| JobTree::of(fabric, trunks, members))
+    }
+
+    /// One that reaches nobody: a job's whose tree is not known any more, until it is given another.
+    pub(crate) fn nowhere() -> Self {
+        JobTree {
+            branches: BTreeMap::new(),
+        }
+    }
+
     /// A switch at the tree's edge that has no member.
     fn bare_end(&self, members: &BTreeSet<SwitchId>) -> Option<SwitchId> {
         let mut ends = self.branches.iter().filter(|(_, ends)| ends.len() < 2);

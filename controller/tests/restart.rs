@@ -1,0 +1,199 @@
+//! A controller that ends and comes back, with its jobs.
+
+mod chaos;
+
+use std::path::Path;
+use std::time::Duration;
+
+use chaos::{ChaosSwitch, Fault};
+use ultima_controller::api::MemberState;
+use ultima_controller::client::Client;
+use ultima_controller::fabric;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::server::{self, Config, Handle, ServeError};
+
+const TWO: &str = include_str!("../../topologies/two-switches.yaml");
+
+/// The fabric of two switches, at these servers.
+fn on(switches: &[ChaosSwitch; 2], text: &str) -> String {
+    let [s1, s2] = switches
+        .each_ref()
+        .map(|switch| switch.address().to_string());
+    text.replace("127.0.0.1:9559", &s1)
+        .replace("127.0.0.1:9560", &s2)
+        .replace("device_id: 2", "device_id: 1")
+}
+
+async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        patience: Duration::from_millis(500),
+        state: Some(state.to_owned()),
+        ..Config::new(fabric::parse(fabric, "two.yaml").unwrap()).unwrap()
+    };
+    server::serve(config).await
+}
+
+async fn client(handle: &Handle) -> Client {
+    Client::connect(&handle.address().to_string())
+        .await
+        .unwrap()
+}
+
+fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: ["h1", "h3", "h2"].map(String::from).to_vec(),
+        gather: Gather::Multicast,
+        seed: None,
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+#[tokio::test]
+async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let before = client(&handle).await;
+    before.create_job(&spec("gone")).await.unwrap();
+    before.create_job(&spec("train")).await.unwrap();
+    before.delete_job("gone").await.unwrap();
+    for host in ["h3", "h1"] {
+        before.join("train", host, Duration::ZERO).await.unwrap();
+    }
+    before.leave("train", 1, 0).await.unwrap();
+    let job = before.job("train").await.unwrap();
+    handle.stop().await;
+    let updates = switches.each_ref().map(ChaosSwitch::updates);
+
+    let handle = serve(&text, &state).await.unwrap();
+    let after = client(&handle).await;
+    assert_eq!(after.jobs().await.unwrap(), std::slice::from_ref(&job));
+    assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
+    let seats: Vec<MemberState> = job.members.iter().map(|member| member.state()).collect();
+    assert_eq!(
+        seats,
+        [MemberState::Free, MemberState::Joined, MemberState::Free]
+    );
+    // Who has joined is who may attend; others take the ranks that are left.
+    let taken = after.join("train", "h3", Duration::ZERO).await.unwrap_err();
+    assert!(taken.to_string().contains("have joined"), "{taken}");
+    after.join("train", "h1", Duration::ZERO).await.unwrap();
+    // Ids go on: late packets of a job that is gone meet no other.
+    let next = after.create_job(&spec("next")).await.unwrap();
+    assert_eq!((job.id, next.id), (2, 3));
+}
+
+/// Whatever of a job was on switches when the controller ended without having promised it, it is no job, and is taken off.
+#[tokio::test]
+async fn what_was_never_promised_is_taken_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    let before = client(&handle).await;
+    // As if it had been killed: the store is as it was before the job.
+    std::fs::copy(&state, folder.path().join("copy")).unwrap();
+    before.create_job(&spec("train")).await.unwrap();
+    assert_ne!(switches.each_ref().map(ChaosSwitch::held), base);
+    handle.stop().await;
+    std::fs::rename(folder.path().join("copy"), &state).unwrap();
+
+    let handle = serve(&text, &state).await.unwrap();
+    assert_eq!(client(&handle).await.jobs().await.unwrap(), []);
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+}
+
+/// A controller that has jobs comes back without a switch that doesn't, and gives it all when it does.
+#[tokio::test]
+async fn a_switch_that_is_down_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    client(&handle)
+        .await
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
+    handle.stop().await;
+    switches[1].fail_at(0, Fault::Disconnect);
+    switches[1].reboot();
+    // Nobody is there for the first second.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = silent.local_addr().unwrap().to_string();
+    drop(silent);
+    let away = text.replace(&switches[1].address().to_string(), &elsewhere);
+    let handle = serve(&away, &state).await.unwrap();
+    let states = client(&handle).await.switches().await.unwrap();
+    assert_eq!(
+        states.iter().map(|it| it.connected).collect::<Vec<_>>(),
+        [true, false]
+    );
+    handle.stop().await;
+
+    // The first write breaks the connection, and it comes again.
+    let handle = serve(&text, &state).await;
+    let handle = match handle {
+        Ok(handle) => handle,
+        Err(_) => serve(&text, &state).await.unwrap(),
+    };
+    while switches.each_ref().map(ChaosSwitch::held) != whole {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(handle);
+}
+
+#[tokio::test]
+async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let job = client(&handle)
+        .await
+        .create_job(&spec("train"))
+        .await
+        .unwrap();
+    handle.stop().await;
+
+    let without = text
+        .replace("name: h3,", "name: h9,")
+        .replace("[h3,", "[h9,");
+    assert_ne!(without, text);
+    let error = serve(&without, &state)
+        .await
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "job train has a member on host h3, which the fabric does not have any more; put the host back, or start with another --state"
+    );
+
+    // The trunk has moved to other ports.
+    let moved = text.replace("s1/9", "s1/7").replace("s2/9", "s2/8");
+    let handle = serve(&moved, &state).await.unwrap();
+    let now = client(&handle).await.job("train").await.unwrap();
+    assert_eq!((now.id, now.epoch, now.seed), (job.id, job.epoch, job.seed));
+    let ports = |job: &ultima_controller::api::Job| {
+        let mut ports: Vec<_> = job
+            .shares
+            .iter()
+            .map(|it| (it.switch.clone(), it.port))
+            .collect();
+        ports.sort();
+        ports
+    };
+    assert!(ports(&job).contains(&("s1".into(), 9)) && !ports(&now).contains(&("s1".into(), 9)));
+    assert!(ports(&now).contains(&("s1".into(), 7)) && ports(&now).contains(&("s2".into(), 8)));
+}

@@ -24,7 +24,9 @@ enum Command {
 
 /// Brings up the fabric's switches over P4Runtime, then serves the control API.
 #[derive(clap::Args)]
-#[command(after_help = "Example: ultima controller serve --fabric topologies/star4.yaml --state star4.redb")]
+#[command(
+    after_help = "Example: ultima controller serve --fabric topologies/star4.yaml --state star4.redb"
+)]
 struct Serve {
     /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
     #[arg(long, value_name = "FILE")]

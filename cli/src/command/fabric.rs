@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 use ultima_controller::client::Client;
+use ultima_controller::fabric::Health;
 use ultima_controller::program::Program;
+use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
 use super::controller_address::ControllerAddress;
@@ -89,8 +91,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 fn check(file: &std::path::Path) -> Result<ExitCode> {
     let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
     let program = Program::v1model()?;
+    let routes = Routes::new(&fabric, Health::default());
     for id in fabric.switch_ids() {
-        plan::check_fabric(&fabric, program.names(), id)?;
+        plan::check_fabric(&fabric, &routes, program.names(), id)?;
     }
     output::print(&format!(
         "{}: {} switches, {} hosts, {} links\n",

@@ -232,9 +232,26 @@ impl Ledger {
         }
     }
 
-    /// Ids are given out from behind this one on.
-    pub fn go_on_after(&mut self, last: JobId) {
+    /// Jobs that were kept have their numbers again, before any is given another one, and then what they need on the routes
+    /// as they are now. Ids are given out from behind `last` on.
+    ///
+    /// # Errors
+    /// The first job that has no place any more, by its place in `jobs`.
+    pub fn restore(
+        &mut self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        (jobs, last): (&[Job], JobId),
+    ) -> Result<Vec<(Job, JobPlan)>, (usize, Refusal)> {
+        let nothing = JobPlan::new();
+        jobs.iter().for_each(|job| self.take(fabric, job, &nothing));
         self.last = last;
+        let refit = |(at, job)| {
+            let refitted = self.refit(fabric, routes, names, (job, &nothing));
+            refitted.map_err(|refusal| (at, refusal))
+        };
+        jobs.iter().enumerate().map(refit).collect()
     }
 
     /// A job gives back what it has with this plan.

@@ -64,8 +64,13 @@ impl Registry {
 
     /// A job that is installed.
     pub fn add(&mut self, fabric: &Fabric, job: Job, plan: JobPlan) -> &Record {
-        let (id, seats) = (job.id, Seats::new(&job));
         self.ledger.add(fabric, &job, &plan);
+        let seats = Seats::new(&job);
+        self.insert(job, plan, seats)
+    }
+
+    fn insert(&mut self, job: Job, plan: JobPlan, seats: Seats) -> &Record {
+        let id = job.id;
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
@@ -86,21 +91,20 @@ impl Registry {
         stored: &Stored,
     ) -> Result<Self, RestoreError> {
         let mut registry = Registry::new(fabric, routes);
-        for record in &stored.jobs {
-            let job = record.job(fabric)?;
-            let fitted = registry.ledger.refit(fabric, routes, names, &job);
-            let (job, plan) = fitted.map_err(|refusal| RestoreError::Refused {
-                name: record.name.clone(),
-                refusal: Box::new(refusal),
-            })?;
+        let jobs = stored.jobs.iter().map(|record| record.job(fabric));
+        let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
+        let last = JobId(stored.last_id);
+        let restored = registry
+            .ledger
+            .restore(fabric, routes, names, (&jobs, last));
+        let restored = restored.map_err(|(at, refusal)| RestoreError::Refused {
+            name: jobs[at].name.clone(),
+            refusal: Box::new(refusal),
+        })?;
+        for ((job, plan), record) in restored.into_iter().zip(&stored.jobs) {
             let seats = Seats::restored(&job, record.seats().map(Seat::from));
-            let id = job.id;
-            registry.add(fabric, job, plan);
-            if let Some(restored) = registry.jobs.get_mut(&id) {
-                restored.seats = seats;
-            }
+            registry.insert(job, plan, seats);
         }
-        registry.ledger.go_on_after(JobId(stored.last_id));
         Ok(registry)
     }
 

@@ -234,7 +234,8 @@ impl Collector for Snapshot {
             "newest_step",
             "The newest step that another rank has sent something of",
             |seen| seen.report.newest_step,
-        )
+        )?;
+        self.suspected(to)
     }
 }
 
@@ -271,6 +272,21 @@ impl Snapshot {
             if let Some(value) = of(seen) {
                 let labels = seen.labels(&[]);
                 to.encode_family(&labels)?.encode_gauge(&i64::from(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One series for each rank that another one has ever suspected.
+    fn suspected(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether another rank, `peer`, was silent for so long that this one does not wait for it";
+        let mut to = to.encode_descriptor("suspected", help, None, MetricType::Gauge)?;
+        for seen in &self.0 {
+            for (peer, suspected) in seen.history.suspected() {
+                let peer = peer.to_string();
+                let labels = seen.labels(&[("peer", &peer)]);
+                to.encode_family(&labels)?
+                    .encode_gauge(&i64::from(suspected))?;
             }
         }
         Ok(())

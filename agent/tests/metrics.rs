@@ -13,7 +13,7 @@ use ultima_host::{Collective, Config, Gather, OperationId, UdpConfig};
 const OPERATIONS: u32 = 5;
 
 /// Two ranks of a job that have not started anything.
-fn ranks() -> Vec<Collective> {
+fn ranks(t_b: Duration) -> Vec<Collective> {
     let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("loopback"));
     let peers = sockets.each_ref().map(|socket| match socket.local_addr() {
         Ok(SocketAddr::V4(address)) => address,
@@ -21,7 +21,7 @@ fn ranks() -> Vec<Collective> {
     });
     let group = SocketAddrV4::new(ultima_wire::group_address(1), ultima_wire::UDP_PORT);
     let collective = |(rank, socket)| {
-        let mut config = Config::new(1, 1, rank, 2, 42, Duration::from_secs(20));
+        let mut config = Config::new(1, 1, rank, 2, 42, t_b);
         config.gather = Gather::Unicast;
         let peers = peers.to_vec();
         let udp = UdpConfig {
@@ -100,7 +100,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 #[test]
 fn what_is_scraped_is_what_happened() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let mut collectives = ranks();
+    let mut collectives = ranks(Duration::from_secs(20));
     let metrics = Arc::new(Metrics::default());
     for (rank, collective) in (0..).zip(&collectives) {
         metrics.watch("train \"a\"", rank, collective.observer());
@@ -168,6 +168,34 @@ fn what_is_scraped_is_what_happened() {
         of.map(|(_, count)| count).sum()
     };
     assert_eq!(ended(&after), ended(&samples));
+}
+
+/// A rank that is not there is suspected after three operations, and by nobody once it is heard again.
+#[test]
+fn who_is_suspected_is_told_until_it_is_heard() {
+    let mut collectives = ranks(Duration::from_millis(20));
+    let mut gone = collectives.pop().expect("two");
+    let mut here = collectives.pop().expect("two");
+    let metrics = Metrics::default();
+    metrics.watch("train", 0, here.observer());
+    let series = "ultima_suspected{job=\"train\",rank=\"0\",peer=\"1\"}";
+    let told = |metrics: &Metrics| parse(&metrics.text()).get(series).copied();
+    assert_eq!(told(&metrics), None);
+    let average = |collective: &mut Collective, step| {
+        let id = OperationId { step, bucket: 0 };
+        collective
+            .allreduce(id, &mut [1.0; 100])
+            .expect("it ends")
+            .suspected
+    };
+    for step in 0..3 {
+        average(&mut here, step);
+    }
+    assert_eq!(told(&metrics), Some(1.0));
+    // What it contributes lies at rank 0 when that starts.
+    average(&mut gone, 3);
+    assert!(average(&mut here, 3).is_empty());
+    assert_eq!(told(&metrics), Some(0.0));
 }
 
 #[test]

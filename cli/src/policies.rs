@@ -1,7 +1,7 @@
 //! The transport's policies, as arguments name them.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ultima_host::{Answers, Element, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
@@ -9,6 +9,10 @@ pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
 
 pub fn elements() -> impl TypedValueParser<Value = Element> {
     named(&Element::ALL, Element::name)
+}
+
+pub fn estimators() -> impl TypedValueParser<Value = Estimation> {
+    named(&Estimation::ALL, Estimation::name)
 }
 
 pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {

@@ -23,6 +23,21 @@ pub fn authority(text: &str) -> Result<String, String> {
     }
 }
 
+/// A share: `0.25`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let share = text
+        .parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.25".into())
+}
+
+/// A share that leaves something: `0.01`.
+pub fn share_under_one(text: &str) -> Result<f64, String> {
+    let share = share(text).ok().filter(|share| *share < 1.0);
+    share.ok_or_else(|| "expected a share from 0 to under 1, such as 0.01".into())
+}
+
 /// A range of integers, its end excluded: `3..7`.
 pub fn range(text: &str) -> Result<Range<u32>, String> {
     let wrong = || String::from("expected a range A..B with A < B, such as 3..7");
@@ -47,6 +62,18 @@ mod tests {
         for wrong in ["", "localhost", ":9559", "host:0", "host:x", "host:65536"] {
             assert!(authority(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!((share("1"), share_under_one("0.5")), (Ok(1.0), Ok(0.5)));
+        for wrong in ["", "-0.1", "1.1", "NaN", "half"] {
+            assert!(
+                share(wrong).is_err() && share_under_one(wrong).is_err(),
+                "{wrong}"
+            );
+        }
+        assert!(share_under_one("1").is_err());
     }
 
     #[test]

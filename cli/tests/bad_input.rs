@@ -28,6 +28,26 @@ fn options_out_of_range() {
     assert_says(&["demo", "--late", "two:5"], &["--late", "RANK:MS"]);
     assert_says(&["demo", "--late", "4:5"], &["rank 4", "0 to 3"]);
     assert_says(&["demo", "--skip-loss", "2"], &["--skip-loss", "0 to 1"]);
+    assert_says(&["demo", "--estimator", "best"], &["--estimator", "scaled"]);
+    assert_says(
+        &["demo", "--estimator", "scaled"],
+        &["--estimator scaled", "--recycling off"],
+    );
+    assert_says(
+        &["agent", "--job", "x", "--recycle", "--verify"],
+        &["--recycle", "--verify"],
+    );
+    assert_says(
+        &[
+            "agent",
+            "--job",
+            "x",
+            "--recycle",
+            "--estimator",
+            "control-variate",
+        ],
+        &["recycling", "control-variate"],
+    );
     assert_says(
         &["demo", "--stop-loss", "0.1:0"],
         &["--stop-loss", "SHARE:N"],

@@ -1,5 +1,6 @@
 //! What a rank's operations took and lost, over a run: histograms by what closed them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -115,6 +116,8 @@ pub struct History {
     durations: [[Durations; ClosedBy::ALL.len()]; Span::ALL.len()],
     lost: Losses,
     owed: u64,
+    /// Ranks that were ever suspected, and whether they are.
+    suspected: BTreeMap<u16, bool>,
 }
 
 impl History {
@@ -131,6 +134,11 @@ impl History {
         }
         self.lost += outcome.lost;
         self.owed += outcome.owed;
+        self.suspected
+            .values_mut()
+            .for_each(|suspected| *suspected = false);
+        let suspected = outcome.suspected.iter().map(|&rank| (rank, true));
+        self.suspected.extend(suspected);
     }
 
     /// Other operations join these: those of another rank.
@@ -141,6 +149,9 @@ impl History {
         }
         self.lost += other.lost;
         self.owed += other.owed;
+        for (rank, suspected) in &other.suspected {
+            *self.suspected.entry(*rank).or_default() |= suspected;
+        }
     }
 
     /// What `span` took in the operations in which `by` closed it: the operation and its gathering by what ended the
@@ -167,6 +178,13 @@ impl History {
     /// What did not come, by cause.
     pub fn lost(&self) -> Losses {
         self.lost
+    }
+
+    /// Ranks that were suspected after any operation ([`Outcome::suspected`]), and whether they were after the last one.
+    pub fn suspected(&self) -> impl Iterator<Item = (u16, bool)> + '_ {
+        self.suspected
+            .iter()
+            .map(|(rank, suspected)| (*rank, *suspected))
     }
 
     /// Packets that were to come.

@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_host::{Answers, Element, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
 use crate::policies;
@@ -18,7 +18,8 @@ use crate::units;
 /// the job again to start over.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n\n\
+    after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n         \
+    ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n\n\
     Exit codes: 0 all operations ended; 1 a result is wrong, or nothing came from anybody; 2 bad input, or no rank to take."
 )]
 pub struct Options {
@@ -57,6 +58,13 @@ pub struct Options {
     /// How values travel
     #[arg(long, default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
+    /// What owners make of the contributions that arrive
+    #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
+    pub estimator: Estimation,
+    /// Send in later AllReduces what one could not deliver, as for gradients that are summed; a single result is not the
+    /// mean then
+    #[arg(long, conflicts_with = "verify")]
+    pub recycle: bool,
     /// The rate to send at, over whole frames; without it as fast as the kernel takes it
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,

@@ -1,6 +1,6 @@
 //! One rank's operations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -86,6 +86,20 @@ impl Operation {
         missing.into_iter().collect()
     }
 
+    /// Who was silent so long that it is not waited for, by rank of the whole job.
+    pub fn suspected(&self, place: &Place) -> Vec<u16> {
+        let of_phase = |(phase, outcome): (usize, &Outcome)| {
+            let job = Place::job_of_phase(phase);
+            let ranks = outcome.suspected.iter();
+            ranks
+                .map(|&other| place.of_job(job, other))
+                .collect::<Vec<_>>()
+        };
+        let phases = self.phases.iter().enumerate();
+        let all: BTreeSet<u16> = phases.flat_map(of_phase).collect();
+        all.into_iter().collect()
+    }
+
     /// For a history: all phases as one.
     fn folded(&self) -> Outcome {
         let last = self.phases.last().expect("an operation has a phase");
@@ -126,6 +140,8 @@ pub struct Done {
     pub history: History,
     /// All its packets, by job.
     pub reports: Vec<Report>,
+    /// Whether operations make good what earlier ones lost.
+    pub recycles: bool,
 }
 
 /// What a rank does not hear.
@@ -189,6 +205,8 @@ pub struct Work {
     pub repeat: u32,
     /// Whether results are compared with the exact mean.
     pub verify: bool,
+    /// Whether operations make good what earlier ones lost.
+    pub recycles: bool,
     /// The pauses that checks ask for, by job.
     pub quiet: Vec<Quiet>,
     /// A rank on another host, where the job is flat.
@@ -209,6 +227,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         data,
         repeat,
         verify,
+        recycles,
         linger,
         quiet,
         elsewhere,
@@ -277,5 +296,6 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         operations,
         history,
         reports,
+        recycles,
     })
 }

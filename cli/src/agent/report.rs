@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use ultima_controller::api;
 use ultima_host::{
-    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses, Span,
-    underweight,
+    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses,
+    RecyclingCounters, Span, underweight,
 };
 
 use super::averager::Place;
@@ -50,6 +50,9 @@ struct Row {
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
     incomplete_aggregates: u32,
+    /// Who was silent in this and the two operations before or longer, and not waited for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suspected: Vec<u16>,
     /// Whose packets did not come in time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_from: Vec<MissingFrom>,
@@ -111,6 +114,12 @@ struct Summary {
     /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late. Empty on a grid,
     /// where no rank knows of other rows.
     weights: Vec<f32>,
+    /// Who was not waited for at last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suspected: Vec<u16>,
+    /// What later operations made good, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recycling: Option<RecyclingCounters>,
     #[serde(skip_serializing_if = "Option::is_none")]
     largest_error: Option<f64>,
     packets_sent: u64,
@@ -201,6 +210,24 @@ impl Report {
                 summary.lost_aggregates.total(),
                 error_text(summary.largest_error),
             );
+            for silent in &summary.suspected {
+                text += &format!(
+                    "rank {rank}: rank {silent} was silent in the last operations, and not waited for\n"
+                );
+            }
+            if let Some(recycling) = &summary.recycling {
+                let RecyclingCounters {
+                    uncounted,
+                    doubtful,
+                    repaired,
+                    lapsed,
+                    ..
+                } = recycling;
+                text += &format!(
+                    "rank {rank}: of {uncounted} slots its contributions went into later operations; of {doubtful} it lacked \
+                     the aggregate, {repaired} came later, {lapsed} never\n"
+                );
+            }
             for (late, weight) in underweight(&summary.weights) {
                 text += &format!(
                     "rank {rank}: rank {late} is late or lost at most operations; in this rank's shard its data weigh \
@@ -238,6 +265,7 @@ fn row(place: &Place, operation: &Operation) -> Row {
         lost_contributions: lost.scatter.into(),
         lost_aggregates: lost.gather.into(),
         incomplete_aggregates: phases.iter().map(|phase| phase.incomplete_aggregates).sum(),
+        suspected: operation.suspected(place),
         missing_from: missing.map(MissingFrom::from).collect(),
         cut: phases
             .iter()
@@ -278,6 +306,16 @@ fn summary(done: &Done) -> Summary {
             Some([only]) => only.weights.clone(),
             _ => Vec::new(),
         },
+        suspected: operations
+            .last()
+            .map_or_else(Vec::new, |last| last.suspected(&done.place)),
+        recycling: done.recycles.then(|| {
+            let mut recycling = RecyclingCounters::default();
+            for report in reports {
+                recycling += report.totals.recycling;
+            }
+            recycling
+        }),
         largest_error: errors.max_by(f64::total_cmp),
         packets_sent: phases.clone().map(|p| p.sent).sum(),
         packets_received: phases

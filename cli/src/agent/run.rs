@@ -120,6 +120,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             },
             repeat: options.repeat.get(),
             verify: options.verify,
+            recycles: options.recycle,
             quiet: sides.iter().map(|side| side.quiet.clone()).collect(),
             elsewhere: match &sides[..] {
                 [side] => side.membership.elsewhere(),

@@ -7,7 +7,7 @@ use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::Line;
 use ultima_host::trace::TraceFile;
-use ultima_host::{Coding, Config, EarlyBounds, Grid, Hierarchical, Pacing};
+use ultima_host::{Coding, Config, EarlyBounds, Grid, Hierarchical, Pacing, Recycling};
 
 use super::averager::{Averager, Place};
 use super::options::Options;
@@ -192,6 +192,8 @@ pub fn configure(options: &Options, config: Config) -> Config {
         t_s: options.flush.unwrap_or(config.t_s),
         timeouts: options.timeouts,
         element: options.element,
+        estimation: options.estimator,
+        recycling: options.recycle.then(Recycling::default),
         pacing: options.rate.map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,

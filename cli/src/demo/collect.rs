@@ -1,6 +1,6 @@
 //! What the main process makes of the workers' messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ultima_host::{ClosedBy, Rules, Totals};
@@ -28,6 +28,8 @@ pub struct Worker {
     pub trained: Option<(Accuracy, Vec<f32>)>,
     /// What each worker's data weighed at last in this one's shard, by rank.
     pub weights: Vec<f32>,
+    /// Whom it did not hear any more at the end.
+    pub suspected: Vec<u16>,
     /// Steps that it contributed nothing of its own to.
     pub passed: u32,
     /// Why it could not go on, if it had the time to say so.
@@ -63,6 +65,7 @@ impl Collected {
             totals: Totals::default(),
             trained: None,
             weights: Vec::new(),
+            suspected: Vec::new(),
             passed: 0,
             failure: None,
         };
@@ -114,12 +117,14 @@ impl Collected {
                 Message::Trained {
                     accuracy,
                     weights,
+                    suspected,
                     passed,
                 },
                 mut tensors,
             )) => {
                 worker.progress = Progress::Trained;
                 (worker.weights, worker.passed) = (weights, passed);
+                worker.suspected = suspected;
                 worker.trained = tensors.pop().map(|parameters| (accuracy, parameters));
             }
             Some((Message::Failed { reason }, _)) => worker.failure = Some(reason),
@@ -163,6 +168,15 @@ impl Collected {
             true => Vec::new(),
             false => (0..self.workers.len()).map(mean).collect(),
         }
+    }
+
+    /// Whom any worker that finished did not hear any more at the end.
+    pub fn suspected(&self) -> Vec<u16> {
+        let all = self.workers.iter().flat_map(|worker| &worker.suspected);
+        all.copied()
+            .collect::<BTreeSet<u16>>()
+            .into_iter()
+            .collect()
     }
 
     /// Why workers could not go on, as far as they said so.

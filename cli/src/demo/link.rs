@@ -25,6 +25,8 @@ pub enum Message {
         accuracy: Accuracy,
         /// What each worker's data weighed at last, by rank, in this one's shard.
         weights: Vec<f32>,
+        /// Who was silent in the last three steps or more.
+        suspected: Vec<u16>,
         /// Steps that it contributed nothing of its own to, because the others were long past them.
         passed: u32,
     },

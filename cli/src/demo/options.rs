@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use ultima_host::safeguards::{CodingRule, DriftRule, SkipRule, StopRule};
-use ultima_host::{IncastPolicy, RatePolicy, Rules, Timeouts};
+use ultima_host::{Estimation, IncastPolicy, RatePolicy, Rules, Timeouts};
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -30,6 +30,7 @@ use crate::{policies, units};
     ultima demo                                     1 % loss, some stragglers\n  \
     ultima demo --loss 0 --straggler 0:0            nothing goes wrong: all replicas are bit-identical\n  \
     ultima demo --drop-slots 3..9 --no-hadamard     what the Hadamard transform is for\n  \
+    ultima demo --estimator scaled --recycling off  what was published for what is missing\n  \
     ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class --json")]
 pub struct Options {
     /// Workers, each a process with a switch port of its own
@@ -83,23 +84,26 @@ pub struct Options {
     /// Whether waits are always as long as the deadline says, learned as published, or learned from what moves them
     #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
+    /// What owners make of the contributions that arrive; with another than arrived-mean --recycling must be off
+    #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
+    pub estimator: Estimation,
     /// Send gradient entries as they are, without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,
     /// Transform them only while workers lose more than this share of the packets on average; decided every 10 steps
-    #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = share)]
+    #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = units::share)]
     pub hadamard_above: Option<f64>,
     /// Send in later steps what a step could not deliver, so that only the order of updates suffers
     #[arg(long, value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
     /// Average the replicas, exactly, when they have parted by more than this share of their norm
-    #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = units::share)]
     pub drift_bound: f64,
     /// Measure that in every so many steps, for which all workers wait for each other; 0 never does
     #[arg(long, value_name = "STEPS", default_value_t = DriftRule::default().every)]
     pub drift_every: u32,
     /// Skip updates, all workers or none, of which any worker lost more than this share; they vote after every step
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub skip_loss: Option<f64>,
     /// Stop when in each of N steps in a row any worker lost more than this share; they vote after every step
     #[arg(long, value_name = "SHARE:N", value_parser = stop_rule)]
@@ -305,14 +309,6 @@ impl Options {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let share = text
-        .parse()
-        .ok()
-        .filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.25".into())
-}
-
 fn stop_rule(text: &str) -> Result<StopRule, String> {
     let wrong = || {
         String::from(
@@ -322,7 +318,7 @@ fn stop_rule(text: &str) -> Result<StopRule, String> {
     let (part, updates) = text.split_once(':').ok_or_else(wrong)?;
     let updates = updates.parse().ok().filter(|updates| *updates > 0);
     Ok(StopRule {
-        share: share(part).map_err(|_| wrong())?,
+        share: units::share(part).map_err(|_| wrong())?,
         updates: updates.ok_or_else(wrong)?,
     })
 }

@@ -127,6 +127,8 @@ pub struct Report {
     pub recycling: bool,
     /// What t_S and t_B were.
     pub timeouts: Timeouts,
+    /// What owners made of the contributions that arrived.
+    pub estimator: &'static str,
     /// Who copied gather packets.
     pub multicast: Multicast,
     /// What was done to the run on purpose.
@@ -156,6 +158,8 @@ pub struct Report {
     /// What each worker's data weighed over the last steps, by rank: 1/N for each of N where nothing is late. Empty
     /// where no worker finished.
     pub weights: Vec<f32>,
+    /// Ranks that any worker that finished had not heard in its last three steps or more, and did not wait for.
+    pub suspected: Vec<u16>,
     /// Steps that a worker contributed nothing of its own to because the others were long past them, by rank.
     pub passed_steps: Vec<u32>,
     /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks: what a missing contribution costs
@@ -205,6 +209,7 @@ pub(super) mod tests {
             hadamard: true,
             recycling: true,
             timeouts: Timeouts::CauseAware,
+            estimator: "arrived-mean",
             multicast: Multicast::Switch,
             impairments: Impairments {
                 loss: 0.01,
@@ -249,6 +254,7 @@ pub(super) mod tests {
                 ended: None,
             },
             weights: vec![0.33, 0.33, 0.33, 0.01],
+            suspected: vec![2],
             passed_steps: vec![0, 0, 0, 12],
             gradient_dispersion: 1.85,
             allreduce_ms: Percentiles {

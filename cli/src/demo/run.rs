@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_controller::client::Client;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_host::Estimation;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
 
@@ -129,6 +130,12 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
     let started = Instant::now();
+    if options.estimator != Estimation::ArrivedMean && options.recycling == Recycle::On {
+        bail!(
+            "--estimator {} needs --recycling off: recycling makes good what arrived-mean leaves out",
+            options.estimator.name()
+        );
+    }
     if let Some(late) = options.late
         && late.rank >= options.workers
     {
@@ -190,6 +197,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             hadamard: !options.no_hadamard,
             recycling: options.recycling == Recycle::On,
             timeouts: options.timeouts,
+            estimation: options.estimator,
             late_ms: (options.late)
                 .filter(|late| usize::from(late.rank) == rank)
                 .map(|late| late.sleep_ms),
@@ -331,6 +339,7 @@ fn report(
         hadamard: !options.no_hadamard,
         recycling: options.recycling == Recycle::On,
         timeouts: options.timeouts,
+        estimator: options.estimator.name(),
         multicast: options.multicast,
         impairments: options.impairments(),
         lost_workers: collected.lost(),
@@ -345,6 +354,7 @@ fn report(
         run_error: collected.run_error(),
         agreements: collected.agreements.clone(),
         weights: collected.weights(),
+        suspected: collected.suspected(),
         passed_steps: collected.workers.iter().map(|w| w.passed).collect(),
         gradient_dispersion: collected.dispersion.mean(),
         allreduce_ms: Percentiles::of(collected.durations.clone()),

@@ -80,8 +80,9 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f,
         "error of the run",
         &format!(
-            "{} of all updates' energy; {recycled}",
-            small(report.run_error)
+            "{} of all updates' energy; estimator {}, {recycled}",
+            small(report.run_error),
+            report.estimator
         ),
     )?;
     let spread = small(report.replica_spread);
@@ -149,6 +150,14 @@ fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             1.0 / report.weights.len() as f64
         );
         row(f, "weights", &text)?;
+    }
+    if !report.suspected.is_empty() {
+        let ranks: Vec<String> = report.suspected.iter().map(u16::to_string).collect();
+        let text = format!(
+            "rank {}: silent in the last steps, and not waited for",
+            ranks.join(", ")
+        );
+        row(f, "suspected", &text)?;
     }
     let passed = report.passed_steps.iter().enumerate();
     let passed: Vec<String> = passed

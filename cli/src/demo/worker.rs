@@ -15,8 +15,8 @@ use ultima_agent::Membership;
 use ultima_controller::client::Client;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{
-    Coding, Collective, Config, EarlyBounds, IncastPolicy, OperationId, Pacing, RatePolicy,
-    Recycling, Rules, Timeouts,
+    Coding, Collective, Config, EarlyBounds, Estimation, IncastPolicy, OperationId, Pacing,
+    RatePolicy, Recycling, Rules, Timeouts,
 };
 
 use super::agreement::{Agreed, Agreement, GRADIENT};
@@ -75,6 +75,8 @@ pub struct WorkerConfig {
     pub recycling: bool,
     /// What t_S and t_B become.
     pub timeouts: Timeouts,
+    /// What owners make of the contributions that arrive.
+    pub estimation: Estimation,
     /// Milliseconds that this worker sleeps before every step.
     pub late_ms: Option<f64>,
     /// The longest that any worker sleeps before a step.
@@ -153,7 +155,7 @@ fn train(
     if config.rules.coding.is_some() {
         collective.code(false);
     }
-    let mut weights = Vec::new();
+    let (mut weights, mut suspected) = (Vec::new(), Vec::new());
     let mut passed = 0;
     for step in 0..config.steps {
         if collective.report()?.newest_step >= step.checked_add(PASS_AFTER) {
@@ -197,11 +199,12 @@ fn train(
             agreed,
         });
         link::send(report, message, &[&gradient, &update])?;
-        weights = outcome.weights;
+        (weights, suspected) = (outcome.weights, outcome.suspected);
     }
     let trained = Message::Trained {
         accuracy: trainer.accuracy(),
         weights,
+        suspected,
         passed,
     };
     link::send(report, trained, &[trainer.parameters()])?;
@@ -244,6 +247,7 @@ fn host_config(config: &WorkerConfig, membership: &Membership) -> Config {
         t_s: config.bounds.t_s,
         recycling: config.recycling.then(Recycling::default),
         timeouts: config.timeouts,
+        estimation: config.estimation,
         early: EarlyBounds {
             operations: EARLY_OPERATIONS,
             ..EarlyBounds::default()

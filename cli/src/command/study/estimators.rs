@@ -16,6 +16,7 @@ use crate::demo::baseline::exact_mean;
 use crate::demo::shards::Dealing;
 use crate::demo::training::{Plan, STEPS, learning_rate};
 use crate::output::{self, table};
+use crate::units::share_under_one;
 
 /// The rank that scenarios are about.
 const RANK: u16 = 1;
@@ -41,7 +42,7 @@ pub struct Arguments {
     #[arg(long, default_value = "0.05:6", value_parser = paths::loss)]
     loss: Loss,
     /// What the lossy rank's contributions lose, as independent losses
-    #[arg(long, default_value_t = 0.3, value_parser = share)]
+    #[arg(long, default_value_t = 0.3, value_parser = share_under_one)]
     lossy: f64,
     /// Steps of the training whose gradients are taken
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
@@ -58,13 +59,6 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
-        _ => Err("expected a probability from 0 to under 1, such as 0.3".into()),
-    }
 }
 
 /// What gets lost.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use plotters::prelude::*;
 
 use super::table::Row;
-use crate::command::chart::{Marked, Spread, decades, failed};
+use crate::command::chart::{Marked, Spread, failed};
 use crate::command::study::figure::{
     Curve, HEAD, HEIGHT, Panel, WIDTH, draw, head, linear, side_by_side,
 };
@@ -128,10 +128,12 @@ pub fn runs(rows: &[Row]) -> Result<String> {
         ] {
             let curves = curves(of);
             let (least, most) = range(&curves);
-            let powers = decades(10f64.powf(least), 10f64.powf(most));
-            let marks: Vec<f64> = powers.iter().map(|power| power.log10().floor()).collect();
+            // Whole powers of ten that enclose them.
+            let first = least.floor() as i32;
+            let last = (most.ceil() as i32).max(first + 1);
+            let marks: Vec<f64> = (first..=last).map(f64::from).collect();
             let y = Marked {
-                range: marks[0]..marks[marks.len() - 1].max(marks[0] + 1.0),
+                range: f64::from(first)..f64::from(last),
                 marks,
             };
             draw(area, axis(caption, y_name, y, &text), curves.into_iter())?;

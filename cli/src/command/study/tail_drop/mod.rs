@@ -20,7 +20,7 @@ use crate::command::study::training::{self, Job, Trained, Variant};
 use crate::command::study::{format, options};
 use crate::demo::shards::Dealing;
 use crate::output::{self, write_whole};
-use crate::units::{bit_rate, bytes, duration};
+use crate::units::{bit_rate, bytes, duration, share_under_one};
 use completion::Completion;
 use table::{Row, Study};
 use tails::Tails;
@@ -44,7 +44,7 @@ pub struct Arguments {
         long,
         value_delimiter = ',',
         default_value = "0,0.001,0.005,0.01,0.02,0.05,0.1,0.2",
-        value_parser = share
+        value_parser = share_under_one
     )]
     shares: Vec<f64>,
     /// Simulation: the algorithms whose completion times are compared [default: all]
@@ -71,13 +71,6 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
-        _ => Err("expected a share from 0 to under 1, such as 0.01".into()),
-    }
 }
 
 fn algorithms() -> impl TypedValueParser<Value = Algorithm> {

@@ -4,7 +4,7 @@ use super::options::Impairments;
 use super::report::{Multicast, Phase, Report};
 use std::collections::BTreeSet;
 use std::fmt;
-use ultima_host::underweight;
+use ultima_host::{Estimation, underweight};
 
 /// Width of the column of names.
 const NAME: usize = 18;
@@ -71,6 +71,10 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "update error",
         &format!("{error} of an update's energy; gradients {coding}"),
     )?;
+    let estimator = match report.estimator == Estimation::default().name() {
+        true => String::new(),
+        false => format!("estimator {}, ", report.estimator),
+    };
     let recycled = if report.recycling {
         "losses made good in later steps"
     } else {
@@ -80,9 +84,8 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f,
         "error of the run",
         &format!(
-            "{} of all updates' energy; estimator {}, {recycled}",
-            small(report.run_error),
-            report.estimator
+            "{} of all updates' energy; {estimator}{recycled}",
+            small(report.run_error)
         ),
     )?;
     let spread = small(report.replica_spread);
@@ -351,6 +354,7 @@ Result
     largest         0.0071 on the way, in 6 measurements; averaged once when over 0.0050, last at step 99 from 0.0071 to 0
   skipped updates   2
   weights           rank 3 is late at most steps: its data weigh 0.010 instead of 0.250
+  suspected         rank 2: silent in the last steps, and not waited for
   skipped forward   rank 3 12 steps, as the others were long past them
 
 Timing
@@ -377,10 +381,15 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
     fn lost_workers_and_unicast_are_said() {
         let mut report = example();
         report.lost_workers = vec![1, 3];
+        (report.estimator, report.recycling) = ("scaled", false);
         report.multicast = Multicast::Unicast;
         report.gather.sent = 270_000;
         let text = report.to_string();
         assert!(text.contains("lost workers      rank 1, 3\n"), "{text}");
+        assert!(
+            text.contains("; estimator scaled, losses not made good\n"),
+            "{text}"
+        );
         assert!(
             text.contains(
                 "270,000 gather packets, one per receiver; with multicast hosts send 90,000."

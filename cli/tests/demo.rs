@@ -442,3 +442,19 @@ fn a_killed_main_process_takes_the_others_along() {
         })
     });
 }
+
+/// Where more is lost than the rule allows, workers vote the transform on; where nothing is lost they never do.
+#[test]
+fn the_transform_is_voted_on_where_losses_exceed_its_share() {
+    let voted = |loss: &str| {
+        let common = ["--workers", "3", "--steps", "30", "--straggler", "0:0"];
+        let rule = ["--hadamard-above", "0.02", "--loss", loss];
+        let report = demo(&[&common[..], &rule].concat());
+        report["agreements"]["coding"].clone()
+    };
+    let lossy = voted("0.1");
+    assert_eq!(lossy[0]["on"], true, "{lossy}");
+    let step = lossy[0]["step"].as_u64().expect("a step");
+    assert_eq!(step % 10, 9, "votes are every ten steps: {lossy}");
+    assert_eq!(voted("0"), serde_json::json!([]));
+}

@@ -11,6 +11,7 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::server::{self, Config, Handle, ServeError};
+use ultima_controller::store::StoreError;
 
 const TWO: &str = include_str!("../../topologies/two-switches.yaml");
 
@@ -31,7 +32,15 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
         state: Some(state.to_owned()),
         ..Config::new(fabric::parse(fabric, "two.yaml").unwrap()).unwrap()
     };
-    server::serve(config).await
+    loop {
+        match server::serve(config.clone()).await {
+            // Tasks of the controller that was stopped, which is in this process too, still end.
+            Err(ServeError::Store(StoreError::InUse { .. })) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served => return served,
+        }
+    }
 }
 
 async fn client(handle: &Handle) -> Client {
@@ -196,4 +205,116 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
     };
     assert!(ports(&job).contains(&("s1".into(), 9)) && !ports(&now).contains(&("s1".into(), 9)));
     assert!(ports(&now).contains(&("s1".into(), 7)) && ports(&now).contains(&("s2".into(), 8)));
+}
+
+/// A controller that is being stopped changes nothing any more, whatever still waits for it.
+#[tokio::test]
+async fn who_waits_while_it_is_stopped_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let before = client(&handle).await;
+    before.create_job(&spec("train")).await.unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
+    let controller = std::sync::Arc::clone(handle.controller());
+    let waiting = tokio::spawn({
+        let before = before.clone();
+        async move { before.join("train", "h1", Duration::from_secs(60)).await }
+    });
+    while before.job("train").await.unwrap().members[0].state() == MemberState::Free {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    handle.stop().await;
+    assert!(waiting.await.unwrap().is_err());
+
+    let stopping = "the controller is being stopped; ask again when it is back";
+    let error = controller.create_job(&spec("other")).await.unwrap_err();
+    assert_eq!(error.to_string(), stopping);
+    let error = controller.delete_job("train").await.unwrap_err();
+    assert_eq!(error.to_string(), stopping);
+    for (_, audited) in controller.audit(true).await {
+        assert_eq!(audited.unwrap_err(), stopping);
+    }
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), whole);
+    drop(controller);
+
+    // Who only waited has no rank that was promised.
+    let handle = serve(&text, &state).await.unwrap();
+    let seats = client(&handle).await.job("train").await.unwrap().members;
+    assert!(
+        seats
+            .iter()
+            .all(|member| member.state() == MemberState::Free)
+    );
+}
+
+/// Whose call ends while it waits has not joined, also not after a restart, whoever joined meanwhile.
+#[tokio::test]
+async fn who_gave_up_waiting_has_no_rank_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let before = client(&handle).await;
+    before.create_job(&spec("train")).await.unwrap();
+    let waiting = tokio::spawn({
+        let before = before.clone();
+        async move { before.join("train", "h1", Duration::from_millis(300)).await }
+    });
+    while before.job("train").await.unwrap().members[0].state() == MemberState::Free {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    before.join("train", "h3", Duration::ZERO).await.unwrap();
+    assert!(waiting.await.unwrap().is_err());
+    handle.stop().await;
+
+    let handle = serve(&text, &state).await.unwrap();
+    let after = client(&handle).await;
+    let seats = |job: &ultima_controller::api::Job| {
+        job.members
+            .iter()
+            .map(|member| member.state())
+            .collect::<Vec<_>>()
+    };
+    let job = after.job("train").await.unwrap();
+    assert_eq!(
+        seats(&job),
+        [MemberState::Free, MemberState::Joined, MemberState::Free]
+    );
+    after.join("train", "h1", Duration::ZERO).await.unwrap();
+}
+
+/// A host that has moved to another switch brings no number along that is taken there, and what becomes of its job is
+/// what is kept from then on.
+#[tokio::test]
+async fn a_host_that_has_moved_takes_nobodys_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    let before = client(&handle).await;
+    before.create_job(&spec("train")).await.unwrap();
+    before.create_job(&spec("other")).await.unwrap();
+    handle.stop().await;
+
+    let moved = text.replace("s2/1", "s1/5");
+    assert_ne!(moved, text);
+    let handle = serve(&moved, &state).await.unwrap();
+    let jobs = client(&handle).await.jobs().await.unwrap();
+    let mut numbers: Vec<(String, u32)> = (jobs.iter().flat_map(|job| &job.members))
+        .map(|member| (member.switch.clone(), member.source_index))
+        .collect();
+    assert_eq!(numbers.len(), 6);
+    numbers.sort();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 6, "{jobs:?}");
+    handle.stop().await;
+    let updates = switches.each_ref().map(ChaosSwitch::updates);
+    let handle = serve(&moved, &state).await.unwrap();
+    assert_eq!(client(&handle).await.jobs().await.unwrap(), jobs);
+    assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
 }

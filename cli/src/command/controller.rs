@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Listen};
 
 use crate::{process, units};
+
+/// Switches that are looked at more often have time for nothing else.
+const MIN_AUDIT: Duration = Duration::from_millis(100);
 
 /// The job controller
 #[derive(clap::Args)]
@@ -72,6 +75,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
     config.listen = serve.listen;
     config.patience = serve.patience;
     config.state = serve.state;
+    if serve.audit_every < MIN_AUDIT {
+        bail!(
+            "--audit-every of {:?}: 100ms or more is needed, such as 30s",
+            serve.audit_every
+        );
+    }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
     if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {

@@ -31,6 +31,12 @@ enum Command {
         /// The fabric, as YAML; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
+        /// Another program for the switches, as p4c's BMv2 backend printed it
+        #[arg(long, value_name = "FILE", requires = "p4info")]
+        program: Option<PathBuf>,
+        /// Its P4Info, in text format
+        #[arg(long, value_name = "FILE", requires = "program")]
+        p4info: Option<PathBuf>,
     },
     /// Show the switches, whether the controller is connected to them, and their jobs
     #[command(after_help = "Example: ultima fabric show -o yaml")]
@@ -60,8 +66,17 @@ enum Command {
 
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    if let Command::Check { file } = &arguments.command {
-        return check(file);
+    if let Command::Check {
+        file,
+        program,
+        p4info,
+    } = &arguments.command
+    {
+        let program = match (program, p4info) {
+            (Some(program), Some(p4info)) => Program::load(program, p4info)?,
+            _ => Program::v1model()?,
+        };
+        return check(file, &program);
     }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -88,9 +103,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         })
 }
 
-fn check(file: &std::path::Path) -> Result<ExitCode> {
+fn check(file: &std::path::Path, program: &Program) -> Result<ExitCode> {
     let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
-    let program = Program::v1model()?;
     let routes = Routes::new(&fabric, Health::default());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, program.names(), id)?;

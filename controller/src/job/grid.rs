@@ -31,12 +31,13 @@ impl Line {
 
     /// The grid's name, and which part of it has the job `name`.
     pub fn of(name: &str) -> Option<(&str, Line)> {
-        let (grid, line) = name.rsplit_once('.')?;
-        let line = match line.strip_prefix("row") {
+        let (grid, part) = name.rsplit_once('.')?;
+        let line = match part.strip_prefix("row") {
             Some(row) => Line::Row(row.parse().ok()?),
-            None => Line::Column(line.strip_prefix("column")?.parse().ok()?),
+            None => Line::Column(part.strip_prefix("column")?.parse().ok()?),
         };
-        Some((grid, line))
+        // Not one that is only written like it, such as `row01`.
+        (line.to_string() == part).then_some((grid, line))
     }
 }
 

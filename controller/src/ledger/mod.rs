@@ -6,6 +6,7 @@
 
 mod numbers;
 mod refusal;
+mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -82,7 +83,11 @@ impl Ledger {
         reach_each_other(fabric, routes, &members)?;
 
         let JobId(last) = self.last;
-        let mut ids = (last.saturating_add(1)..=u16::MAX).chain(1..=last);
+        let above = last
+            .checked_add(1)
+            .into_iter()
+            .flat_map(|first| first..=u16::MAX);
+        let mut ids = above.chain(1..=last);
         let id = ids.find(|id| !self.jobs.contains(&JobId(*id)));
         let sources = self.sources(fabric, &members);
         let (Some(id), Some(counter), Some(group), Some(sources)) = (
@@ -244,6 +249,7 @@ impl Ledger {
         names: &Names,
         (jobs, last): (&[Job], JobId),
     ) -> Result<Vec<(Job, JobPlan)>, (usize, Refusal)> {
+        let jobs = restore::unique(fabric, jobs);
         let nothing = JobPlan::new();
         jobs.iter().for_each(|job| self.take(fabric, job, &nothing));
         self.last = last;

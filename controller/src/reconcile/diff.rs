@@ -175,8 +175,12 @@ impl Diff {
             .filter(|difference| difference.wanted.is_none())
             .collect();
         leaving.sort_by_key(|difference| std::cmp::Reverse(stage(difference)));
-        let (first, last): (Vec<_>, Vec<_>) =
-            (leaving.into_iter()).partition(|difference| full.contains(&Kind::of(&difference.key)));
+        let makes_room = |it: &Difference| full.contains(&Kind::of(&it.key));
+        // What admits to something that goes first goes before it.
+        let earliest = (leaving.iter().filter(|it| makes_room(it)).map(&stage)).min();
+        let (first, last): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|it| {
+            makes_room(it) || earliest.is_some_and(|earliest| stage(it) > earliest)
+        });
         let mut coming: Vec<&Difference> = (self.0.iter())
             .filter(|difference| difference.wanted.is_some())
             .collect();

@@ -240,7 +240,7 @@ impl Controller {
                         state.job.name
                     ),
                 ),
-                Seat::Joined => (
+                Seat::Joining | Seat::Joined => (
                     format!(
                         "rank {rank} on {host} has joined and is not in touch with the controller"
                     ),

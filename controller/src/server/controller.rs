@@ -1,11 +1,12 @@
 //! What the controller does, whoever asks.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
 use tokio::task::JoinHandle;
 use ultima_p4::names::loss;
 use ultima_p4runtime::names::Digest;
@@ -15,6 +16,7 @@ use super::attendants::Attendants;
 use super::check::PastCheck;
 use super::counters::{Cells, Counted};
 use super::error::{BringUpError, JobRequestError, ServeError};
+use super::keeper::SeatKeeper;
 use super::losses::{Losses, Told};
 use super::registry::{Record, Registry};
 use super::seats::{NoSeat, Seat};
@@ -34,7 +36,7 @@ use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
-    fabric: Fabric,
+    fabric: Arc<Fabric>,
     routes: Routes,
     program: Program,
     switches: Vec<ManagedSwitch>,
@@ -45,8 +47,9 @@ pub struct Controller {
     changes: AsyncMutex<()>,
     registry: Arc<Mutex<Registry>>,
     store: Arc<Store>,
-    /// Held from looking at what is to be kept until it is, so that the latest is kept.
-    keeping: AsyncMutex<()>,
+    seats: SeatKeeper,
+    /// Whether it is being stopped: what it still holds is not to be changed any more.
+    closed: AtomicBool,
     pub(super) attendants: Attendants,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
@@ -98,6 +101,19 @@ impl Controller {
             plan::check_fabric(&fabric, &routes, program.names(), id)?;
         }
         let registry = Registry::restore(&fabric, &routes, program.names(), &stored)?;
+        // What the fabric as it is now made of them is what is promised from now on.
+        for record in registry.records(&fabric) {
+            if !stored.jobs.contains(&record) {
+                store.update(&record)?;
+            }
+        }
+        let (fabric, store) = (Arc::new(fabric), Arc::new(store));
+        let registry = Arc::new(Mutex::new(registry));
+        let seats = SeatKeeper::new(
+            Arc::clone(&fabric),
+            Arc::clone(&registry),
+            Arc::clone(&store),
+        );
         let switches = fabric
             .switch_ids()
             .map(|id| ManagedSwitch::new(&fabric, id, election_id));
@@ -109,9 +125,10 @@ impl Controller {
             audit_every,
             repair,
             changes: AsyncMutex::new(()),
-            registry: Arc::new(Mutex::new(registry)),
-            store: Arc::new(store),
-            keeping: AsyncMutex::new(()),
+            seats,
+            registry,
+            store,
+            closed: AtomicBool::new(false),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
@@ -153,7 +170,8 @@ impl Controller {
     pub(super) fn close(&self) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
-        self.registry().clear(&self.fabric);
+        self.closed.store(true, Ordering::Release);
+        self.registry().end_waiting();
         self.attendants.clear();
     }
 
@@ -280,13 +298,26 @@ impl Controller {
         Ok((Arc::clone(&record.job), joined.ok_or_else(not_joined)?))
     }
 
+    /// The right to change what switches should hold; none of a controller that is being stopped.
+    async fn change(&self) -> Result<AsyncMutexGuard<'_, ()>, JobRequestError> {
+        let changes = self.changes.lock().await;
+        self.open().map(|()| changes)
+    }
+
+    fn open(&self) -> Result<(), JobRequestError> {
+        match self.closed.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(JobRequestError::Stopping),
+        }
+    }
+
     /// Creates a job: on all switches that it needs, or on none.
     ///
     /// # Errors
     /// See [`JobRequestError`].
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
         let name = || spec.name.clone();
-        let _changes = self.changes.lock().await;
+        let _changes = self.change().await?;
         let names = self.program.names();
         let (job, plan) = self
             .registry()
@@ -354,7 +385,7 @@ impl Controller {
     /// # Errors
     /// There is none of that name.
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
-        let _changes = self.changes.lock().await;
+        let _changes = self.change().await?;
         let (id, plan) = {
             let registry = self.registry();
             let record = registry.named(name)?;
@@ -402,17 +433,6 @@ impl Controller {
             .expect("the store does not panic, and nobody cancels it")
     }
 
-    /// Keeps how a job's members stand.
-    async fn keep_seats(&self, id: JobId) -> Result<(), JobRequestError> {
-        let _keeping = self.keeping.lock().await;
-        let Some(record) = self.registry().record(&self.fabric, id) else {
-            return Ok(());
-        };
-        let name = record.name.clone();
-        let kept = self.keep(move |store| store.update(&record)).await;
-        kept.map_err(|error| JobRequestError::Store { name, error })
-    }
-
     /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
     /// to join. Whoever stops waiting has not joined.
     ///
@@ -424,6 +444,7 @@ impl Controller {
         host: &str,
         wait: Option<Duration>,
     ) -> Result<(Rank, JobState), JobRequestError> {
+        self.open()?;
         let host_id = self
             .fabric
             .host_named(host)
@@ -462,6 +483,7 @@ impl Controller {
             match waited {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => {
+                    self.open()?;
                     return Err(JobRequestError::Deleted {
                         name: name.to_owned(),
                     });
@@ -472,11 +494,14 @@ impl Controller {
             }
         }
         // By id: another job may have got the name by now.
-        let state = self.registry().get(joining.job).map(state_of);
+        let state = self.registry().get_mut(joining.job).map(|record| {
+            record.seats.join(joining.rank);
+            state_of(record)
+        });
         let state = state.ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
-        self.keep_seats(joining.job).await?;
+        self.seats.keep(joining.job).await?;
         Ok((joining.done(), state))
     }
 
@@ -498,7 +523,7 @@ impl Controller {
             }
         };
         match left {
-            Some(job) => self.keep_seats(job).await,
+            Some(job) => self.seats.keep(job).await,
             None => Err(JobRequestError::NotJoined {
                 name: name.to_owned(),
                 rank,
@@ -691,7 +716,13 @@ impl Controller {
 
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
     pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
-        let _changes = self.changes.lock().await;
+        let _changes = match self.change().await {
+            Ok(changes) => changes,
+            Err(error) => {
+                let ids = self.fabric.switch_ids();
+                return ids.map(|id| (id, Err(error.to_string()))).collect();
+            }
+        };
         let (plans, jobs) = self.registry().installed();
         let desired = self.desired(&plans, &jobs);
         join_all(self.switches.iter().map(|switch| async {
@@ -711,10 +742,18 @@ impl Controller {
     /// Looks at one switch, as the time for it has come.
     async fn audit_one(&self, switch: &ManagedSwitch) {
         let Ok(client) = switch.client() else { return };
-        let _changes = self.changes.lock().await;
-        let (plans, jobs) = self.registry().installed();
-        let looked = switch.look(&client, &self.desired(&plans, &jobs)).await;
-        if let Err(error) = looked {
+        let looked = async {
+            // A switch that answers slowly keeps nobody from anything, as long as it is as it should be.
+            let (plans, jobs) = self.registry().installed();
+            let diff = switch.diff(&client, &self.desired(&plans, &jobs)).await?;
+            if diff.is_empty() && !switch.is_in_doubt() {
+                return Ok(());
+            }
+            let _changes = self.changes.lock().await;
+            let (plans, jobs) = self.registry().installed();
+            switch.look(&client, &self.desired(&plans, &jobs)).await
+        };
+        if let Err(error) = looked.await {
             tracing::warn!(switch = switch.name(), %error, "not put right");
         }
     }
@@ -781,11 +820,13 @@ impl Joining<'_> {
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        if !self.joined
-            && let Some(record) = self.controller.registry().get_mut(self.job)
-        {
-            record.seats.leave(self.rank);
+        if self.joined {
+            return;
         }
+        if let Some(record) = self.controller.registry().get_mut(self.job) {
+            record.seats.give_up(self.rank);
+        }
+        self.controller.seats.keep_later(self.job);
     }
 }
 

@@ -229,6 +229,9 @@ pub enum JobRequestError {
         /// The epoch.
         epoch: u32,
     },
+    /// The controller is on its way out.
+    #[error("the controller is being stopped; ask again when it is back")]
+    Stopping,
     /// It could not be kept, and so is not promised.
     #[error("job {name} was not changed, as that could not be kept: {error}")]
     Store {

@@ -7,6 +7,7 @@ mod check;
 mod controller;
 mod counters;
 mod error;
+mod keeper;
 mod listen;
 mod losses;
 mod registry;

@@ -108,6 +108,12 @@ impl Registry {
         Ok(registry)
     }
 
+    /// What the store keeps of all jobs.
+    pub fn records(&self, fabric: &Fabric) -> Vec<JobRecord> {
+        let of = |id: &JobId| self.record(fabric, *id);
+        self.jobs.keys().filter_map(of).collect()
+    }
+
     /// What the store keeps of a job; none if it is gone.
     pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
         let Record { job, seats, .. } = self.jobs.get(&id)?;
@@ -122,11 +128,9 @@ impl Registry {
         }
     }
 
-    /// Forgets all jobs.
-    pub fn clear(&mut self, fabric: &Fabric) {
-        while let Some((_, Record { job, plan, .. })) = self.jobs.pop_first() {
-            self.ledger.remove(fabric, &job, &plan);
-        }
+    /// Whoever waits for others to join waits in vain.
+    pub fn end_waiting(&mut self) {
+        self.jobs.values_mut().for_each(|record| record.seats.end());
     }
 
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {

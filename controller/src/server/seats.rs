@@ -11,6 +11,8 @@ use crate::store::SeatRecord;
 pub enum Seat {
     /// Nobody has taken it.
     Free,
+    /// A member is about to, and waits for others.
+    Joining,
     /// A member has.
     Joined,
     /// A member had, and left after all had joined.
@@ -30,7 +32,8 @@ impl From<SeatRecord> for Seat {
 impl From<Seat> for SeatRecord {
     fn from(seat: Seat) -> Self {
         match seat {
-            Seat::Free => SeatRecord::Free,
+            // Not promised yet.
+            Seat::Free | Seat::Joining => SeatRecord::Free,
             Seat::Joined => SeatRecord::Joined,
             Seat::Left => SeatRecord::Left,
         }
@@ -43,6 +46,10 @@ pub struct Seats {
     seats: Vec<(HostId, Seat)>,
     /// Becomes true once, when the last free seat is taken.
     complete: watch::Sender<bool>,
+    /// How often anything has changed.
+    changes: u64,
+    /// As of which change they are in the store.
+    kept: u64,
 }
 
 /// Why a host's next member gets no rank.
@@ -68,6 +75,8 @@ impl Seats {
         Seats {
             seats,
             complete: watch::Sender::new(false),
+            changes: 0,
+            kept: 0,
         }
     }
 
@@ -79,10 +88,12 @@ impl Seats {
         Seats {
             seats,
             complete: watch::Sender::new(complete),
+            changes: 0,
+            kept: 0,
         }
     }
 
-    /// Takes the lowest free rank on `host`.
+    /// Takes the lowest free rank on `host`, to be [joined](Self::join) or [given up](Self::give_up).
     pub fn take(&mut self, host: HostId) -> Result<Rank, NoSeat> {
         let free = self
             .seats
@@ -96,7 +107,7 @@ impl Seats {
                 NoSeat::Taken { ranks }
             });
         };
-        self.seats[index].1 = Seat::Joined;
+        self.seats[index].1 = Seat::Joining;
         if self.free().next().is_none() {
             self.complete.send_replace(true);
         }
@@ -104,16 +115,53 @@ impl Seats {
         Ok(Rank(index as u16))
     }
 
-    /// Gives `rank` up. Until all have joined somebody else may take it. False if nobody had it.
-    pub fn leave(&mut self, rank: Rank) -> bool {
-        let complete = *self.complete.borrow();
-        match self.seats.get_mut(usize::from(rank.0)) {
-            Some((_, seat @ Seat::Joined)) => {
-                *seat = if complete { Seat::Left } else { Seat::Free };
-                true
-            }
-            _ => false,
+    /// Who took `rank` has it.
+    pub fn join(&mut self, rank: Rank) {
+        if let Some((_, seat @ Seat::Joining)) = self.seats.get_mut(usize::from(rank.0)) {
+            *seat = Seat::Joined;
+            self.changes += 1;
         }
+    }
+
+    /// Who took `rank`, or has it, goes without it. Until all have joined somebody else may take it.
+    pub fn give_up(&mut self, rank: Rank) {
+        let complete = *self.complete.borrow();
+        if let Some((_, seat @ (Seat::Joining | Seat::Joined))) =
+            self.seats.get_mut(usize::from(rank.0))
+        {
+            *seat = if complete { Seat::Left } else { Seat::Free };
+            self.changes += 1;
+        }
+    }
+
+    /// Gives `rank` up; false if nobody has it.
+    pub fn leave(&mut self, rank: Rank) -> bool {
+        let has = matches!(self.seats.get(usize::from(rank.0)), Some((_, Seat::Joined)));
+        if has {
+            self.give_up(rank);
+        }
+        has
+    }
+
+    /// How often anything has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// As of which change they are in the store.
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// They are in the store as of that change.
+    pub fn keep(&mut self, change: u64) {
+        self.kept = self.kept.max(change);
+    }
+
+    /// Whoever waits for others to join waits in vain.
+    pub fn end(&mut self) {
+        let complete = *self.complete.borrow();
+        self.complete = watch::Sender::new(complete);
     }
 
     /// How each rank's seat stands.

@@ -199,7 +199,7 @@ impl From<Seat> for api::MemberState {
     fn from(seat: Seat) -> Self {
         match seat {
             Seat::Free => api::MemberState::Free,
-            Seat::Joined => api::MemberState::Joined,
+            Seat::Joining | Seat::Joined => api::MemberState::Joined,
             Seat::Left => api::MemberState::Left,
         }
     }
@@ -275,9 +275,9 @@ impl From<JobRequestError> for Status {
                 Refusal::Placement(_) => Code::InvalidArgument,
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
-            JobRequestError::NotConnected { .. } | JobRequestError::InDoubt { .. } => {
-                Code::Unavailable
-            }
+            JobRequestError::NotConnected { .. }
+            | JobRequestError::InDoubt { .. }
+            | JobRequestError::Stopping => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
                 InstallError::Untranslatable(_) => Code::FailedPrecondition,

@@ -139,6 +139,7 @@ impl ManagedSwitch {
             // Translated first: a program without our tables is refused before it is put to work.
             let division = desired.division(self.id);
             let wanted = desired.on(self.id, &division)?;
+            self.doubt();
             clear_replication(&client).await;
             let set = client.set_pipeline(desired.program).await;
             set.map_err(|error| BringUpError::Pipeline {

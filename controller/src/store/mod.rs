@@ -86,7 +86,7 @@ pub enum StoreError {
         reason: serde_json::Error,
     },
     /// It cannot be read or written: the disk is full, or broken.
-    #[error("{name}: {reason}")]
+    #[error("{name}: {reason}; see to the disk, and start the controller again")]
     Io {
         /// The file.
         name: String,
@@ -195,14 +195,17 @@ impl Store {
         })
     }
 
-    /// The same for a job that is in already and keeps its id.
+    /// The same for a job that is in already; one that has gone meanwhile does not come back.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn update(&self, job: &JobRecord) -> Result<(), StoreError> {
         let text = serde_json::to_vec(job).expect("records are numbers, names and lists of these");
         self.change(|changes| {
-            changes.open_table(JOBS)?.insert(job.id, text.as_slice())?;
+            let mut jobs = changes.open_table(JOBS)?;
+            if jobs.get(job.id)?.is_some() {
+                jobs.insert(job.id, text.as_slice())?;
+            }
             Ok(())
         })
     }

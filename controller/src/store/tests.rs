@@ -93,3 +93,14 @@ fn files_that_are_none_of_ours_are_one_line_each() {
         line(&nowhere)
     );
 }
+
+#[test]
+fn a_job_that_has_gone_does_not_come_back() {
+    let store = Store::in_memory().unwrap();
+    store.put(&record(1, 1)).unwrap();
+    store.update(&record(1, 2)).unwrap();
+    assert_eq!(store.read().unwrap().jobs, [record(1, 2)]);
+    store.remove(JobId(1)).unwrap();
+    store.update(&record(1, 3)).unwrap();
+    assert_eq!(store.read().unwrap().jobs, []);
+}

@@ -1,0 +1,84 @@
+//! Keeping in the store how a job's members stand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::error::JobRequestError;
+use super::registry::Registry;
+use crate::fabric::Fabric;
+use crate::job::JobId;
+use crate::store::Store;
+
+/// Writes seats to the store, on tasks of its own: whoever asks for it may go away meanwhile.
+#[derive(Clone)]
+pub struct SeatKeeper {
+    fabric: Arc<Fabric>,
+    registry: Arc<Mutex<Registry>>,
+    store: Arc<Store>,
+    /// Held from looking at what is to be kept until it is, so that the latest is kept.
+    keeping: Arc<AsyncMutex<()>>,
+}
+
+impl SeatKeeper {
+    pub fn new(fabric: Arc<Fabric>, registry: Arc<Mutex<Registry>>, store: Arc<Store>) -> Self {
+        SeatKeeper {
+            fabric,
+            registry,
+            store,
+            keeping: Arc::default(),
+        }
+    }
+
+    /// Keeps them as they are now, or later. Many who ask at once are served by one write.
+    pub async fn keep(&self, id: JobId) -> Result<(), JobRequestError> {
+        let keeper = self.clone();
+        let kept = tokio::spawn(async move { keeper.keep_now(id).await });
+        kept.await
+            .expect("the store does not panic, and nobody cancels it")
+    }
+
+    /// The same where nobody waits for it.
+    pub fn keep_later(&self, id: JobId) {
+        let keeper = self.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = keeper.keep_now(id).await {
+                    tracing::warn!(%error, "a rank that was given up is not kept so");
+                }
+            });
+        }
+    }
+
+    async fn keep_now(&self, id: JobId) -> Result<(), JobRequestError> {
+        let asked = match self.with_registry(|registry| Some(registry.get(id)?.seats.changes())) {
+            Some(asked) => asked,
+            None => return Ok(()),
+        };
+        let _keeping = self.keeping.lock().await;
+        let now = self.with_registry(|registry| {
+            let seats = &registry.get(id)?.seats;
+            let stale = seats.kept() < asked;
+            stale.then(|| Some((registry.record(&self.fabric, id)?, seats.changes())))?
+        });
+        let Some((record, change)) = now else {
+            return Ok(());
+        };
+        let (store, name) = (Arc::clone(&self.store), record.name.clone());
+        let written = tokio::task::spawn_blocking(move || store.update(&record)).await;
+        written
+            .expect("the store does not panic, and nobody cancels it")
+            .map_err(|error| JobRequestError::Store { name, error })?;
+        self.with_registry(|registry| {
+            if let Some(record) = registry.get_mut(id) {
+                record.seats.keep(change);
+            }
+        });
+        Ok(())
+    }
+
+    fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
+        // Nothing panics while it holds the lock, and no change has a half.
+        look(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -87,6 +87,16 @@ impl Element {
         }
     }
 
+    /// What rounding takes from the sum of `count` contributions whose mean is `value`. Of an overflow, which has no end, or
+    /// of what is no number, nothing: carried, it would stay in every later sum.
+    pub(crate) fn rounded_off(self, value: f32, count: u16) -> f32 {
+        let taken = f32::from(count) * (value - self.rounded(value));
+        match taken.is_finite() {
+            true => taken,
+            false => 0.0,
+        }
+    }
+
     /// Makes of values what others will read of them.
     pub(crate) fn round(self, values: &mut [f32]) {
         if self.rounds() {
@@ -131,6 +141,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn of_what_overflows_rounding_takes_nothing() {
+        for element in Element::ALL {
+            for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                assert_eq!(element.rounded_off(value, 3), 0.0, "{element:?} {value}");
+            }
+        }
+        // An infinity of 16 bits.
+        assert_eq!(Element::Bf16.rounded_off(f32::MAX, 1), 0.0);
+        // A difference that is finite, and a sum that is not.
+        assert!(Element::F16.rounded_off(f32::MAX, 1) > 1e38);
+        assert_eq!(Element::F16.rounded_off(f32::MAX, 3), 0.0);
+        assert_eq!(Element::F16.rounded_off(65_504.0 + 8.0, 3), 24.0);
     }
 
     #[test]

@@ -79,6 +79,37 @@ fn what_is_lost_is_repaired_in_the_same_type() {
     }
 }
 
+/// A gradient that overflowed: its bucket's values are lost in that step, and nothing stays of it in what is carried.
+#[test]
+fn what_overflows_is_not_carried() {
+    for element in [Element::Bf16, Element::F16] {
+        let mut network = Network::new(&Config {
+            element,
+            coding: Coding::Identity,
+            recycling: Some(Recycling::default()),
+            ..config(RANKS)
+        });
+        for overflowed in [f32::INFINITY, f32::NAN] {
+            let mut buckets = vec![vec![1.001; 4_000]; RANKS.into()];
+            buckets[1][..]
+                .iter_mut()
+                .step_by(10)
+                .for_each(|value| *value = overflowed);
+            let step = u32::from(overflowed.is_nan());
+            network.allreduce(OperationId { step, bucket: 0 }, &buckets);
+            network.settle();
+            let mut carried = vec![0.0; 4_000];
+            for core in &mut network.cores {
+                for correction in core.take_corrections(0) {
+                    correction.residual.add_to(&mut carried);
+                }
+            }
+            assert!(carried.iter().all(|value| value.is_finite()), "{element:?}");
+            assert!(carried.iter().any(|value| *value != 0.0), "{element:?}");
+        }
+    }
+}
+
 #[test]
 fn another_type_is_refused() {
     let mut network = Network::new(&Config {

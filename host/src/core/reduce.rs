@@ -406,7 +406,7 @@ impl Reduce {
             // As the others will read it, so that all apply the same.
             if let Some(rounding) = rounding {
                 for (rounding, mean) in rounding.iter_mut().zip(&*mean) {
-                    *rounding = f32::from(count) * (mean - self.element.rounded(*mean));
+                    *rounding = self.element.rounded_off(*mean, count);
                 }
             }
             self.element.round(mean);

@@ -341,7 +341,7 @@ impl Entry {
 
 /// What rounding took from contributions that were counted: the owner read the rounded ones.
 fn rounded_off(element: Element, own: &[f32]) -> impl Iterator<Item = f32> {
-    own.iter().map(move |y| y - element.rounded(*y))
+    own.iter().map(move |y| element.rounded_off(*y, 1))
 }
 
 /// Where what comes of operation `id` is collected.

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Network, Random, config, lossy, perfect};
-use ultima_host::{Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
+use ultima_host::{Answers, Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
 use ultima_wire::Kind;
 
 const RANKS: u16 = 4;
@@ -159,6 +159,42 @@ fn a_rank_that_is_always_late_holds_nobody() {
         outcomes.last().expect("some")[0].closed_by,
         ClosedBy::Complete
     );
+}
+
+/// A rank of which something is lost in every step is overdue; those of which everything comes are not, and are waited for.
+#[test]
+fn one_rank_that_loses_makes_no_other_one_overdue() {
+    for (answers, reorder) in [
+        (Answers::Arrivals, 0),
+        (Answers::Cuts, 0),
+        (Answers::Order, u32::MAX),
+    ] {
+        let mut network = Network::new(&Config {
+            t_s: 60 * MS,
+            t_b: 100 * MS,
+            timeouts: Timeouts::CauseAware,
+            answers,
+            reorder,
+            ..config(RANKS)
+        });
+        // Nor do its notices come.
+        network.faults = Box::new(|header, to| {
+            let lost = header.kind == Kind::Scatter && header.slot == 4;
+            match (header.source, to) {
+                (3, 0) if lost || header.kind == Kind::Feedback => vec![],
+                _ => perfect()(header, to),
+            }
+        });
+        let late = |_, rank| match rank {
+            1 | 2 => MS,
+            _ => Duration::ZERO,
+        };
+        let outcomes = run(&mut network, 0..90, late);
+        for outcome in outcomes[70..].iter().map(|ranks| &ranks[0]) {
+            assert_eq!(outcome.lost.scatter.of(Cause::Overdue), 1, "{outcome:?}");
+            assert!(outcome.t_s > MS, "{outcome:?}");
+        }
+    }
 }
 
 /// Loses the tail of rank 3's contributions to rank 0, and every packet behind it that would tell.

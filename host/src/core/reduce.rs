@@ -62,7 +62,7 @@ pub(super) struct Reduce {
     silent: Bits,
     /// Sources whose last packets have begun to come, or of which nothing is awaited.
     ending: Bits,
-    /// Sources of which something was awaited when a bound passed.
+    /// Sources of which something had neither come nor been answered when a bound passed.
     overdue: Bits,
     /// Other sources whose last packets have not begun to come.
     coming: u16,
@@ -334,7 +334,7 @@ impl Reduce {
         self.coming == 0
     }
 
-    /// Whether a bound passed while contributions of `source` were awaited.
+    /// Whether a bound passed while a contribution of `source` had neither come nor been answered.
     pub(super) fn is_overdue(&self, source: u16) -> bool {
         self.overdue.contains(source.into())
     }
@@ -349,15 +349,8 @@ impl Reduce {
         bound: ClosedBy,
         mut closed: impl FnMut(Closed),
     ) {
-        if self.open > 0 {
-            for (source, settled) in (0u16..).zip(&self.settled) {
-                if source != self.rank && *settled < self.slots {
-                    self.overdue.insert(source.into());
-                }
-            }
-            if estimator.closes_whole_shards() {
-                self.count_came();
-            }
+        if self.open > 0 && estimator.closes_whole_shards() {
+            self.count_came();
         }
         for slot in 0..self.slots {
             if !self.closed.contains(slot as usize) {
@@ -424,7 +417,11 @@ impl Reduce {
         if count < self.ranks {
             for source in 0..self.ranks {
                 if source != self.rank && !self.arrived.contains(self.bit(slot, source)) {
-                    self.lost.count(self.cause(slot, source), 1);
+                    let cause = self.cause(slot, source);
+                    self.lost.count(cause, 1);
+                    if cause == Cause::Overdue {
+                        self.overdue.insert(source.into());
+                    }
                 }
             }
         }

@@ -234,7 +234,7 @@ impl<L: Link> DataThread<L> {
                 bound = Some(self.now() + self.core.config().t_b);
             }
             // Whoever asks meanwhile lives, and may need more.
-            let stop_at = bound.max(bound.and(self.core.needed_until()));
+            let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
             let came = self.receive()?;

@@ -156,6 +156,9 @@ impl Observer {
     }
 
     fn packet(&mut self, now: Time, header: &Header) {
+        if self.beside.contains(&header.source) {
+            return;
+        }
         self.echo(now, header);
         if now >= self.since + self.scale.interval {
             self.end_interval(now);
@@ -176,9 +179,7 @@ impl Observer {
         let follows = match self.policy {
             RatePolicy::Fixed => false,
             RatePolicy::Timely => true,
-            RatePolicy::InBand => {
-                header.switch_flags.hops == 0 && !self.beside.contains(&header.source)
-            }
+            RatePolicy::InBand => header.switch_flags.hops == 0,
         };
         if !follows || header.sent_at == Ticks(0) {
             return;
@@ -339,6 +340,22 @@ mod tests {
             } = told[0].queues;
             // Less than one of 255, and still told.
             assert_eq!((cut, marked), if trimmed { (1, 0) } else { (0, 1) });
+        }
+    }
+
+    #[test]
+    fn ranks_beside_show_nothing() {
+        for policy in [RatePolicy::InBand, RatePolicy::Timely] {
+            let mut observer = observer(policy, Gather::Multicast);
+            observer.beside = vec![2];
+            observer.packet(at(0), &packet(0, 10));
+            std::iter::from_fn(|| observer.tell()).for_each(drop);
+            let mut beside = packet(2, 0);
+            beside.switch_flags.hops = 0;
+            for us in 1..1000 {
+                observer.packet(at(us), &beside);
+                assert_eq!((observer.tell(), observer.stamps), (None, true), "{us}");
+            }
         }
     }
 

@@ -5,8 +5,6 @@
 //! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way. Where no switch stamps,
 //! packets come with a hop count of zero; then they are answered, and the rate is TIMELY's, or lower where marks say so.
 
-use std::time::Duration;
-
 use crate::time::Time;
 
 use super::timely::Timely;
@@ -27,11 +25,10 @@ const LONGEST_HOLD: u32 = 64;
 
 pub(super) struct InBand {
     share: f64,
-    target: Duration,
-    interval: Duration,
+    scale: Scale,
     /// Until what was sent since the last decrease has been seen.
     hold_until: Time,
-    /// For where no switch stamps.
+    /// For where no switch stamps; new whenever one does.
     timely: Timely,
 }
 
@@ -39,8 +36,7 @@ impl InBand {
     pub(super) fn new(scale: &Scale) -> Self {
         Self {
             share: 1.0,
-            target: scale.target,
-            interval: scale.interval,
+            scale: *scale,
             hold_until: Time::ZERO,
             timely: Timely::new(scale),
         }
@@ -48,8 +44,9 @@ impl InBand {
 
     /// What is to be taken off the rate: nothing if queues are as they should be.
     fn cut(&self, seen: &Seen) -> f64 {
-        let over = match seen.queue > self.target {
-            true => BETA * (1.0 - self.target.as_secs_f64() / seen.queue.as_secs_f64()),
+        let target = self.scale.target;
+        let over = match seen.queue > target {
+            true => BETA * (1.0 - target.as_secs_f64() / seen.queue.as_secs_f64()),
             false => 0.0,
         };
         let trimmed = match seen.trimmed > 0.0 {
@@ -68,19 +65,23 @@ impl RateControl for InBand {
             self.share += STEP;
         } else if now >= self.hold_until {
             self.share *= 1.0 - cut;
-            let queue = seen.queue.min(self.interval * LONGEST_HOLD);
-            self.hold_until = now + self.interval + queue;
+            let interval = self.scale.interval;
+            self.hold_until = now + interval + seen.queue.min(interval * LONGEST_HOLD);
         }
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
-        match seen.stamped {
-            true => self.share,
-            false => self.timely.adapt(now, seen).min(self.share),
+        if seen.stamped {
+            // What round trips said says nothing of the next time that no switch stamps.
+            self.timely = Timely::new(&self.scale);
+            return self.share;
         }
+        self.timely.adapt(now, seen).min(self.share)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::tests::scale;
     use super::*;
 
@@ -147,6 +148,8 @@ mod tests {
         // TIMELY's 0.8·(1 − 500/2000).
         assert!((adapt(2000, false) - 0.4).abs() < 1e-9);
         assert_eq!(adapt(2000, true), 1.0);
+        // Of that nothing is left when stamps go again.
+        assert_eq!(adapt(30, false), 1.0);
         // Marks count as well.
         let marked = Seen {
             marked: 1.0,

@@ -29,6 +29,10 @@ const DELTA: f64 = 1e-3;
 const MOST_DELTA: f64 = 1.0 / 64.0;
 /// After so many samples without a positive gradient it rises by as many steps at once (§4.3, HAI: 5).
 const HYPERACTIVE: u32 = 5;
+/// Intervals in a row without an answer after which it rises all the same: ours; else a share that the last answers left
+/// would stay. 64 of 50 µs are more than a port's buffer takes to drain at 100 Gb/s, 2.7 ms: who hears nothing for
+/// longer is not told of queues.
+const UNANSWERED: u32 = 64;
 
 /// The state of TIMELY, of shares instead of bits per second.
 pub(super) struct Timely {
@@ -42,6 +46,8 @@ pub(super) struct Timely {
     least: Duration,
     /// Samples in a row without a positive gradient.
     falling: u32,
+    /// Intervals since the last sample.
+    unanswered: u32,
 }
 
 impl Timely {
@@ -53,6 +59,7 @@ impl Timely {
             difference: 0.0,
             least: Duration::MAX,
             falling: 0,
+            unanswered: 0,
         }
     }
 
@@ -88,8 +95,17 @@ impl Timely {
 
 impl RateControl for Timely {
     fn adapt(&mut self, _: Time, seen: &Seen) -> f64 {
-        if let Some(round_trip) = seen.round_trip {
-            self.sample(round_trip);
+        match seen.round_trip {
+            Some(round_trip) => {
+                self.unanswered = 0;
+                self.sample(round_trip);
+            }
+            None => {
+                self.unanswered = self.unanswered.saturating_add(1);
+                if self.unanswered > UNANSWERED {
+                    self.share = (self.share + self.delta).min(1.0);
+                }
+            }
         }
         self.share
     }
@@ -138,10 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn without_echoes_nothing_changes() {
+    fn without_answers_nothing_changes_for_a_while_and_then_it_rises() {
         let mut timely = Timely::new(&scale());
         timely.adapt(Time::ZERO, &seen(5000));
         let share = timely.share;
-        assert_eq!(timely.adapt(Time::ZERO, &Seen::default()), share);
+        assert!(share < 0.5);
+        let mut unanswered = || timely.adapt(Time::ZERO, &Seen::default());
+        for _ in 0..UNANSWERED {
+            assert_eq!(unanswered(), share);
+        }
+        assert_eq!(unanswered(), share + STEP);
+        assert_eq!((0..200).map(|_| unanswered()).last(), Some(1.0));
     }
 }

@@ -9,7 +9,7 @@ use common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Coding, Config, Core, Destination, EarlyBounds, Estimation, Event, Exact, Gather, IncastPolicy,
-    OperationId, Pacing, RatePolicy, Recycling, Time, Timeouts,
+    Layout, OperationId, Pacing, Part, RatePolicy, Recycling, Time, Timeouts,
 };
 use ultima_wire::{Feedback, Header, Kind, Ticks};
 
@@ -216,6 +216,41 @@ fn is_mean_of_some(mean: f32, owner: u16, ranks: u16) -> bool {
         .any(|subset| f32::from(subset) / subset.count_ones() as f32 == mean)
 }
 
+/// Runs half an operation at every rank that starts: how it ended at each.
+fn run_half(
+    network: &mut Network,
+    (id, part): (OperationId, Part),
+    values: &[Vec<f32>],
+    starts: &[Option<Duration>],
+) -> Vec<Option<Done>> {
+    let begin = network.now;
+    let mut waiting: Vec<(Time, u16)> = (0..)
+        .zip(starts)
+        .filter_map(|(rank, start)| Some((begin + (*start)?, rank)))
+        .collect();
+    let mut left = waiting.len();
+    let mut done: Vec<Option<Done>> = starts.iter().map(|_| None).collect();
+    while left > 0 {
+        let due = waiting.iter().map(|(at, _)| *at);
+        let now = network.next_event().into_iter().chain(due).min();
+        let now = now.expect("something happens").max(network.now);
+        let mut ended = Vec::new();
+        while let Some(at) = waiting.iter().position(|(at, _)| *at <= now) {
+            let (_, rank) = waiting.swap_remove(at);
+            let values = values[usize::from(rank)].clone();
+            let at_once = network.start_part(now, rank, (id, part), values);
+            ended.extend(at_once.into_iter().map(|done| (rank, done)));
+        }
+        ended.extend(network.advance(now));
+        for (rank, end) in ended {
+            left -= 1;
+            let before = done[usize::from(rank)].replace(end);
+            assert!(before.is_none(), "rank {rank} ended twice");
+        }
+    }
+    done
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
@@ -228,7 +263,7 @@ proptest! {
                 (0..ranks).map(|rank| vec![f32::from(1u16 << rank); schedule.len]).collect();
             let id = OperationId { step, bucket: 0 };
             let done = network.run(id, buckets, &starts);
-            let layout = ultima_host::Layout::new(schedule.len, ranks, SLOT);
+            let layout = Layout::new(schedule.len, ranks, SLOT);
             for (rank, done) in done.iter().enumerate() {
                 let Some(done) = done else {
                     prop_assert!(starts[rank].is_none());
@@ -253,6 +288,48 @@ proptest! {
                     done.iter().flatten().map(|done| done.encoded[at]).filter(|v| *v != 0.0).collect();
                 have.dedup();
                 prop_assert!(have.len() <= 1, "{have:?}");
+            }
+        }
+        network.settle();
+        network.check_accounts();
+    }
+
+    /// Halves of operations, first one and then the other: an owner's scatter ends by t_S with a mean of some, its gather
+    /// by t_B with what owners gave or zero.
+    #[test]
+    fn halves_end_in_time_with_what_came(schedule in schedule()) {
+        let schedule = Schedule { recycling: None, rounds: 1, ..schedule };
+        let ranks = schedule.ranks;
+        let mut network = network(&schedule);
+        let layout = Layout::new(schedule.len, ranks, SLOT);
+        let values = powers(ranks, schedule.len);
+        for (step, starts) in schedule.steps() {
+            for (bucket, part) in [(0, Part::Scatter), (1, Part::Gather)] {
+                let half = (OperationId { step, bucket }, part);
+                let done = run_half(&mut network, half, &values, &starts);
+                for (rank, done) in (0u16..).zip(&done) {
+                    let Some(done) = done else {
+                        prop_assert!(starts[usize::from(rank)].is_none());
+                        continue;
+                    };
+                    let bound = if part == Part::Scatter { T_B * 3 / 5 } else { T_B };
+                    prop_assert!(done.outcome.duration <= bound, "{:?}", done.outcome);
+                    for (owner, slot) in (0..ranks).flat_map(|o| (0..layout.slots(o)).map(move |s| (o, s))) {
+                        let got = &done.encoded[layout.slot(owner, slot)];
+                        prop_assert!(got.iter().all(|v| *v == got[0]), "a torn slot");
+                        let given = f32::from(1u16 << owner);
+                        let is_right = match (part, owner == rank) {
+                            (Part::Scatter, true) => {
+                                schedule.estimation != Estimation::ArrivedMean
+                                    || is_mean_of_some(got[0], owner, ranks)
+                            }
+                            (Part::Scatter, false) => got[0] == 0.0,
+                            (_, true) => got[0] == given,
+                            (_, false) => got[0] == 0.0 || got[0] == given,
+                        };
+                        prop_assert!(is_right, "{part:?} of {rank}: {owner}'s {slot} is {}", got[0]);
+                    }
+                }
             }
         }
         network.settle();

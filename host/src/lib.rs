@@ -88,7 +88,7 @@ pub use driver::{LinkCounters, LinkError};
 pub use element::Element;
 pub use estimator::Estimation;
 pub use exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
-pub use hierarchical::{Grid, GridError, GridOutcome, Hierarchical, Path};
+pub use hierarchical::{Grid, GridBounds, GridError, GridOutcome, Hierarchical, Path};
 pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;

@@ -249,6 +249,44 @@ proptest! {
     }
 }
 
+#[test]
+fn one_silent_rank_costs_the_others_itself_and_not_its_row() {
+    let (grid, len, silent) = (Grid::new(3, 3).expect("a grid"), 90, 4);
+    let mut whole = Config::new(1, 1, 0, grid.ranks(), 42, T_B);
+    whole.slot_bytes = 32;
+    let mut jobs = Jobs::new(grid, &whole);
+    let mut starts = [Duration::ZERO; 9];
+    starts[usize::from(silent)] = 10 * T_B;
+    let done = jobs.run(Time::ZERO, ID, &powers(grid.ranks(), len), &starts);
+    let row_mean = |group: u16, member: u16| -> Option<f64> {
+        let ranks = (0..3).map(|other| grid.rank(group, other));
+        let there = ranks.filter(|&rank| rank != silent);
+        let values: Vec<f64> = there.map(|rank| f64::from(1u32 << rank)).collect();
+        let is_there = grid.rank(group, member) != silent;
+        is_there.then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    for rank in (0..grid.ranks()).filter(|&rank| rank != silent) {
+        let one = &done[usize::from(rank)];
+        assert!(one.at.since(Time::ZERO) <= T_B, "rank {rank}");
+        for member in 0..3 {
+            let rows: Vec<f64> = (0..3).filter_map(|row| row_mean(row, member)).collect();
+            let mean = rows.iter().sum::<f64>() / rows.len() as f64;
+            let shard = Layout::new(len, 3, 1).shard(member);
+            // What the silent rank owns is zero: in its row its shard, in its column a third of that.
+            let is_owned = |at: usize| {
+                let of_column = Layout::new(shard.len(), 3, 1).shard(grid.group_of(silent));
+                let in_row = grid.group_of(rank) == grid.group_of(silent);
+                member == grid.member_of(silent) && (in_row || of_column.contains(&at))
+            };
+            for (at, value) in one.values[shard.clone()].iter().enumerate() {
+                let expected = if is_owned(at) { 0.0 } else { mean };
+                let error = (f64::from(*value) - expected).abs();
+                assert!(error <= 1e-6 * mean, "rank {rank}, {member}: {value} {expected}");
+            }
+        }
+    }
+}
+
 fn core(change: impl FnOnce(&mut Config)) -> Core {
     let mut config = Config::new(1, 1, 0, 2, 42, T_B);
     change(&mut config);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
-    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridError,
+    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridBounds, GridError,
     IncastPolicy, Pacing, Path, RatePolicy, Timeouts,
 };
 use ultima_link::{Loss, LossError};
@@ -569,28 +569,18 @@ impl Experiment {
 
     /// A rank's configuration for its row and for its column.
     fn cores(&self, grid: Grid, rank: u16) -> [Config; 2] {
-        let whole = self.core(rank);
-        let (row, column) = (grid.row(&whole, 1), grid.column(&whole, 2));
-        if self.bounds.is_some() {
-            return [row, column];
-        }
-        // A stage begins at a rank when the one before has ended there: as much later at another as that lasted there.
         let (members, groups) = (grid.members(), grid.groups());
-        let of_row = self.room() * self.stage(members, self.bytes);
-        let of_column = self.room() * self.stage(groups, self.bytes.div_ceil(u64::from(members)));
-        let across = of_row + 2 * of_column;
-        [
-            Config {
-                t_s: of_row,
-                t_b: across + of_row,
-                ..row
-            },
-            Config {
-                t_s: of_row + of_column,
-                t_b: across,
-                ..column
-            },
-        ]
+        let (t_s, t_b) = self.bounds.unwrap_or_else(|| {
+            let of_row = self.stage(members, self.bytes);
+            let of_column = self.stage(groups, self.bytes.div_ceil(u64::from(members)));
+            GridBounds::least(self.room() * of_row, self.room() * of_column)
+        });
+        let whole = Config {
+            t_s,
+            t_b,
+            ..self.core(rank)
+        };
+        [grid.row(&whole, 1), grid.column(&whole, 2)]
     }
 
     fn core(&self, rank: u16) -> Config {

@@ -7,7 +7,7 @@ use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::Line;
 use ultima_host::trace::TraceFile;
-use ultima_host::{Coding, Config, EarlyBounds, Grid, Hierarchical, Pacing, Recycling};
+use ultima_host::{Coding, Config, EarlyBounds, Grid, GridBounds, Hierarchical, Pacing, Recycling};
 
 use super::averager::{Averager, Place};
 use super::options::Options;
@@ -105,16 +105,14 @@ impl Seat {
         };
         let row = Side::join(shared, &jobs[group].name, trace, |config| {
             let config = configure(options, config);
-            let (t_s, t_b) = Grid::row_bounds(config.t_b);
-            Config { t_s, t_b, ..config }
+            GridBounds::new(config.t_s, config.t_b).of_row(config)
         });
         let row = row.await?;
         let member = row.membership.rank;
         let job = &jobs[groups + usize::from(member)].name;
         let column = Side::join(shared, job, trace, |config| {
             let config = configure(options, config);
-            let (t_s, t_b) = Grid::column_bounds(config.t_s, config.t_b);
-            Config { t_s, t_b, ..config }
+            GridBounds::new(config.t_s, config.t_b).of_column(config)
         });
         let place = Place {
             rank: grid.rank(group as u16, member),

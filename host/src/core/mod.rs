@@ -76,7 +76,7 @@ use crate::config::{Config, ConfigError};
 use crate::estimator::Estimator;
 use crate::exact::{ExactOutcome, Incomplete};
 use crate::incast::Incast;
-use crate::operation::OperationId;
+use crate::operation::{OperationId, Part};
 use crate::recycling::Correction;
 use crate::stats::{ClosedBy, Outcome, Totals};
 use crate::time::Time;
@@ -409,8 +409,11 @@ impl Core {
         self.members
             .operation_ended(rank, (number, step), started, now);
         self.estimator.operation_ended();
-        self.incast
-            .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);
+        // Nobody sends contributions in a gather: what queues do to them shows elsewhere.
+        if self.operations[at].part() != Part::Gather {
+            self.incast
+                .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);
+        }
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));

@@ -65,8 +65,7 @@ impl Path {
 
     /// What an AllReduce of `bytes` takes among `ranks`, each a peer of all.
     pub fn flat(&self, ranks: u16, bytes: u64) -> Duration {
-        let seconds = 2.0 * self.stage(ranks, ranks, bytes as f64 / f64::from(ranks));
-        Duration::from_secs_f64(seconds)
+        duration(2.0 * self.stage(ranks, ranks, bytes as f64 / f64::from(ranks.max(1))))
     }
 
     /// What it takes on a grid.
@@ -75,21 +74,21 @@ impl Path {
         let of_row = bytes as f64 / f64::from(members);
         let of_column = of_row / f64::from(groups);
         let all = grid.ranks();
-        let seconds = 2.0 * (self.stage(all, members, of_row) + self.stage(all, groups, of_column));
-        Duration::from_secs_f64(seconds)
+        duration(2.0 * (self.stage(all, members, of_row) + self.stage(all, groups, of_column)))
     }
 
     /// Seconds until each of `ranks`, in a job of `all`, has a message of `bytes` from every other.
     fn stage(&self, all: u16, ranks: u16, bytes: f64) -> f64 {
-        let others = f64::from(ranks - 1);
+        let others = f64::from(ranks.saturating_sub(1));
         let rate = self.rate.max(1) as f64 / 8.0;
-        let start = (self.host + self.delay).as_secs_f64();
+        let start = self.host.as_secs_f64() + self.delay.as_secs_f64();
         let turns = match self.incast {
             0 => 1.0,
             incast => (others / f64::from(incast)).ceil(),
         };
         let headers = ((bytes / self.slot_bytes.max(1) as f64).ceil() + 1.0)
             * (FRAME_OVERHEAD + HEADER_LEN) as f64;
+        // The larger of a number and NaN is the number.
         let sigma = self.tail.max(1.0).ln() / Z99;
         let late = (sigma * last_of(all)).exp() - 1.0;
         start
@@ -99,10 +98,15 @@ impl Path {
     }
 }
 
+/// The longest that there is for more, and for no number.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
 /// The largest of `n` standard normal draws, about: the quantile 1 − 1/(n + 1), by the approximation 26.2.23 of Abramowitz
 /// and Stegun's handbook, whose error is under 4.5·10⁻⁴.
 fn last_of(n: u16) -> f64 {
-    let t = (2.0 * f64::from(n + 1).ln()).sqrt();
+    let t = (2.0 * (f64::from(n) + 1.0).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
     let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
     t - above / below
@@ -191,6 +195,32 @@ mod tests {
         // 1 − 1/100 and 1 − 1/1000.
         assert!((last_of(99) - Z99).abs() < 1e-3);
         assert!((last_of(999) - 3.090_232).abs() < 1e-3);
+    }
+
+    #[test]
+    fn impossible_paths_and_numbers_of_ranks_take_no_or_all_time() {
+        assert!(path().flat(u16::MAX, MB) > path().flat(4096, MB));
+        assert!(path().flat(0, MB) <= path().flat(2, MB));
+        for tail in [f64::NAN, f64::NEG_INFINITY, 0.0] {
+            let tail = Path { tail, ..path() };
+            assert_eq!(tail.flat(64, MB), path().flat(64, MB));
+        }
+        let slow = Path {
+            rate: 0,
+            tail: f64::INFINITY,
+            host: Duration::MAX,
+            turn: Duration::MAX,
+            delay: Duration::ZERO,
+            ..path()
+        };
+        assert_eq!(slow.flat(u16::MAX, u64::MAX), Duration::MAX);
+        let late = Path {
+            delay: Duration::MAX,
+            ..slow
+        };
+        let grid = Grid::new(2, 2).expect("a grid");
+        assert_eq!(late.on(grid, u64::MAX), Duration::MAX);
+        assert_eq!(Grid::choose(u16::MAX, u64::MAX, &late), None);
     }
 
     #[test]

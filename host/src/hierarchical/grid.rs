@@ -5,13 +5,66 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::operation::OperationId;
 
-/// The first phase's part of the time that a whole operation may take, in tenths: the row's t_S.
-const SCATTER_TENTHS: u32 = 3;
-/// The columns' t_B.
-const ACROSS_TENTHS: u32 = 3;
-/// The row's t_B. More than the columns' have: who was slowest there still gathers for the others of its row, who may
-/// have waited since their columns were done at once.
-const GATHER_TENTHS: u32 = 4;
+/// How long each phase of a grid's operation may last.
+///
+/// The ranks of a row that waited for one of them until its t_S come that much later to their columns than others, and
+/// those columns' t_S must find their contributions there. Who waited in its column until t_B comes that much later to
+/// its row's gather, in which the others must still be waiting. So of a flat operation's t_S and t_B the row has a third of
+/// t_S; what is left of t_B the column's whole operation and the gather share, and the column's t_S is half way from the
+/// row's t_S to its own t_B. With t_S at 3/5 of t_B that is 2/10 of t_B for the scatter, 3/10 and 4/10 for the column and
+/// 4/10 for the gather.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridBounds {
+    /// When a row's scatter ends at the latest: the row's t_S.
+    pub scatter: Duration,
+    /// A column's t_S.
+    pub flush: Duration,
+    /// A column's t_B.
+    pub across: Duration,
+    /// A row's t_B: when its gather ends at the latest.
+    pub gather: Duration,
+}
+
+impl GridBounds {
+    /// So that the three phases last `t_b` at most. As in a flat job `t_s` is at most that; if it is more, so is a column's
+    /// t_S than its t_B, which [`Config::validate`] refuses.
+    pub fn new(t_s: Duration, t_b: Duration) -> Self {
+        let scatter = t_s / 3;
+        let left = t_b.saturating_sub(scatter);
+        let across = left / 2;
+        Self {
+            scatter,
+            flush: (scatter + across) / 2,
+            across,
+            gather: left - across,
+        }
+    }
+
+    /// A flat operation's t_S and t_B whose division leaves `row` for each stage in a row and `column` for each in a
+    /// column, also at ranks that wait until a bound in the phase before.
+    pub fn least(row: Duration, column: Duration) -> (Duration, Duration) {
+        let tenth = (row / 2).max(column);
+        (tenth * 6, tenth * 10)
+    }
+
+    /// A row's configuration with these.
+    pub fn of_row(&self, row: Config) -> Config {
+        Config {
+            t_s: self.scatter,
+            t_b: self.gather,
+            ..row
+        }
+    }
+
+    /// A column's.
+    pub fn of_column(&self, column: Config) -> Config {
+        Config {
+            t_s: self.flush,
+            t_b: self.across,
+            ..column
+        }
+    }
+}
 
 /// Groups of equally many ranks: rank *r* is member *r* mod *M* of group *r*/*M*.
 ///
@@ -136,53 +189,37 @@ impl Grid {
         group * self.members + member
     }
 
-    /// A row's t_S and t_B, so that the three phases last `t_b` at most.
-    pub fn row_bounds(t_b: Duration) -> (Duration, Duration) {
-        (t_b * SCATTER_TENTHS / 10, t_b * GATHER_TENTHS / 10)
-    }
-
-    /// A column's, with as much of its t_B for the scatter as a flat operation with these two has.
-    pub fn column_bounds(t_s: Duration, t_b: Duration) -> (Duration, Duration) {
-        (t_s * ACROSS_TENTHS / 10, t_b * ACROSS_TENTHS / 10)
-    }
-
     /// What a rank's row runs with, as job number `job`, so that operations of the grid last as long as those of `whole`,
-    /// the configuration that the rank would have in a flat job.
+    /// the configuration that the rank would have in a flat job: [`GridBounds`].
     pub fn row(&self, whole: &Config, job: u16) -> Config {
         let here = self.group_of(whole.rank);
         let beside = whole.beside.iter().copied();
-        let (t_s, t_b) = Self::row_bounds(whole.t_b);
-        Config {
+        GridBounds::new(whole.t_s, whole.t_b).of_row(Config {
             job,
             rank: self.member_of(whole.rank),
             ranks: self.members,
-            t_s,
-            t_b,
             beside: beside
                 .filter(|&other| self.group_of(other) == here)
                 .map(|other| self.member_of(other))
                 .collect(),
             ..whole.clone()
-        }
+        })
     }
 
     /// The same for the rank's column.
     pub fn column(&self, whole: &Config, job: u16) -> Config {
         let here = self.member_of(whole.rank);
         let beside = whole.beside.iter().copied();
-        let (t_s, t_b) = Self::column_bounds(whole.t_s, whole.t_b);
-        Config {
+        GridBounds::new(whole.t_s, whole.t_b).of_column(Config {
             job,
             rank: self.group_of(whole.rank),
             ranks: self.groups,
-            t_s,
-            t_b,
             beside: beside
                 .filter(|&other| self.member_of(other) == here)
                 .map(|other| self.group_of(other))
                 .collect(),
             ..whole.clone()
-        }
+        })
     }
 
     /// The row's operation that scatters for the grid's operation `id`, whose bucket is [`Grid::MAX_BUCKET`] at most. The
@@ -237,6 +274,33 @@ mod tests {
         assert_eq!((column.job, column.rank, column.ranks), (9, 1, 3));
         assert_eq!((row.beside, column.beside), (vec![1, 3], vec![0]));
         assert_eq!(row.t_s + column.t_b + row.t_b, whole.t_b);
-        assert!(row.t_b > column.t_b);
+        let ms = Duration::from_millis;
+        assert_eq!([row.t_s, column.t_s], [ms(20), ms(30)]);
+        assert_eq!([column.t_b, row.t_b], [ms(40), ms(40)]);
+    }
+
+    #[test]
+    fn who_waits_for_a_bound_is_in_time_for_the_next_phase() {
+        let ms = Duration::from_millis;
+        for (row, column) in [(4, 1), (4, 2), (1, 4), (3, 3)] {
+            let (row, column) = (ms(row), ms(column));
+            let (t_s, t_b) = GridBounds::least(row, column);
+            let bounds = GridBounds::new(t_s, t_b);
+            assert!(bounds.scatter >= row);
+            assert!(bounds.flush >= bounds.scatter + column);
+            assert!(bounds.across >= bounds.flush + column);
+            assert!(bounds.gather + bounds.scatter >= bounds.across + row);
+            assert_eq!(bounds.scatter + bounds.across + bounds.gather, t_b);
+        }
+        // As in a flat job t_S may be anything up to t_B.
+        for t_s in [1, 50, 99] {
+            let bounds = GridBounds::new(ms(t_s), ms(100));
+            assert!(bounds.scatter < bounds.flush && bounds.flush < bounds.across);
+            assert_eq!(bounds.scatter + bounds.across + bounds.gather, ms(100));
+        }
+        let mut whole = Config::new(7, 1, 6, 12, 42, ms(100));
+        whole.t_s = ms(101);
+        let column = Grid::new(3, 4).map(|grid| grid.column(&whole, 9));
+        assert!(column.is_ok_and(|column| column.validate().is_err()));
     }
 }

@@ -33,7 +33,7 @@ use crate::operation::{OperationId, Part};
 use crate::stats::Outcome;
 
 pub use cost::Path;
-pub use grid::{Grid, GridError};
+pub use grid::{Grid, GridBounds, GridError};
 
 /// One rank's part in a grid: an AllReduce of a row and one of a column.
 ///

@@ -41,7 +41,7 @@
 //! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came,
 //! or anything of a later step that took the same way ([`Config::beside`]). Aggregates are sent as
 //! slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
-//! that was silent for three operations, unless all were: then each operation takes t_B, and after ten of them and
+//! that was silent in three steps, unless all were: then each operation takes t_B, and after ten of them and
 //! ten seconds the next does not start ([`StartError::Alone`]). What comes although it was given up still counts until its
 //! slot or operation has closed.
 

@@ -21,7 +21,8 @@ pub(super) struct Waits {
 }
 
 const UNKNOWN: u32 = u32::MAX;
-/// How many times this rank's own wait another one's may be: what is more is taken for as much.
+/// How many times this rank's own wait another one's may be: what is more is taken for as much. Ours: ranks learn
+/// their bounds apart, so that a straggler's may be some times this one's, and what a forger tells has an end.
 const LONGEST: u32 = 4;
 
 impl Waits {

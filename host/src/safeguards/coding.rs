@@ -9,11 +9,12 @@ pub struct CodingRule {
     /// On when the ranks' mean loss exceeds this share, off again when it is under half of it: ours, so that a loss close
     /// to it does not switch back and forth.
     pub above: f64,
-    /// Decided after every so many steps, 1 or more.
+    /// Decided after every so many steps, 1 or more. By default 10, ours: a vote waits for everyone, and loss that lasts no longer
+    /// is over before coding would help.
     pub every: u32,
 }
 
-/// What the newest votes weigh in the average.
+/// What the newest votes weigh in the average. Ours: one vote of twice the share turns coding on, one without loss does not turn it off.
 const NEWEST: f64 = 0.5;
 
 impl Default for CodingRule {

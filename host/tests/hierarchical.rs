@@ -281,7 +281,10 @@ fn one_silent_rank_costs_the_others_itself_and_not_its_row() {
             for (at, value) in one.values[shard.clone()].iter().enumerate() {
                 let expected = if is_owned(at) { 0.0 } else { mean };
                 let error = (f64::from(*value) - expected).abs();
-                assert!(error <= 1e-6 * mean, "rank {rank}, {member}: {value} {expected}");
+                assert!(
+                    error <= 1e-6 * mean,
+                    "rank {rank}, {member}: {value} {expected}"
+                );
             }
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
-    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridBounds, GridError,
-    IncastPolicy, Pacing, Path, RatePolicy, Timeouts,
+    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridBounds,
+    GridError, IncastPolicy, Pacing, Path, RatePolicy, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;

@@ -2,7 +2,7 @@
 
 mod chaos;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
@@ -43,6 +43,32 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
     }
 }
 
+/// A controller that was started with an empty store.
+struct Begun {
+    folder: tempfile::TempDir,
+    /// The store's file.
+    state: PathBuf,
+    switches: [ChaosSwitch; 2],
+    /// The fabric's.
+    text: String,
+    handle: Handle,
+}
+
+async fn begin() -> Begun {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let text = on(&switches, TWO);
+    let handle = serve(&text, &state).await.unwrap();
+    Begun {
+        folder,
+        state,
+        switches,
+        text,
+        handle,
+    }
+}
+
 async fn client(handle: &Handle) -> Client {
     Client::connect(&handle.address().to_string())
         .await
@@ -62,11 +88,13 @@ fn spec(name: &str) -> JobSpec {
 
 #[tokio::test]
 async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
     let before = client(&handle).await;
     before.create_job(&spec("gone")).await.unwrap();
     before.create_job(&spec("train")).await.unwrap();
@@ -100,11 +128,13 @@ async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
 /// Whatever of a job was on switches when the controller ended without having promised it, it is no job, and is taken off.
 #[tokio::test]
 async fn what_was_never_promised_is_taken_off() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
     let base = switches.each_ref().map(ChaosSwitch::held);
     let before = client(&handle).await;
     // As if it had been killed: the store is as it was before the job.
@@ -122,11 +152,13 @@ async fn what_was_never_promised_is_taken_off() {
 /// A controller that has jobs comes back without a switch that doesn't, and gives it all when it does.
 #[tokio::test]
 async fn a_switch_that_is_down_is_waited_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
     client(&handle)
         .await
         .create_job(&spec("train"))
@@ -163,11 +195,13 @@ async fn a_switch_that_is_down_is_waited_for() {
 
 #[tokio::test]
 async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches: _switches,
+        text,
+        handle,
+    } = begin().await;
     let job = client(&handle)
         .await
         .create_job(&spec("train"))
@@ -210,11 +244,13 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
 /// A controller that is being stopped changes nothing any more, whatever still waits for it.
 #[tokio::test]
 async fn who_waits_while_it_is_stopped_changes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
     let before = client(&handle).await;
     before.create_job(&spec("train")).await.unwrap();
     let whole = switches.each_ref().map(ChaosSwitch::held);
@@ -253,11 +289,13 @@ async fn who_waits_while_it_is_stopped_changes_nothing() {
 /// Whose call ends while it waits has not joined, also not after a restart, whoever joined meanwhile.
 #[tokio::test]
 async fn who_gave_up_waiting_has_no_rank_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches: _switches,
+        text,
+        handle,
+    } = begin().await;
     let before = client(&handle).await;
     before.create_job(&spec("train")).await.unwrap();
     let waiting = tokio::spawn({
@@ -291,11 +329,13 @@ async fn who_gave_up_waiting_has_no_rank_after_a_restart() {
 /// what is kept from then on.
 #[tokio::test]
 async fn a_host_that_has_moved_takes_nobodys_number() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
     let before = client(&handle).await;
     before.create_job(&spec("train")).await.unwrap();
     before.create_job(&spec("other")).await.unwrap();

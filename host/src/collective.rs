@@ -13,7 +13,7 @@ use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::hierarchical::GridError;
 use crate::history::History;
-use crate::operation::{OperationId, Part};
+use crate::operation::{OperationId, Piece};
 use crate::recycling::{Carry, Correction};
 use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
 use crate::spans;
@@ -258,7 +258,12 @@ impl Collective {
             }
             None => self.codec.encode(id, bucket, &mut contributions),
         }
-        self.begin((id, Part::Whole), contributions, bucket.len(), span.clone());
+        self.begin(
+            (id, Piece::default()),
+            contributions,
+            bucket.len(),
+            span.clone(),
+        );
         Ok(())
     }
 
@@ -269,26 +274,26 @@ impl Collective {
     pub(crate) fn start_part(
         &mut self,
         id: OperationId,
-        part: Part,
+        piece: Piece,
         values: Vec<f32>,
     ) -> Result<(), Error> {
         self.check_free(id)?;
         let len = values.len();
         let span = spans::allreduce(self.config.rank, id, len);
-        self.begin((id, part), values, len, span);
+        self.begin((id, piece), values, len, span);
         Ok(())
     }
 
     fn begin(
         &mut self,
-        (id, part): (OperationId, Part),
+        (id, piece): (OperationId, Piece),
         contributions: Vec<f32>,
         values: usize,
         span: tracing::Span,
     ) {
         self.data.command(Command::Start {
             id,
-            part,
+            piece,
             contributions,
         });
         self.under_way.push(UnderWay {

@@ -92,7 +92,7 @@ pub use hierarchical::{Grid, GridBounds, GridError, GridOutcome, Hierarchical, P
 pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;
-pub use operation::{OperationId, Part};
+pub use operation::{OperationId, Part, Piece};
 pub use rate::RatePolicy;
 pub use recycling::{Carry, Correction, Recycling, RecyclingCounters};
 pub use rotation::Rotation;

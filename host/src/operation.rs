@@ -26,8 +26,24 @@ pub enum Part {
     /// contributions are out; the result is that shard, and zero elsewhere.
     Scatter,
     /// This rank's shard is given and goes to all; of the rest of what is given nothing is read. It ends as a whole
-    /// operation does. A slot that comes counts as complete: what went into it nobody tells.
+    /// operation does. A slot that comes counts as complete unless its owner said that it lacks something: [`Piece`].
     Gather,
+}
+
+/// A part of an AllReduce that goes on with what another operation ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// Which one.
+    pub part: Part,
+    /// Whether what it is started with lacks something already. This rank's aggregates then say that they lack a
+    /// contribution, whatever they count, so that everybody knows who has one of them.
+    pub lacks: bool,
+}
+
+impl From<Part> for Piece {
+    fn from(part: Part) -> Self {
+        Self { part, lacks: false }
+    }
 }
 
 impl fmt::Display for OperationId {

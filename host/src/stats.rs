@@ -196,6 +196,12 @@ impl Outcome {
         }
     }
 
+    /// Whether everything came that this operation was to have, as far as those say who sent it: every contribution of
+    /// every rank is in the result.
+    pub fn is_whole(&self) -> bool {
+        self.closed_by == ClosedBy::Complete && self.incomplete_aggregates == 0
+    }
+
     /// From the close of this rank's shard to the end: what the others' aggregates were waited for, beyond.
     pub fn gather_duration(&self) -> Duration {
         self.duration.saturating_sub(self.shard_duration)

@@ -238,7 +238,7 @@ fn run_half(
         while let Some(at) = waiting.iter().position(|(at, _)| *at <= now) {
             let (_, rank) = waiting.swap_remove(at);
             let values = values[usize::from(rank)].clone();
-            let at_once = network.start_part(now, rank, (id, part), values);
+            let at_once = network.start_part(now, rank, (id, part.into()), values);
             ended.extend(at_once.into_iter().map(|done| (rank, done)));
         }
         ended.extend(network.advance(now));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Collective, Config, Core, Element, Error, Gather, Grid, GridError, Hierarchical, Layout,
-    OperationId, Part, Recycling, Rejection, StartError, Time, UdpConfig,
+    Collective, Config, Core, Element, Error, Gather, Grid, GridError, Hierarchical, IncastPolicy,
+    Layout, OperationId, Part, Piece, Recycling, Rejection, StartError, Time, UdpConfig,
 };
 
 const T_B: Duration = Duration::from_millis(60);
@@ -28,6 +28,8 @@ struct GridDone {
     values: Vec<f32>,
     at: Time,
     lost: u64,
+    /// Whether everything is in its result, as far as it knows.
+    whole: bool,
 }
 
 impl Jobs {
@@ -61,6 +63,7 @@ impl Jobs {
         let mut done: Vec<Option<GridDone>> = buckets.iter().map(|_| None).collect();
         let mut held: Vec<Vec<f32>> = vec![Vec::new(); buckets.len()];
         let mut lost = vec![0; buckets.len()];
+        let mut whole = vec![true; buckets.len()];
         while done.iter().any(Option::is_none) {
             let events = self.networks.iter().filter_map(Network::next_event);
             let now = events.chain(waiting.iter().map(|w| w.0)).min();
@@ -69,7 +72,7 @@ impl Jobs {
             while let Some(at) = waiting.iter().position(|w| w.0 <= now) {
                 let rank = waiting.swap_remove(at).1;
                 let (row, member) = (usize::from(grid.group_of(rank)), grid.member_of(rank));
-                let scatter = (Grid::scatter_id(id), Part::Scatter);
+                let scatter = (Grid::scatter_id(id), Part::Scatter.into());
                 let bucket = buckets[usize::from(rank)].clone();
                 let at_once = self.networks[row].start_part(now, member, scatter, bucket);
                 ended.extend(at_once.into_iter().map(|done| (rank, row, done)));
@@ -88,10 +91,13 @@ impl Jobs {
                 let own = Layout::new(buckets[at].len(), grid.members(), 1).shard(member);
                 let causes = end.outcome.lost;
                 lost[at] += causes.scatter.total() + causes.gather.total();
+                whole[at] &= end.outcome.is_whole();
+                let lacks = !whole[at];
                 let (network, place, part, values) = if number >= groups {
                     held[at][own].copy_from_slice(&end.encoded);
                     let values = std::mem::take(&mut held[at]);
-                    let gather = (Grid::gather_id(id), Part::Gather);
+                    let part = Part::Gather;
+                    let gather = (Grid::gather_id(id), Piece { part, lacks });
                     (usize::from(group), member, gather, values)
                 } else if end.outcome.id == Grid::scatter_id(id) {
                     let outside = end.encoded.iter().enumerate();
@@ -99,17 +105,15 @@ impl Jobs {
                     assert!(outside.into_iter().all(|(_, value)| *value == 0.0));
                     held[at] = end.encoded;
                     let shard = held[at][own].to_vec();
-                    (
-                        groups + usize::from(member),
-                        group,
-                        (id, Part::Whole),
-                        shard,
-                    )
+                    let part = Part::Whole;
+                    let across = (id, Piece { part, lacks });
+                    (groups + usize::from(member), group, across, shard)
                 } else {
                     done[at] = Some(GridDone {
                         values: end.encoded,
                         at: end.at,
                         lost: lost[at],
+                        whole: whole[at],
                     });
                     continue;
                 };
@@ -194,6 +198,7 @@ proptest! {
             let done = jobs.run(begin, id, &buckets, &starts);
             for one in &done {
                 prop_assert_eq!(one.lost, 0);
+                prop_assert!(one.whole);
                 prop_assert_eq!(&one.values, &done[0].values, "bits");
             }
             // Three roundings, of contributions, of rows' means and of the mean.
@@ -235,7 +240,13 @@ proptest! {
             let id = OperationId { step, bucket: 0 };
             let begin = Time::ZERO + Duration::from_secs(step.into());
             let done = jobs.run(begin, id, &buckets, &starts);
+            let mean = &exact_mean(&buckets)[0];
             for (one, start) in done.iter().zip(&starts) {
+                // Who owns nothing can say nothing.
+                let is_mean = |value: &f32| (f64::from(*value) - mean).abs() <= 1e-6 * mean;
+                prop_assert!(
+                    !one.whole || len < 4 * usize::from(grid.ranks()) || one.values.iter().all(is_mean)
+                );
                 prop_assert!(one.at.since(begin + *start) <= jobs.bound);
                 for (member, possible) in (0..).zip(&possible) {
                     for &value in &one.values[layout.shard(member)] {
@@ -247,6 +258,70 @@ proptest! {
         }
         jobs.settle();
     }
+}
+
+#[test]
+fn everybody_knows_when_one_row_lacks_something() {
+    let grid = Grid::new(3, 2).expect("a grid");
+    let mut whole = Config::new(1, 1, 0, grid.ranks(), 42, T_B);
+    whole.slot_bytes = 32;
+    let mut jobs = Jobs::new(grid, &whole);
+    let mut is_first = true;
+    jobs.networks[0].switch = Some(Box::new(move |header, _| {
+        let scatter = header.kind == ultima_wire::Kind::Scatter;
+        header.switch_flags.trimmed |= scatter && std::mem::take(&mut is_first);
+    }));
+    let starts = [Duration::ZERO; 6];
+    for (step, known) in [(0, false), (1, true)] {
+        let id = OperationId { step, bucket: 0 };
+        let begin = Time::ZERO + Duration::from_secs(step.into());
+        let done = jobs.run(begin, id, &powers(grid.ranks(), 96), &starts);
+        assert!(done.iter().all(|one| one.whole == known));
+    }
+}
+
+#[test]
+fn a_gather_does_not_make_room_for_more_senders() {
+    let of_rank = |rank| {
+        core(|config| {
+            (config.rank, config.ranks) = (rank, 8);
+            config.incast = IncastPolicy::Dynamic;
+        })
+    };
+    let (mut here, mut there) = (of_rank(0), of_rank(1));
+    let part = |core: &mut Core, step: u32, part: Part| {
+        let now = Time::ZERO + step * T_B;
+        let id = OperationId { step, bucket: 0 };
+        core.start_part(now, id, part, vec![1.0; 64])
+            .expect("starts");
+        now
+    };
+    let mut buf = vec![0; here.max_datagram()];
+    let now = part(&mut there, 0, Part::Scatter);
+    part(&mut here, 0, Part::Scatter);
+    while let Some(transmit) = there.poll_transmit(now, &mut buf) {
+        let (mut header, _) = ultima_wire::Header::parse(&buf[..transmit.len]).expect("sent");
+        header.switch_flags.trimmed = true;
+        header.emit(&mut buf);
+        here.handle_datagram(now, &buf[..ultima_wire::HEADER_LEN]);
+    }
+    let mut said = |here: &mut Core, now: Time| {
+        let mut said = Vec::new();
+        while let Some(transmit) = here.poll_transmit(now, &mut buf) {
+            let (header, _) = ultima_wire::Header::parse(&buf[..transmit.len]).expect("sent");
+            said.push(header.incast);
+        }
+        said.last().copied()
+    };
+    here.handle_timeout(now + T_B);
+    let now = part(&mut here, 1, Part::Gather);
+    assert_eq!(said(&mut here, now), Some(3), "half of seven");
+    here.handle_timeout(now + T_B);
+    let now = part(&mut here, 2, Part::Scatter);
+    assert_eq!(said(&mut here, now), Some(3));
+    here.handle_timeout(now + T_B);
+    let now = part(&mut here, 3, Part::Scatter);
+    assert_eq!(said(&mut here, now), Some(4), "one more");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Averager {
     pub fn probers(&mut self) -> Vec<Prober> {
         match self {
             Averager::Flat(collective) => vec![collective.prober()],
-            Averager::Grid(grid) => vec![grid.row().prober(), grid.column().prober()],
+            Averager::Grid(grid) => grid.probers().into(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::element::Element;
 use crate::estimator::Estimator;
 use crate::layout::Layout;
-use crate::operation::{OperationId, Part};
+use crate::operation::{OperationId, Part, Piece};
 use crate::recycling;
 use crate::rotation::Rotations;
 use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phases, Rejection};
@@ -35,6 +35,9 @@ pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
     part: Part,
+    /// The most contributions that its aggregates say: one less than there are ranks where what this one gave lacks
+    /// something.
+    most: u16,
     coding: Coding,
     pub(super) started: Time,
     /// See [`Members::operation_starts`](super::members::Members::operation_starts).
@@ -170,7 +173,7 @@ pub(super) struct Buffers {
 impl Operation {
     pub(super) fn new(
         config: &Config,
-        (id, part): (OperationId, Part),
+        (id, Piece { part, lacks }): (OperationId, Piece),
         own: Values,
         mut result: Values,
         mut buffers: Buffers,
@@ -190,6 +193,7 @@ impl Operation {
             id,
             layout,
             part,
+            most: config.ranks - u16::from(lacks),
             coding: config.coding,
             started: now,
             number,
@@ -625,7 +629,10 @@ impl Operation {
         now: Time,
         timeouts: &mut dyn Policy,
     ) -> Option<Outgoing<'_>> {
-        let packet = self.outbox.next(&self.layout, now)?;
+        let mut packet = self.outbox.next(&self.layout, now)?;
+        if packet.kind == Kind::Gather {
+            packet.contributions = packet.contributions.min(self.most);
+        }
         if packet.kind == Kind::Scatter && self.outbox.scatter_is_out() {
             self.last.contribution_sent = Some(now.since(self.started));
         }

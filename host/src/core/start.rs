@@ -7,7 +7,7 @@ use crate::cause::Phase;
 use crate::config::Config;
 use crate::exact::Exact;
 use crate::layout::Layout;
-use crate::operation::{OperationId, Part};
+use crate::operation::{OperationId, Part, Piece};
 use crate::time::Time;
 use crate::trace::Happened;
 use crate::values::Values;
@@ -94,7 +94,7 @@ impl Core {
         id: OperationId,
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, Part::Whole), Values::Stored(contributions))
+        self.begin(now, (id, Part::Whole.into()), Values::Stored(contributions))
     }
 
     /// Starts one half of an operation, or both: `values` are as many as the bucket has, on every rank.
@@ -105,10 +105,10 @@ impl Core {
         &mut self,
         now: Time,
         id: OperationId,
-        part: Part,
+        part: impl Into<Piece>,
         values: Vec<f32>,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, part), Values::Stored(values))
+        self.begin(now, (id, part.into()), Values::Stored(values))
     }
 
     /// [`Core::start`] for a bucket of `len` encoded values that are not there: for simulations, which want
@@ -123,7 +123,7 @@ impl Core {
         id: OperationId,
         len: usize,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, Part::Whole), Values::Counted(len))
+        self.begin(now, (id, Part::Whole.into()), Values::Counted(len))
     }
 
     /// The same for [`Core::start_part`].
@@ -134,10 +134,10 @@ impl Core {
         &mut self,
         now: Time,
         id: OperationId,
-        part: Part,
+        part: impl Into<Piece>,
         len: usize,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, part), Values::Counted(len))
+        self.begin(now, (id, part.into()), Values::Counted(len))
     }
 
     /// Starts an exact operation, which ends with every rank's values in, or as an error after `limit`. `values` are as
@@ -175,11 +175,12 @@ impl Core {
     pub(super) fn begin(
         &mut self,
         now: Time,
-        (id, part): (OperationId, Part),
+        (id, piece): (OperationId, Piece),
         contributions: Values,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
-        if part != Part::Whole && self.recycler.is_some() {
+        let part = piece.part;
+        if piece != Piece::default() && self.recycler.is_some() {
             return Err(StartError::Recycling(id));
         }
         if let Some(operations) = self.members.is_alone() {
@@ -204,7 +205,7 @@ impl Core {
         let incast = self.incast_limit();
         let mut operation = Operation::new(
             &self.config,
-            (id, part),
+            (id, piece),
             contributions,
             result,
             buffers,

@@ -17,7 +17,7 @@ use nix::sys::time::TimeSpec;
 use crate::codec::Coding;
 use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
-use crate::operation::{OperationId, Part};
+use crate::operation::{OperationId, Piece};
 use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
@@ -29,7 +29,7 @@ use super::{Link, LinkCounters, LinkError};
 pub(crate) enum Command {
     Start {
         id: OperationId,
-        part: Part,
+        piece: Piece,
         contributions: Vec<f32>,
     },
     /// Start an exact operation.
@@ -272,10 +272,10 @@ impl<L: Link> DataThread<L> {
             match self.commands.try_recv() {
                 Ok(Command::Start {
                     id,
-                    part,
+                    piece,
                     contributions,
                 }) => {
-                    let started = self.core.start_part(self.now(), id, part, contributions);
+                    let started = self.core.start_part(self.now(), id, piece, contributions);
                     if let Err(refused) = started {
                         self.tell(Reply::Refused(refused));
                     }

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use crate::codec::Codec;
 use crate::collective::{Collective, Error};
-use crate::driver::thread::Report;
+use crate::driver::thread::{Prober, Report};
 use crate::layout::Layout;
-use crate::operation::{OperationId, Part};
+use crate::operation::{OperationId, Part, Piece};
 use crate::stats::Outcome;
 
 pub use cost::Path;
@@ -64,6 +64,12 @@ impl GridOutcome {
     /// The phases in their order.
     pub fn phases(&self) -> [&Outcome; 3] {
         [&self.scatter, &self.across, &self.gather]
+    }
+
+    /// Whether every contribution of every rank is in the result: who lacks some says so in the phase that follows, in the
+    /// aggregates of its own shard.
+    pub fn is_whole(&self) -> bool {
+        self.phases().iter().all(|phase| phase.is_whole())
     }
 
     /// What the phases took.
@@ -132,16 +138,23 @@ impl Hierarchical {
         // Where a shard begins and ends does not depend on the slots.
         let own = Layout::new(encoded.len(), self.members, 1).shard(self.member);
 
-        self.row.start_part(scatter_id, Part::Scatter, encoded)?;
+        self.row
+            .start_part(scatter_id, Part::Scatter.into(), encoded)?;
         let (scatter, mut values) = self.row.wait_encoded(scatter_id)?;
 
         shard.clear();
         shard.extend_from_slice(&values[own.clone()]);
-        self.column.start_part(id, Part::Whole, shard)?;
+        let mut piece = Piece {
+            part: Part::Whole,
+            lacks: !scatter.is_whole(),
+        };
+        self.column.start_part(id, piece, shard)?;
         let (across, shard) = self.column.wait_encoded(id)?;
         values[own].copy_from_slice(&shard);
 
-        self.row.start_part(gather_id, Part::Gather, values)?;
+        piece.part = Part::Gather;
+        piece.lacks |= !across.is_whole();
+        self.row.start_part(gather_id, piece, values)?;
         let (gather, values) = self.row.wait_encoded(gather_id)?;
         self.codec.decode(id, &values, bucket);
         self.spare = [values, shard];
@@ -152,14 +165,10 @@ impl Hierarchical {
         })
     }
 
-    /// The row's collective, for what is said among a group, and to look on.
-    pub fn row(&mut self) -> &mut Collective {
-        &mut self.row
-    }
-
-    /// The column's.
-    pub fn column(&mut self) -> &mut Collective {
-        &mut self.column
+    /// [`Collective::prober`] of the row and of the column. More of them is not offered: what agrees on a coding or runs
+    /// operations of its own there would not know of the other.
+    pub fn probers(&mut self) -> [Prober; 2] {
+        [self.row.prober(), self.column.prober()]
     }
 
     /// [`Collective::finish`] of the row and of the column.

@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
     ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
-    Incomplete, OperationId, Outcome, Part, SlotGone, Time,
+    Incomplete, OperationId, Outcome, Piece, SlotGone, Time,
 };
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
@@ -357,12 +357,12 @@ impl Network {
         &mut self,
         now: Time,
         rank: u16,
-        (id, part): (OperationId, Part),
+        (id, piece): (OperationId, Piece),
         values: Vec<f32>,
     ) -> Vec<Done> {
         self.now = now;
         self.cores[usize::from(rank)]
-            .start_part(now, id, part, values)
+            .start_part(now, id, piece, values)
             .expect("starts");
         self.transmit(rank);
         self.ended(rank)

@@ -87,11 +87,12 @@ fn a_grid_of_jobs_is_averaged_within_groups_and_across() {
     with_hosts(4, |hosts| {
         // The first group has two ranks on a host.
         hosts.create("{ name: train, members: [h1, h1, h2, h3, h3, h4], groups: 2 }");
-        let traced = [&AGENT[..], &["--trace", "/dev/null"]].concat();
-        let traced = ended(hosts.start(1, &traced));
-        let errors = String::from_utf8_lossy(&traced.stderr);
-        assert_eq!(traced.status.code(), Some(2), "{errors}");
-        assert!(errors.contains("train is a grid of jobs"), "{errors}");
+        for refused in [&["--trace", "/dev/null"][..], &["--recycle"]] {
+            let refused = ended(hosts.start(1, &[&AGENT[..], refused].concat()));
+            let errors = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{errors}");
+            assert!(errors.contains("train is a grid of jobs"), "{errors}");
+        }
 
         let work = ["--allreduce", "20000", "--repeat", "5", "--verify"];
         let options = [&AGENT[..], &PATIENT, &work].concat();

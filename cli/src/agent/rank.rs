@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use ultima_agent::{Quiet, RENDEZVOUS, ask, meet};
 use ultima_host::{
-    ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Report, StartError,
+    ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Phases, Report, StartError,
 };
 
 use super::averager::{Averager, Place};
@@ -38,10 +40,7 @@ pub struct Operation {
 impl Operation {
     /// Whether every contribution of every rank is in the result.
     pub fn is_whole(&self) -> bool {
-        let complete = |phase: &Outcome| {
-            phase.closed_by == ClosedBy::Complete && phase.incomplete_aggregates == 0
-        };
-        self.phases.iter().all(complete)
+        self.phases.iter().all(Outcome::is_whole)
     }
 
     /// From the start to the end.
@@ -121,12 +120,28 @@ impl Operation {
                 .is_some_and(|error| error.is_nan() || error > ROUNDING)
     }
 
-    /// Whether nothing at all came from the others.
-    pub fn heard_nothing(&self) -> bool {
-        let packets = (self.phases.iter())
-            .flat_map(|outcome| [outcome.phases.scatter, outcome.phases.gather]);
-        packets.map(|p| p.in_time + p.cut + p.late).sum::<u64>() == 0 && !self.is_whole()
+    /// The job in which nothing at all came from the others, by its number, if there is one.
+    pub fn heard_nothing(&self) -> Option<usize> {
+        let phases = self.phases.iter().enumerate().map(|(at, outcome)| {
+            let Phases { scatter, gather } = outcome.phases;
+            let came = [scatter, gather].map(|phase| phase.in_time + phase.cut + phase.late);
+            (Place::job_of_phase(at), [outcome.owed, came.iter().sum()])
+        });
+        silent_job(phases)
     }
+}
+
+/// The first job of whose phases nothing came although something was owed; of each phase, its job and both.
+fn silent_job(phases: impl Iterator<Item = (usize, [u64; 2])>) -> Option<usize> {
+    let mut jobs: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
+    for (job, [owed, came]) in phases {
+        let sum = jobs.entry(job).or_default();
+        *sum = [sum[0] + owed, sum[1] + came];
+    }
+    let silent = jobs
+        .iter()
+        .find(|(_, [owed, came])| *owed > 0 && *came == 0);
+    silent.map(|(job, _)| *job)
 }
 
 /// What a rank did.
@@ -158,7 +173,7 @@ pub enum Silence {
     },
     /// Anything in its first operation.
     Operation {
-        /// The job, or the first one.
+        /// The job, which may be a row or a column of a grid.
         job: String,
         /// Who hears nothing.
         rank: u16,
@@ -185,8 +200,11 @@ impl fmt::Display for Silence {
                     from.join(", ")
                 )
             }
-            Silence::Operation { rank, .. } => {
-                write!(f, "rank {rank}'s first operation received nothing")
+            Silence::Operation { job, rank } => {
+                write!(
+                    f,
+                    "rank {rank}'s first operation received nothing in job {job}"
+                )
             }
         }
     }
@@ -237,9 +255,20 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     let rank = place.rank;
     let probers = averager.probers();
     let mut told = false;
-    for (at, (prober, job)) in probers.iter().zip(&jobs).enumerate() {
-        let (number, ranks) = place.in_job(at);
-        let missed = meet(prober, number, ranks, RENDEZVOUS)?;
+    // Side by side: a row that is not whole keeps no column waiting.
+    let missed = thread::scope(|scope| {
+        let meeting = probers.iter().enumerate().map(|(at, prober)| {
+            let (number, ranks) = place.in_job(at);
+            scope.spawn(move || meet(prober, number, ranks, RENDEZVOUS))
+        });
+        let meeting: Vec<_> = meeting.collect();
+        let met = meeting.into_iter().map(|met| match met.join() {
+            Ok(met) => met,
+            Err(panic) => resume_unwind(panic),
+        });
+        met.collect::<Result<Vec<_>, _>>()
+    })?;
+    for ((at, missed), job) in missed.into_iter().enumerate().zip(&jobs) {
         if !missed.is_empty() {
             let from = missed
                 .iter()
@@ -275,8 +304,8 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         {
             operation.switch = ask(&probers[0], other, OperationId { step, bucket: 0 })?;
         }
-        if step == 0 && operation.heard_nothing() {
-            let job = jobs[0].clone();
+        if let (0, Some(job)) = (step, operation.heard_nothing()) {
+            let job = jobs[job].clone();
             let _ = silent.send(Silence::Operation { job, rank });
             told = true;
         }
@@ -298,4 +327,23 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         reports,
         recycles,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_the_row_do_not_hide_a_silent_column() {
+        let of = |phases: [[u64; 2]; 3]| {
+            let jobs = (0..3).map(Place::job_of_phase);
+            silent_job(jobs.zip(phases))
+        };
+        assert_eq!(of([[7, 7], [6, 0], [7, 7]]), Some(1));
+        assert_eq!(of([[7, 0], [6, 6], [7, 0]]), Some(0));
+        assert_eq!(of([[7, 0], [6, 1], [7, 1]]), None);
+        // Where nothing is owed nothing is missing.
+        assert_eq!(of([[7, 7], [0, 0], [7, 7]]), None);
+        assert_eq!(silent_job([(0, [4, 0])].into_iter()), Some(0));
+    }
 }

@@ -54,9 +54,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 async fn work(options: &Options) -> Result<ExitCode> {
     let client = Client::connect(&options.at.controller).await?;
     let named = Named::find(&client, &options.job).await?;
-    if let (Some(_), Named::Grid(..)) = (&options.trace, &named) {
+    if let Named::Grid(..) = named {
         let job = &options.job;
-        bail!("--trace follows the ranks of one job, and {job} is a grid of jobs; leave it out");
+        if options.trace.is_some() {
+            bail!(
+                "--trace follows the ranks of one job, and {job} is a grid of jobs; leave it out"
+            );
+        }
+        if options.recycle {
+            bail!("--recycle: {job} is a grid of jobs, which cannot recycle; leave it out");
+        }
     }
     let host = match &options.host {
         Some(host) => host.clone(),
@@ -194,14 +201,14 @@ fn verdict(done: &[Done]) -> ExitCode {
         .filter(|operation| operation.is_wrong())
         .count();
     let deaf = operations()
-        .filter(|operation| operation.heard_nothing())
+        .filter(|operation| operation.heard_nothing().is_some())
         .count();
     if wrong > 0 {
         eprintln!("error: {wrong} results are not the mean although nothing was lost");
     }
     if deaf > 0 {
         eprintln!(
-            "error: in {deaf} operations nothing came from any other rank; see `ultima job check`"
+            "error: in {deaf} operations nothing came from any other rank of a job; see `ultima job check`"
         );
     }
     let reports = done.iter().flat_map(|done| &done.reports);

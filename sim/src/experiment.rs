@@ -549,6 +549,11 @@ impl Experiment {
         }
     }
 
+    /// The groups in which the cost model has the bucket averaged soonest, if any: as many ranks do without.
+    pub fn choose(&self) -> Option<Grid> {
+        Grid::choose(self.ranks, self.bytes, &self.path())
+    }
+
     /// What the cost model is told of the network.
     pub fn path(&self) -> Path {
         let incast = match self.incast {

@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&report)? + "\n",
-        false => text(&report),
+        false => text(&experiment, &report),
     };
     Ok(output::print(&text)?)
 }
@@ -120,16 +120,23 @@ fn start_trace<'a>(
     Ok(Some((path, trace)))
 }
 
-fn text(report: &Report) -> String {
+fn text(experiment: &Experiment, report: &Report) -> String {
     let ms = |ms: f64| format!("{ms:.3} ms");
     let percent = |share: f64| format!("{:.3} %", share * 100.0);
     let row = |name: &str, value: String| [name.to_owned(), value];
     let completion = &report.completion_ms;
     let grid = report.groups.map(|groups| {
         let members = report.ranks / groups;
-        row("grid", format!("{groups} groups of {members}"))
+        let cheapest = match experiment.choose() {
+            Some(grid) => format!("{} groups of {}", grid.groups(), grid.members()),
+            None => "no groups".to_owned(),
+        };
+        [
+            row("grid", format!("{groups} groups of {members}")),
+            row("least by the cost model", cheapest),
+        ]
     });
-    let mut rows: Vec<_> = grid.into_iter().collect();
+    let mut rows: Vec<_> = grid.into_iter().flatten().collect();
     rows.extend([
         row("mean", ms(completion.mean)),
         row("p50", ms(completion.p50)),

@@ -194,6 +194,9 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Slots that most networks carry whole: with all headers they fit an MTU of 1,500.
+    pub const SLOT_BYTES: usize = 1408;
+
     /// The largest slot that fits a UDP datagram over IPv4.
     pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
 
@@ -206,7 +209,7 @@ impl Config {
             rank,
             ranks,
             seed,
-            slot_bytes: 1408,
+            slot_bytes: Self::SLOT_BYTES,
             element: Element::default(),
             coding: Coding::default(),
             gather: Gather::Multicast,

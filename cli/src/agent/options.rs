@@ -5,7 +5,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{
+    Answers, Config, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts,
+};
 
 use crate::command::controller_address::ControllerAddress;
 use crate::policies;
@@ -82,7 +84,7 @@ pub struct Options {
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
     pub answers: Answers,
     /// Bytes of values in a full packet; with 80 bytes of headers it must fit the MTU
-    #[arg(long, value_name = "BYTES", default_value_t = 1408)]
+    #[arg(long, value_name = "BYTES", default_value_t = Config::SLOT_BYTES)]
     pub slot_bytes: usize,
     /// Send gradients as they are, without the Hadamard transform
     #[arg(long)]

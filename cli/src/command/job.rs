@@ -8,12 +8,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{self, JobRequest, Line};
+use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line};
+use ultima_host::{Config, Grid, Path};
 
 use super::check;
 use super::controller_address::ControllerAddress;
 use super::telemetry::{AWAY, away};
 use crate::output::{self, table};
+use crate::units::{bit_rate, bytes};
 
 /// Creates, shows and deletes jobs at a running controller
 #[derive(clap::Args)]
@@ -43,6 +45,10 @@ enum Command {
         /// The job, as YAML; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
+        /// Put a job whose file says no groups in those that take least by the cost model, for buckets of SIZE bytes on
+        /// links of RATE bits per second, if that is less than without: 100G:25M
+        #[arg(long, value_name = "RATE:SIZE", value_parser = grouping)]
+        group_for: Option<Grouping>,
     },
     /// List all jobs
     #[command(after_help = "Example: ultima job list --controller 10.0.0.1:9555")]
@@ -80,10 +86,14 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file is read first: what is wrong with it does not need a controller to be said.
     let request = match &arguments.command {
-        Command::Create { file } => Some(job::parse(
-            &super::read_text(file)?,
-            &file.display().to_string(),
-        )?),
+        Command::Create { file, group_for } => {
+            let name = file.display().to_string();
+            let request = job::parse(&super::read_text(file)?, &name)?;
+            Some(match group_for {
+                Some(grouping) => grouping.apply(request)?,
+                None => request,
+            })
+        }
         _ => None,
     };
     tokio::runtime::Builder::new_current_thread()
@@ -144,6 +154,41 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&text)?;
             Ok(code)
         })
+}
+
+/// What the cost model needs to know of a job's operations.
+#[derive(Clone, Copy, Debug)]
+struct Grouping {
+    /// Bits per second of a rank's link.
+    rate: u64,
+    /// Of a bucket.
+    bytes: u64,
+}
+
+fn grouping(text: &str) -> Result<Grouping, String> {
+    let Some((rate, size)) = text.split_once(':') else {
+        return Err("expected RATE:SIZE, such as 100G:25M".into());
+    };
+    Ok(Grouping {
+        rate: bit_rate(rate).map_err(|error| error.to_string())?,
+        bytes: bytes(size).map_err(|error| error.to_string())?,
+    })
+}
+
+impl Grouping {
+    /// The job in the groups that take least, if that is less than without any; a grid as its file says.
+    fn apply(self, request: JobRequest) -> Result<JobRequest, JobProblem> {
+        let JobRequest::Job(spec) = &request else {
+            return Ok(request);
+        };
+        // The file's check knows that it is no more than there are ranks.
+        let ranks = u16::try_from(spec.members.len()).unwrap_or(u16::MAX);
+        let path = Path::new(self.rate, Config::SLOT_BYTES);
+        match Grid::choose(ranks, self.bytes, &path) {
+            Some(grid) => GridSpec::new(spec.clone(), grid.groups()).map(JobRequest::Grid),
+            None => Ok(request),
+        }
+    }
 }
 
 /// Installs what was asked for: of a grid all jobs, or none.
@@ -311,4 +356,22 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "UNDELIVERABLE",
     ];
     format!("\n{}{}", table(header, rows), away(switches.iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many ranks as docs/transport.md says that groups pay for, and fewer.
+    #[test]
+    fn many_ranks_are_grouped_and_few_are_not() {
+        let grouping = grouping("100G:25M").expect("as it should be");
+        let asked = |ranks: usize| {
+            let hosts: Vec<String> = (0..ranks).map(|host| format!("h{host}")).collect();
+            let text = format!("{{ name: train, members: [{}] }}", hosts.join(", "));
+            grouping.apply(job::parse(&text, "job.yaml").expect("a job"))
+        };
+        assert!(matches!(asked(64), Ok(JobRequest::Job(_))));
+        assert!(matches!(asked(16_384), Ok(JobRequest::Grid(_))));
+    }
 }

@@ -50,10 +50,7 @@ impl Prepared {
             })
         };
         let prepare = |entity: &'a Entity| {
-            translate(entity).map_err(|error: SchemaError| Untranslatable {
-                entity: entity.to_string(),
-                error: Box::new(error),
-            })
+            translate(entity).map_err(|error| Untranslatable::new(entity, error))
         };
         entities.into_iter().map(prepare).collect()
     }
@@ -69,6 +66,16 @@ pub struct Untranslatable {
     pub entity: String,
     /// What is missing.
     pub error: Box<SchemaError>,
+}
+
+impl Untranslatable {
+    /// The program has no place for `entity`.
+    pub fn new(entity: &Entity, error: SchemaError) -> Self {
+        Untranslatable {
+            entity: entity.to_string(),
+            error: Box::new(error),
+        }
+    }
 }
 
 /// Why a plan is on none of its switches.
@@ -110,6 +117,32 @@ pub enum Cause {
         /// What the call gave.
         reason: String,
     },
+}
+
+impl Cause {
+    /// What stopped a write of `count` things, of which `name` says the one at a place; none if there were none.
+    pub(crate) fn of(
+        error: &WriteError,
+        count: usize,
+        name: impl Fn(usize) -> String,
+    ) -> Option<Self> {
+        match error {
+            WriteError::Rpc(error) => (count > 0).then(|| Cause::Failed {
+                first: name(0),
+                more: count - 1,
+                reason: error.to_string(),
+            }),
+            WriteError::Updates(outcomes) => {
+                let refused = (0..count)
+                    .zip(outcomes)
+                    .find(|(_, outcome)| failed(outcome));
+                refused.map(|(at, outcome)| Cause::Refused {
+                    entity: name(at),
+                    reason: describe(outcome),
+                })
+            }
+        }
+    }
 }
 
 /// How far an undo got.
@@ -188,40 +221,24 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
         .iter()
         .map(|prepared| prepared.creation.clone())
         .collect();
-    match client.write(updates).await {
-        Ok(()) => Written {
+    let Err(error) = client.write(updates).await else {
+        return Written {
             present: entities,
             cause: None,
-        },
-        Err(WriteError::Rpc(error)) => {
-            let cause = entities.first().map(|first| Cause::Failed {
-                first: first.entity.to_string(),
-                more: entities.len() - 1,
-                reason: error.to_string(),
-            });
-            let present = if error.is_uncertain() {
-                entities
-            } else {
-                Vec::new()
-            };
-            Written { present, cause }
+        };
+    };
+    let cause = Cause::of(&error, entities.len(), |at| entities[at].entity.to_string());
+    let present = match error {
+        WriteError::Rpc(error) if error.is_uncertain() => entities,
+        WriteError::Rpc(_) => Vec::new(),
+        WriteError::Updates(outcomes) => {
+            let written = entities.into_iter().zip(outcomes);
+            (written.filter(|(_, outcome)| !failed(outcome)))
+                .map(|(entity, _)| entity)
+                .collect()
         }
-        Err(WriteError::Updates(outcomes)) => {
-            let mut written = Written {
-                present: Vec::new(),
-                cause: None,
-            };
-            for (prepared, outcome) in entities.into_iter().zip(outcomes) {
-                if !failed(&outcome) {
-                    written.present.push(prepared);
-                } else if written.cause.is_none() {
-                    let (entity, reason) = (prepared.entity.to_string(), describe(&outcome));
-                    written.cause = Some(Cause::Refused { entity, reason });
-                }
-            }
-            written
-        }
-    }
+    };
+    Written { present, cause }
 }
 
 /// Removes what was written, last first, on all switches at once; returns those on which something is left, because

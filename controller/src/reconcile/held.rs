@@ -6,7 +6,8 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1;
 
 use super::key::{Key, Value, canonical};
-use crate::plan::{Entity, SchemaError};
+use crate::install::Untranslatable;
+use crate::plan::Entity;
 
 /// One thing that a switch holds.
 #[derive(Clone, Debug)]
@@ -25,14 +26,16 @@ impl Held {
     /// What `entities` make up: a plan's.
     ///
     /// # Errors
-    /// The program has no place for one of them.
+    /// The first that the program has no place for.
     pub fn planned<'a>(
         entities: impl IntoIterator<Item = &'a Entity>,
         names: &Names,
-    ) -> Result<Self, SchemaError> {
+    ) -> Result<Self, Untranslatable> {
         let mut held = Held::default();
         for entity in entities {
-            held.insert(entity.creation(names)?.entity.unwrap_or_default());
+            let creation = entity.creation(names);
+            let creation = creation.map_err(|error| Untranslatable::new(entity, error))?;
+            held.insert(creation.entity.unwrap_or_default());
         }
         Ok(held)
     }

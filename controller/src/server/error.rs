@@ -8,7 +8,7 @@ use super::listen::Listen;
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
 use crate::p4rt::{ConnectError, RpcError};
-use crate::plan::{LimitError, SchemaError};
+use crate::plan::LimitError;
 use crate::program::ProgramError;
 use crate::store::{StoreError, Unfit};
 
@@ -92,9 +92,6 @@ pub enum BringUpError {
     /// The program lacks what we need.
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
-    /// The program has no place for something.
-    #[error("{0}; give the controller the program and P4Info of Ultima, or ones derived from them")]
-    Schema(#[from] SchemaError),
     /// It refuses what belongs there.
     #[error("switch {switch} {cause}")]
     Write {

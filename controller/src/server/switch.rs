@@ -14,7 +14,7 @@ use super::error::BringUpError;
 use crate::fabric::{Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::{Job, ShareIndex};
-use crate::p4rt::{Device, Mastership, SwitchClient, WriteError, describe, failed};
+use crate::p4rt::{Device, Mastership, SwitchClient, WriteError};
 use crate::plan::{
     self, Division, Entity as Planned, JobPlan, LossSession, MeterCell, VirtualQueue,
 };
@@ -212,38 +212,22 @@ impl ManagedSwitch {
         let names = desired.program.names();
         let limits = self.limits;
         let updates = diff.updates(held, Room { names, limits });
-        let cause = match client.write(updates.clone()).await {
-            Ok(()) => {
-                self.with_state(|state| {
-                    state.in_doubt = false;
-                    let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
-                    state.shares = shares.collect();
-                });
-                return Ok(());
-            }
-            Err(WriteError::Rpc(error)) => Cause::Failed {
-                first: updates
-                    .first()
-                    .map_or_else(String::new, |it| reconcile::name(it, names)),
-                more: updates.len().saturating_sub(1),
-                reason: error.to_string(),
-            },
-            Err(WriteError::Updates(outcomes)) => {
-                let refused = updates
-                    .iter()
-                    .zip(&outcomes)
-                    .find(|(_, outcome)| failed(outcome));
-                let (entity, reason) = refused
-                    .map_or_else(Default::default, |(update, outcome)| {
-                        (reconcile::name(update, names), describe(outcome))
-                    });
-                Cause::Refused { entity, reason }
-            }
-        };
-        Err(BringUpError::Write {
-            switch: self.name().to_owned(),
-            cause,
-        })
+        if let Err(error) = client.write(updates.clone()).await
+            && let Some(cause) = Cause::of(&error, updates.len(), |at| {
+                reconcile::name(&updates[at], names)
+            })
+        {
+            return Err(BringUpError::Write {
+                switch: self.name().to_owned(),
+                cause,
+            });
+        }
+        self.with_state(|state| {
+            state.in_doubt = false;
+            let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
+            state.shares = shares.collect();
+        });
+        Ok(())
     }
 
     fn unreadable(&self, error: crate::p4rt::RpcError) -> BringUpError {

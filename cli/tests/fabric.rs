@@ -80,11 +80,14 @@ fn the_fabric_is_shown_in_each_form() {
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert_eq!(code, 0);
-        assert_eq!(rows[0], ["SWITCH", "TARGET", "DEVICE", "JOBS", "STATE"]);
+        assert_eq!(
+            rows[0],
+            ["SWITCH", "TARGET", "DEVICE", "JOBS", "HEALTH", "STATE"]
+        );
         for (row, name) in rows[1..].iter().zip(["s1", "s2"]) {
             assert_eq!(
-                [row[0], row[1], row[3], row[4]],
-                [name, "v1model", "train", "connected"]
+                [row[0], row[1], row[3], row[4], row[5]],
+                [name, "v1model", "train", "up", "connected"]
             );
         }
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
@@ -95,6 +98,29 @@ fn the_fabric_is_shown_in_each_form() {
             yaml.starts_with("- name: s1\n  target: v1model\n"),
             "{yaml}"
         );
+    });
+}
+
+/// The only trunk of two switches is drained: the job keeps it, and who has no other way is said.
+#[test]
+fn what_is_drained_is_said() {
+    Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
+        let (code, text) = fabric(&stage, &["drain", "s2/9"]);
+        let cut_off = "job train keeps its ways, as no others lead to rank 2 on h3, rank 3 on h4\n";
+        assert_eq!((code, text), (0, format!("drained s1/9-s2/9\n{cut_off}")));
+        let (_, text) = fabric(&stage, &["show"]);
+        assert!(
+            text.contains("s1/9-s2/9 drained") && text.ends_with(cut_off),
+            "{text}"
+        );
+        let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
+        assert_eq!(all[0]["health"], "s1/9-s2/9 drained");
+        let whole = "s1: as it should be\ns2: as it should be\n";
+        assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
+        let (code, text) = fabric(&stage, &["undrain", "s2/9"]);
+        assert_eq!((code, text.as_str()), (0, "s1/9-s2/9 is in use\n"));
+        let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
+        assert_eq!(all[0]["health"], "up");
     });
 }
 

@@ -278,6 +278,28 @@ impl Client {
         Ok(answer.into_inner().switches)
     }
 
+    /// Moves everything off a part of the fabric, or lets it be used again; returns its full name.
+    ///
+    /// # Errors
+    /// There is no such part, or the controller doesn't answer.
+    pub async fn drain(&self, part: &str, drained: bool) -> Result<String, ClientError> {
+        let state = match drained {
+            true => api::AdminState::Drained,
+            false => api::AdminState::InUse,
+        };
+        let request = api::SetAdminStateRequest {
+            part: part.to_owned(),
+            state: state.into(),
+        };
+        let answer = self
+            .rpc
+            .clone()
+            .set_admin_state(within(AUDIT, request))
+            .await;
+        let answer = answer.map_err(|status| self.error(status))?;
+        Ok(answer.into_inner().part)
+    }
+
     /// Finds out where a job's packets stop; takes some seconds where much is broken.
     ///
     /// # Errors

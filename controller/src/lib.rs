@@ -7,6 +7,7 @@
 //!   multicast takes.
 //! - [`plan`]: what each switch should hold, as pure functions of fabric, routes and jobs; [`ledger`]: what jobs have
 //!   taken, and whether another fits.
+//! - [`moves`]: from one plan to another while packets go by both.
 //! - [`reconcile`]: what a switch holds against what it should.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
 //!   nothing.
@@ -24,6 +25,7 @@ pub mod install;
 pub mod job;
 pub mod ledger;
 mod mac;
+pub mod moves;
 pub mod p4rt;
 pub mod plan;
 pub mod program;

@@ -85,6 +85,7 @@ async fn jobs_are_created_listed_shown_and_deleted() {
         switch: "s1".into(),
         switch_port: 1,
         source_index: 3,
+        cut_off: false,
         state: MemberState::Free.into(),
     };
     assert_eq!(one.members[2], last);

@@ -38,7 +38,7 @@ enum Command {
         #[arg(long, value_name = "FILE", requires = "program")]
         p4info: Option<PathBuf>,
     },
-    /// Show the switches, whether the controller is connected to them, and their jobs
+    /// Show the switches, whether the controller is connected to them, what of them is in use, and their jobs
     #[command(after_help = "Example: ultima fabric show -o yaml")]
     Show {
         /// How it is printed
@@ -51,6 +51,24 @@ enum Command {
         /// How it is printed
         #[arg(short, long, value_name = "FORMAT", default_value_t)]
         output: Format,
+    },
+    /// Move all jobs and routes off a part of the fabric, so that it can be taken away
+    ///
+    /// Nothing is lost by it: the new ways are there before the old ones are taken. Of a switch with hosts that is what it passes on
+    /// between others; where there is no other way, what uses the part stays. It stays drained until `undrain`, also when
+    /// the controller is started again with the same --state.
+    #[command(after_help = "Example: ultima fabric drain spine1")]
+    Drain {
+        /// A switch (s1), a port (s1/9), or a link between switches (s1/9-s2/9), also by one end
+        part: String,
+    },
+    /// Let a part of the fabric be used again
+    ///
+    /// Routes go back to it; jobs keep the trees that they have.
+    #[command(after_help = "Example: ultima fabric undrain spine1")]
+    Undrain {
+        /// As for `drain`
+        part: String,
     },
     /// Put right at once in what switches are not as they should be, and show what it was
     ///
@@ -85,7 +103,19 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             let client = Client::connect(&arguments.at.controller).await?;
             let (text, code) = match arguments.command {
                 Command::Check { .. } => unreachable!("done above"),
-                Command::Show { output } => (show(&client.switches().await?, output)?, 0),
+                Command::Show { output } => {
+                    let (switches, jobs) = (client.switches().await?, client.jobs().await?);
+                    (show(&switches, &jobs, output)?, 0)
+                }
+                Command::Drain { part } => {
+                    let part = client.drain(&part, true).await?;
+                    let jobs = client.jobs().await?;
+                    (format!("drained {part}\n{}", held_back(&jobs)), 0)
+                }
+                Command::Undrain { part } => (
+                    format!("{} is in use\n", client.drain(&part, false).await?),
+                    0,
+                ),
                 Command::Diff { output } => {
                     let switches = client.diff_fabric().await?;
                     let right = (switches.iter())
@@ -129,10 +159,41 @@ struct SwitchDocument<'a> {
     connected: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
     problem: &'a str,
+    health: &'a str,
     jobs: &'a [String],
 }
 
-fn show(switches: &[api::Switch], format: Format) -> Result<String> {
+/// How a switch's parts are.
+fn health(switch: &api::Switch) -> &str {
+    match switch.health.as_str() {
+        "" => "up",
+        health => health,
+    }
+}
+
+/// Jobs that could not be moved off what is down or drained, a line each.
+fn held_back(jobs: &[api::Job]) -> String {
+    let mut text = String::new();
+    for job in jobs {
+        let cut_off = job.members.iter().filter(|member| member.cut_off);
+        let cut_off: Vec<String> = cut_off
+            .map(|member| format!("rank {} on {}", member.rank, member.host))
+            .collect();
+        if !cut_off.is_empty() {
+            let cut_off = cut_off.join(", ");
+            text += &format!(
+                "job {} keeps its ways, as no others lead to {cut_off}\n",
+                job.name
+            );
+        }
+        if !job.stays.is_empty() {
+            text += &format!("job {} keeps its ways: {}\n", job.name, job.stays);
+        }
+    }
+    text
+}
+
+fn show(switches: &[api::Switch], jobs: &[api::Job], format: Format) -> Result<String> {
     let documents = switches.iter().map(|switch| SwitchDocument {
         name: &switch.name,
         target: &switch.target,
@@ -140,6 +201,7 @@ fn show(switches: &[api::Switch], format: Format) -> Result<String> {
         device_id: switch.device_id,
         connected: switch.connected,
         problem: &switch.problem,
+        health: health(switch),
         jobs: &switch.jobs,
     });
     let documents: Vec<SwitchDocument> = documents.collect();
@@ -154,10 +216,12 @@ fn show(switches: &[api::Switch], format: Format) -> Result<String> {
                 switch.target.clone(),
                 format!("{}#{}", switch.grpc, switch.device_id),
                 switch.jobs.join(","),
+                health(switch).to_owned(),
                 state,
             ]
         });
-        table(["SWITCH", "TARGET", "DEVICE", "JOBS", "STATE"], rows)
+        let header = ["SWITCH", "TARGET", "DEVICE", "JOBS", "HEALTH", "STATE"];
+        table(header, rows) + &held_back(jobs)
     })
 }
 

@@ -276,6 +276,7 @@ fn document(job: &api::Job) -> Value {
             "switch": member.switch,
             "switch_port": member.switch_port,
             "state": state(member),
+            "cut_off": member.cut_off,
         })
     });
     json!({
@@ -293,6 +294,7 @@ fn document(job: &api::Job) -> Value {
         "loss_threshold": job.loss_threshold,
         "weight": job.weight,
         "switches": job.switches,
+        "stays": job.stays,
         "members": members.collect::<Vec<_>>(),
     })
 }
@@ -314,11 +316,18 @@ fn members(job: &api::Job) -> String {
             member.mac.clone(),
             format!("{}:{}", member.ip, member.udp_port),
             format!("{}/{}", member.switch, member.switch_port),
-            state(member).to_owned(),
+            match member.cut_off {
+                true => format!("{}, cut off", state(member)),
+                false => state(member).to_owned(),
+            },
         ]
     });
+    let stays = match job.stays.as_str() {
+        "" => String::new(),
+        reason => format!("keeps its ways: {reason}\n"),
+    };
     format!(
-        "\n{}",
+        "\n{}{stays}",
         table(["RANK", "HOST", "MAC", "ADDRESS", "PORT", "STATE"], rows)
     )
 }

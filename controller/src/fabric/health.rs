@@ -9,6 +9,9 @@ use super::{Fabric, SwitchId, SwitchPort, TrunkId};
 pub enum Part {
     /// A switch, with all of its ports.
     Switch(SwitchId),
+    /// What a switch passes on between others. It is avoided, and still an end of ways: of one that does not answer, or is to be left
+    /// alone, that is all that others can take over.
+    Transit(SwitchId),
     /// A port of a switch, with the link there.
     Port(SwitchPort),
     /// A link between two switches.
@@ -43,6 +46,11 @@ impl Health {
         !self.down.contains(&Part::Switch(switch))
     }
 
+    /// Whether a switch works and passes on what others send each other.
+    pub fn carries(&self, switch: SwitchId) -> bool {
+        self.switch_is_up(switch) && !self.down.contains(&Part::Transit(switch))
+    }
+
     /// Whether a port and its switch work.
     pub fn port_is_up(&self, port: SwitchPort) -> bool {
         self.switch_is_up(port.switch) && !self.down.contains(&Part::Port(port))
@@ -52,6 +60,14 @@ impl Health {
     pub fn trunk_is_up(&self, fabric: &Fabric, trunk: TrunkId) -> bool {
         let ends = fabric.trunk(trunk).ends;
         !self.down.contains(&Part::Trunk(trunk)) && ends.iter().all(|end| self.port_is_up(*end))
+    }
+}
+
+impl FromIterator<Part> for Health {
+    fn from_iter<T: IntoIterator<Item = Part>>(down: T) -> Self {
+        Health {
+            down: down.into_iter().collect(),
+        }
     }
 }
 

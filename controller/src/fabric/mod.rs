@@ -5,10 +5,12 @@
 //! connected.
 
 mod check;
+pub mod damping;
 mod error;
 mod file;
 mod health;
 mod link;
+mod part;
 #[cfg(test)]
 mod tests;
 mod trunk;
@@ -22,6 +24,7 @@ use ultima_link::WireConfig;
 pub use error::{FabricError, FabricProblem};
 pub use health::{Health, Part};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
+pub use part::UnknownPart;
 use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;
@@ -162,6 +165,12 @@ impl Fabric {
     /// without a rate counts as the fastest that has one.
     pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
         self.trunks.strain(trunk, amount)
+    }
+
+    /// The switch called `name`.
+    pub fn switch_named(&self, name: &str) -> Option<SwitchId> {
+        let at = self.switches.iter().position(|switch| switch.name == name);
+        at.map(SwitchId)
     }
 
     /// One switch.

@@ -17,9 +17,9 @@ pub use refusal::Refusal;
 use ultima_p4runtime::names::Names;
 
 use self::numbers::Numbers;
-use crate::fabric::{Fabric, SwitchId, SwitchPort};
+use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::{
-    CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, ShareIndex,
+    CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
     SourceIndex, place,
 };
 use crate::plan::{self, JobPlan, Usage, Ways};
@@ -98,13 +98,16 @@ impl Ledger {
         ) else {
             return Err(self.too_many());
         };
-        let tree = || JobTree::choose(fabric, routes, &self.load, spec.weight, &homes);
         let multicast = match spec.gather {
             Gather::Unicast => None,
-            Gather::Multicast => Some(Multicast {
-                group: GroupId(group),
-                tree: tree().expect("members reach each other"),
-            }),
+            Gather::Multicast => {
+                let tree = JobTree::choose(fabric, routes, &self.load, spec.weight, &homes);
+                Some(Multicast {
+                    group: GroupId(group),
+                    // All reach each other, but only through each other.
+                    tree: tree.ok_or_else(|| unreachable(fabric, &members))?,
+                })
+            }
         };
         let job = Job {
             id: JobId(id),
@@ -119,7 +122,8 @@ impl Ledger {
             shares: BTreeMap::new(),
             sources,
         };
-        self.plan(fabric, routes, names, job)
+        let ways = Ways::new(fabric, routes, &job.members, job.tree());
+        self.plan(fabric, names, job, &ways)
     }
 
     /// What a job becomes on the routes as they are now, which it takes from now on, and what it needs then. It keeps its tree
@@ -136,12 +140,52 @@ impl Ledger {
         (job, plan): (&Job, &JobPlan),
     ) -> Result<(Job, JobPlan), Refusal> {
         self.remove(fabric, job, plan);
-        let refitted = self.plan(fabric, routes, names, self.regrown(fabric, routes, job));
-        match &refitted {
+        let regrown = self.regrown(fabric, routes, job);
+        let ways = Ways::new(fabric, routes, &regrown.members, regrown.tree());
+        let refitted = self.plan(fabric, names, regrown, &ways);
+        self.take_either(fabric, refitted, (job, plan))
+    }
+
+    /// What a job becomes whose members cannot all reach each other, which it takes from now on. Switches send what is for
+    /// those that are cut off where it went when all was well, and the job is admitted there; it keeps its tree as
+    /// long as that joins the largest part of its members. So nobody loses more than what is down takes away.
+    ///
+    /// # Errors
+    /// See [`Refusal`]: it keeps what it has.
+    pub fn hold(
+        &mut self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        (job, plan): (&Job, &JobPlan),
+    ) -> Result<(Job, JobPlan), Refusal> {
+        self.remove(fabric, job, plan);
+        let mut held = job.clone();
+        if let Some(Multicast { tree, .. }) = &mut held.multicast {
+            let part = largest_part(fabric, routes, &job.members);
+            if !tree.joins(fabric, routes.health(), &part)
+                && let Some(other) = JobTree::choose(fabric, routes, &self.load, job.weight, &part)
+            {
+                *tree = other;
+            }
+        }
+        let ways = Ways::held(fabric, routes, &held.members, held.tree());
+        let held = self.plan(fabric, names, held, &ways);
+        self.take_either(fabric, held, (job, plan))
+    }
+
+    /// Takes what a job becomes, or again what it had.
+    fn take_either(
+        &mut self,
+        fabric: &Fabric,
+        becomes: Result<(Job, JobPlan), Refusal>,
+        (job, plan): (&Job, &JobPlan),
+    ) -> Result<(Job, JobPlan), Refusal> {
+        match &becomes {
             Ok((job, plan)) => self.take(fabric, job, plan),
             Err(_) => self.take(fabric, job, plan),
         }
-        refitted
+        becomes
     }
 
     /// A job with a tree that is up.
@@ -163,11 +207,10 @@ impl Ledger {
     fn plan(
         &self,
         fabric: &Fabric,
-        routes: &Routes,
         names: &Names,
         mut job: Job,
+        ways: &Ways,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let ways = Ways::new(fabric, routes, &job.members, job.tree());
         let exits: BTreeSet<SwitchPort> = ways.exits().collect();
         job.shares.retain(|port, _| exits.contains(port));
         let kept: HashSet<(SwitchId, ShareIndex)> = (job.shares.iter())
@@ -184,7 +227,7 @@ impl Ledger {
             }
         }
 
-        let plan = plan::of_ways(fabric, &job, &ways);
+        let plan = plan::of_ways(fabric, &job, ways);
         for (switch, plan) in &plan {
             let usage = &self.switches[switch.0].usage;
             usage.check_with(fabric.switch(*switch), names, plan)?;
@@ -253,8 +296,12 @@ impl Ledger {
         let nothing = JobPlan::new();
         jobs.iter().for_each(|job| self.take(fabric, job, &nothing));
         self.last = last;
-        let refit = |(at, job)| {
-            let refitted = self.refit(fabric, routes, names, (job, &nothing));
+        let refit = |(at, job): (usize, &Job)| {
+            let had = (job, &nothing);
+            let refitted = match cut_off(fabric, routes, &job.members).is_empty() {
+                true => self.refit(fabric, routes, names, had),
+                false => self.hold(fabric, routes, names, had),
+            };
             refitted.map_err(|refusal| (at, refusal))
         };
         jobs.iter().enumerate().map(refit).collect()
@@ -311,18 +358,50 @@ pub(crate) fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
     members.iter().map(home).collect()
 }
 
-/// Whether ways lead between all members. Links carry both ways: it is enough that they lead to and from the first.
+/// Whether ways lead between all members.
 fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Result<(), Refusal> {
-    let Some(first) = members.first() else {
-        return Ok(());
-    };
-    let from = fabric.host(first.host);
-    let unreached = |member: &&Member| routes.port(from.attached.switch, member.host).is_none();
-    match members.iter().find(unreached) {
+    match cut_off(fabric, routes, members).first() {
         None => Ok(()),
-        Some(member) => Err(Refusal::Unreachable {
-            host: fabric.host(member.host).name.clone(),
-            switch: fabric.switch(from.attached.switch).name.clone(),
+        Some((rank, from)) => Err(Refusal::Unreachable {
+            host: fabric.host(members[usize::from(rank.0)].host).name.clone(),
+            switch: fabric.switch(*from).name.clone(),
+        }),
+    }
+}
+
+/// The ranks to which no way leads from some switch of the largest part of the members, each with the first such switch.
+pub(crate) fn cut_off(
+    fabric: &Fabric,
+    routes: &Routes,
+    members: &[Member],
+) -> Vec<(Rank, SwitchId)> {
+    let part = largest_part(fabric, routes, members);
+    // Members of a host are reached alike.
+    let mut known: BTreeMap<HostId, Option<SwitchId>> = BTreeMap::new();
+    let mut from = |host: HostId| {
+        let unreached = || {
+            let mut homes = part.iter();
+            homes
+                .find(|home| routes.port(**home, host).is_none())
+                .copied()
+        };
+        *known.entry(host).or_insert_with(unreached)
+    };
+    // As many as a job has members.
+    let ranks = (0..=u16::MAX).map(Rank).zip(members);
+    ranks
+        .filter_map(|(rank, member)| Some((rank, from(member.host)?)))
+        .collect()
+}
+
+/// That no tree leads from the first member to the last.
+fn unreachable(fabric: &Fabric, members: &[Member]) -> Refusal {
+    let host = |member: Option<&Member>| member.map(|member| fabric.host(member.host));
+    let (first, last) = (host(members.first()), host(members.last()));
+    Refusal::Unreachable {
+        host: last.map_or_else(String::new, |host| host.name.clone()),
+        switch: first.map_or_else(String::new, |host| {
+            fabric.switch(host.attached.switch).name.clone()
         }),
     }
 }

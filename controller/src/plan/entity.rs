@@ -10,7 +10,7 @@ use super::table::{Destination, JobRow, Neighbor, QueueTime, Replica, Route, Row
 use super::{CounterCell, Group, LossDigest, LossSession, MeterCell};
 
 /// One thing that a switch should hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The types say it.
 pub enum Entity {
     Route(Route),

@@ -32,7 +32,7 @@ impl Copy {
 }
 
 /// A multicast group. Ports repeat where several ranks sit behind one, pairs of port and RID don't.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     /// Its number on the switch.
     pub id: GroupId,

@@ -18,11 +18,11 @@ const MAX_LIST: i32 = 64;
 const ACK_WAIT: Duration = Duration::from_secs(1);
 
 /// The subscription to the digest of lossy operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LossDigest;
 
 /// The clone session that brings a lossy operation from egress back to ingress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LossSession;
 
 impl LossDigest {

@@ -14,7 +14,7 @@ use crate::target::PortNumber;
 pub(super) const NAMES: [&str; 2] = [queue::METER, share::METER];
 
 /// One cell of one meter, and the virtual queue that it keeps; without one it lets everything pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MeterCell {
     meter: &'static str,
     index: u16,

@@ -82,7 +82,7 @@ pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Enti
     ];
     for id in fabric.host_ids() {
         let host = fabric.host(id);
-        entities.extend(routes.port(switch, id).map(|port| {
+        entities.extend(routes.held(switch, id).map(|port| {
             Entity::Route(table::Route {
                 to: host.ip,
                 port,

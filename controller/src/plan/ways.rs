@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::Member;
-use crate::routing::Routes;
+use crate::routing::{Passage, Routes};
 use crate::target::PortNumber;
 use crate::tree::JobTree;
 
@@ -41,6 +41,9 @@ impl Through {
     }
 }
 
+/// What is done with each passage of a way.
+type Pass<'a> = dyn FnMut(Passage) + 'a;
+
 /// All switches that a job's packets come through: its multicast by its tree, what one member sends to another by the
 /// routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +57,52 @@ impl Ways {
         members: &[Member],
         tree: Option<&JobTree>,
     ) -> Self {
+        let way = |from, to, pass: &mut Pass| {
+            routes.way(fabric, from, to).for_each(pass);
+        };
+        Ways::along(fabric, members, tree, way)
+    }
+
+    /// The ways between `members` on the ports that switches [are given](Routes::held), also where nothing is known to lead to some.
+    pub fn held(
+        fabric: &Fabric,
+        routes: &Routes,
+        members: &[Member],
+        tree: Option<&JobTree>,
+    ) -> Self {
+        let way = |from, to, pass: &mut Pass| {
+            routes.held_way(fabric, from, to).for_each(pass);
+        };
+        Ways::along(fabric, members, tree, way)
+    }
+
+    /// The ways that packets may take while switches go over from one routing to another, each in its [turn](Routes::turn), and
+    /// groups from one tree to another: some way by old ports, and from a switch that has its new ones by these.
+    pub fn moving(
+        fabric: &Fabric,
+        (before, after): (&Routes, &Routes),
+        members: &[Member],
+        trees: [Option<&JobTree>; 2],
+    ) -> Self {
+        let way = |from, to, pass: &mut Pass| {
+            after.held_way(fabric, from, to).for_each(&mut *pass);
+            for passage in before.held_way(fabric, from, to) {
+                pass(passage);
+                after
+                    .held_way(fabric, passage.ingress, to)
+                    .for_each(&mut *pass);
+            }
+        };
+        Ways::along(fabric, members, trees.into_iter().flatten(), way)
+    }
+
+    fn along<'a>(
+        fabric: &Fabric,
+        members: &[Member],
+        trees: impl IntoIterator<Item = &'a JobTree>,
+        way: impl Fn(SwitchPort, HostId, &mut Pass),
+    ) -> Self {
+        let trees: Vec<&JobTree> = trees.into_iter().collect();
         let hosts: BTreeSet<HostId> = members.iter().map(|member| member.host).collect();
         let attached = |host: &HostId| fabric.host(*host).attached;
         // Behind its first switch a packet's way is that of all others from there.
@@ -67,15 +116,10 @@ impl Ways {
             let at = attached(&host);
             ways.at(at.switch).exits.insert(at.port);
             for (home, start) in &homes {
-                for passage in routes.way(fabric, *start, host) {
-                    let through = ways.at(passage.ingress.switch);
-                    through.destinations.insert(host);
-                    through.exits.insert(passage.egress);
-                    through.enter(*home, passage.ingress);
-                }
+                way(*start, host, &mut |passage| ways.pass(*home, passage, host));
             }
         }
-        for (tree, switch) in tree
+        for (tree, switch) in trees
             .iter()
             .flat_map(|tree| tree.switches().map(move |at| (tree, at)))
         {
@@ -83,11 +127,25 @@ impl Ways {
             ways.at(switch).exits.extend(ports);
         }
         for home in homes.keys() {
-            for entrance in tree.iter().flat_map(|tree| tree.entrances(*home)) {
+            for entrance in trees.iter().flat_map(|tree| tree.entrances(*home)) {
                 ways.at(entrance.switch).enter(*home, entrance);
             }
         }
         ways
+    }
+
+    /// What is for `host` and comes from `home` passes a switch.
+    fn pass(&mut self, home: SwitchId, passage: Passage, host: HostId) {
+        let through = self.at(passage.ingress.switch);
+        through.destinations.insert(host);
+        through.exits.insert(passage.egress);
+        through.enter(home, passage.ingress);
+    }
+
+    /// Whether what comes from hosts of `home` is admitted at a port.
+    pub fn admits(&self, home: SwitchId, at: SwitchPort) -> bool {
+        let through = self.0.get(&at.switch);
+        through.is_some_and(|through| through.entrances.contains(&(home, at.port)))
     }
 
     fn at(&mut self, switch: SwitchId) -> &mut Through {

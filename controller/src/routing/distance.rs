@@ -39,6 +39,10 @@ fn from_one(fabric: &Fabric, health: &Health, start: SwitchId) -> Vec<Option<u32
     distances[start.0] = Some(0);
     let mut queue = VecDeque::from([(start, 0)]);
     while let Some((switch, distance)) = queue.pop_front() {
+        // One that carries nothing is an end of ways, and on none.
+        if switch != start && !health.carries(switch) {
+            continue;
+        }
         for end in fabric.trunks_of(switch) {
             let far = &mut distances[end.far.switch.0];
             if far.is_none() && health.trunk_is_up(fabric, end.trunk) {

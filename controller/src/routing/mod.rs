@@ -25,6 +25,15 @@ pub struct Routes {
     distances: Distances,
     /// For each host, by switch.
     ports: Vec<Vec<Option<PortNumber>>>,
+    /// What they are where all is well; none where that is now.
+    whole: Option<Box<Whole>>,
+}
+
+/// Routes where all is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Whole {
+    distances: Distances,
+    ports: Vec<Vec<Option<PortNumber>>>,
 }
 
 /// Where a packet comes into a switch and where it leaves it.
@@ -58,13 +67,15 @@ impl Routes {
                 health,
                 distances,
                 ports,
+                whole: None,
             };
         }
-        let distances = Distances::new(fabric, &health);
+        let now = Distances::new(fabric, &health);
         Routes {
-            ports: spread::ports(fabric, &health, &distances, Some(&ports)),
-            distances,
+            ports: spread::ports(fabric, &health, &now, Some(&ports)),
+            distances: now,
             health,
+            whole: Some(Box::new(Whole { distances, ports })),
         }
     }
 
@@ -76,6 +87,27 @@ impl Routes {
     /// The port at which `switch` sends what is for `host`: the host's own, or a trunk. None if no way leads there.
     pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
         self.ports[host.0][switch.0]
+    }
+
+    /// The port that `switch` is given for `host`: where no way leads there, that by which one does when all is well. Nothing is lost
+    /// by it where that is broken indeed, and much kept where it only seems so.
+    pub fn held(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
+        let whole = || Some(self.whole.as_ref()?.ports[host.0][switch.0]);
+        self.port(switch, host).or_else(|| whole().flatten())
+    }
+
+    /// When `switch` may be given [its port](Self::held) for a host at `home`: after those of lower turns have theirs. What then comes to
+    /// a switch that has its new port stays on new ways to the end; until then it stays on old ones. So nothing goes round
+    /// while some have old ports and some new.
+    pub fn turn(&self, switch: SwitchId, home: SwitchId) -> (bool, u32) {
+        let whole = self
+            .whole
+            .as_ref()
+            .map_or(&self.distances, |it| &it.distances);
+        match self.distance(switch, home) {
+            Some(distance) => (false, distance),
+            None => (true, whole.get(switch, home).unwrap_or(u32::MAX)),
+        }
     }
 
     /// How many trunks are between two switches; none if no way leads from one to the other.
@@ -90,12 +122,32 @@ impl Routes {
         from: SwitchPort,
         to: HostId,
     ) -> impl Iterator<Item = Passage> {
-        let pass = move |ingress: SwitchPort| {
-            let egress = self.port(ingress.switch, to)?;
-            Some(Passage { ingress, egress })
-        };
-        iter::successors(pass(from), move |passage| {
-            fabric.across(passage.leaving()).and_then(pass)
-        })
+        along(fabric, from, move |switch| self.port(switch, to))
     }
+
+    /// The same by the ports that switches [are given](Self::held), whether or not all of it is up.
+    pub fn held_way(
+        &self,
+        fabric: &Fabric,
+        from: SwitchPort,
+        to: HostId,
+    ) -> impl Iterator<Item = Passage> {
+        along(fabric, from, move |switch| self.held(switch, to))
+    }
+}
+
+/// What becomes of a packet that comes in at `from`, where switches send it out of these ports.
+fn along(
+    fabric: &Fabric,
+    from: SwitchPort,
+    port: impl Fn(SwitchId) -> Option<PortNumber>,
+) -> impl Iterator<Item = Passage> {
+    let pass = move |ingress: SwitchPort| {
+        let egress = port(ingress.switch)?;
+        Some(Passage { ingress, egress })
+    };
+    let first = pass(from);
+    iter::successors(first, move |passage| {
+        fabric.across(passage.leaving()).and_then(&pass)
+    })
 }

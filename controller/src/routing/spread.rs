@@ -43,8 +43,10 @@ pub(super) fn ports(
                     continue;
                 }
                 let distance = |at| distances.get(at, attached.switch);
+                let leads_on = |at| at == attached.switch || health.carries(at);
                 let is_nearer = |end: &&TrunkEnd| {
                     is_up[end.trunk.0]
+                        && leads_on(end.far.switch)
                         && distance(end.far.switch).map(|far| far + 1) == distance(switch)
                 };
                 let nearer = || fabric.trunks_of(switch).iter().filter(is_nearer);

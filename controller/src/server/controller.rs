@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, mpsc};
 use tokio::task::JoinHandle;
 use ultima_p4::names::loss;
 use ultima_p4runtime::names::Digest;
@@ -14,6 +14,7 @@ use ultima_p4runtime::v1::DigestList;
 
 use super::attendants::Attendants;
 use super::check::PastCheck;
+use super::condition::Condition;
 use super::counters::{Cells, Counted};
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::keeper::SeatKeeper;
@@ -23,7 +24,7 @@ use super::seats::{NoSeat, Seat};
 use super::switch::{Desired, ManagedSwitch};
 use super::{Config, counters};
 use crate::api;
-use crate::fabric::{Fabric, Health, SwitchId, SwitchPort};
+use crate::fabric::{Fabric, Part, SwitchId, SwitchPort};
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
 use crate::job::{Job, JobId, JobSpec, Member, Rank};
 use crate::p4rt::SwitchClient;
@@ -36,18 +37,21 @@ use crate::telemetry::OperationLoss;
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
-    fabric: Arc<Fabric>,
-    routes: Routes,
+    pub(super) fabric: Arc<Fabric>,
     program: Program,
-    switches: Vec<ManagedSwitch>,
+    pub(super) switches: Vec<ManagedSwitch>,
     audit_every: Duration,
     repair: bool,
     /// Held while what switches should hold is changed: one job at a time, and no switch comes
     /// back in between.
-    changes: AsyncMutex<()>,
+    pub(super) changes: AsyncMutex<()>,
     registry: Arc<Mutex<Registry>>,
+    /// What of the fabric is down, and since when.
+    pub(super) condition: Mutex<Condition>,
+    /// That something has changed that trees and routes depend on.
+    pub(super) news: Notify,
     store: Arc<Store>,
-    seats: SeatKeeper,
+    pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
     closed: AtomicBool,
     pub(super) attendants: Attendants,
@@ -65,6 +69,10 @@ pub struct JobState {
     pub switches: Vec<SwitchId>,
     /// Its members' seats, by rank.
     pub(super) seats: Vec<Seat>,
+    /// Members that some others cannot reach.
+    pub cut_off: Vec<Rank>,
+    /// Why it was not moved off what is down or drained, on one line.
+    pub stays: Option<String>,
 }
 
 /// A switch and how we stand with it.
@@ -74,6 +82,8 @@ pub struct SwitchState {
     pub id: SwitchId,
     /// Why the controller is not connected to it, on one line.
     pub problem: Option<String>,
+    /// What of it is not in use, and why, on one line.
+    pub health: Option<String>,
     /// The jobs installed on it, by name.
     pub jobs: Vec<String>,
 }
@@ -89,6 +99,7 @@ impl Controller {
             audit_every,
             repair,
             state,
+            terms,
             ..
         } = config;
         let store = match &state {
@@ -96,17 +107,16 @@ impl Controller {
             None => Store::in_memory()?,
         };
         let stored = store.read()?;
-        let routes = Routes::new(&fabric, Health::default());
+        let condition = Condition::new(&fabric, terms, &stored.drained);
+        let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, program.names(), id)?;
         }
-        let registry = Registry::restore(&fabric, &routes, program.names(), &stored)?;
+        let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
         // What the fabric as it is now made of them is what is promised from now on.
-        for record in registry.records(&fabric) {
-            if !stored.jobs.contains(&record) {
-                store.update(&record)?;
-            }
-        }
+        let mut records = registry.records(&fabric);
+        records.retain(|record| !stored.jobs.contains(record));
+        store.update(&records)?;
         let (fabric, store) = (Arc::new(fabric), Arc::new(store));
         let registry = Arc::new(Mutex::new(registry));
         let seats = SeatKeeper::new(
@@ -120,11 +130,12 @@ impl Controller {
         let controller = Arc::new(Controller {
             switches: switches.collect(),
             fabric,
-            routes,
             program,
             audit_every,
             repair,
             changes: AsyncMutex::new(()),
+            condition: Mutex::new(condition),
+            news: Notify::new(),
             seats,
             registry,
             store,
@@ -133,16 +144,12 @@ impl Controller {
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
         });
-        let (plans, jobs) = controller.registry().installed();
+        let desired = controller.desired();
         try_join_all(controller.switches.iter().map(|switch| async {
             match switch.connect(patience).await {
-                Ok(client) => {
-                    switch
-                        .bring_up(client, &controller.desired(&plans, &jobs))
-                        .await
-                }
+                Ok(client) => switch.bring_up(client, &desired).await,
                 // Its jobs' other switches need their controller back: this one is waited for.
-                Err(error) if !jobs.is_empty() && error.is_silence() => {
+                Err(error) if !desired.wanted.jobs.is_empty() && error.is_silence() => {
                     tracing::warn!(%error, "going on without it");
                     Ok(())
                 }
@@ -150,7 +157,7 @@ impl Controller {
             }
         }))
         .await?;
-        drop((plans, jobs));
+        drop(desired);
         for switch in &controller.switches {
             controller.listen(switch);
         }
@@ -158,7 +165,11 @@ impl Controller {
             let controller = Arc::clone(&controller);
             tokio::spawn(async move { controller.keep_up(id).await })
         });
-        let keepers = keepers.collect();
+        let mover = {
+            let controller = Arc::clone(&controller);
+            tokio::spawn(async move { controller.keep_moving().await })
+        };
+        let keepers = keepers.chain([mover]).collect();
         *controller
             .keepers
             .lock()
@@ -180,15 +191,17 @@ impl Controller {
         let switch = &self.switches[id.0];
         loop {
             tokio::select! {
-                () = switch.lost() => {}
+                is_silent = switch.lost() => if is_silent { self.see(Part::Transit(id), false) },
                 () = tokio::time::sleep(self.audit_every) => {
                     self.audit_one(switch).await;
                     continue;
                 }
             }
-            let client = switch.reconnect().await;
-            if let Err(error) = self.restore(switch, client).await {
-                switch.failed(&error).await;
+            let silent = || self.see(Part::Transit(id), false);
+            let client = switch.reconnect(silent).await;
+            match self.restore(switch, client).await {
+                Ok(()) => self.see(Part::Transit(id), true),
+                Err(error) => switch.failed(&error).await,
             }
         }
     }
@@ -199,10 +212,7 @@ impl Controller {
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
         let _changes = self.changes.lock().await;
-        let (plans, jobs) = self.registry().installed();
-        switch
-            .bring_up(client, &self.desired(&plans, &jobs))
-            .await?;
+        switch.bring_up(client, &self.desired()).await?;
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
         Ok(())
@@ -218,14 +228,12 @@ impl Controller {
         }
     }
 
-    fn desired<'a>(&'a self, plans: &'a [Arc<JobPlan>], jobs: &'a [Arc<Job>]) -> Desired<'a> {
+    fn desired(&self) -> Desired<'_> {
         Desired {
             fabric: &self.fabric,
-            routes: &self.routes,
             program: &self.program,
             repair: self.repair,
-            plans,
-            jobs,
+            wanted: self.registry().wanted(),
         }
     }
 
@@ -243,7 +251,7 @@ impl Controller {
 
     /// As [`divide`](Self::divide) among the installed jobs, where nobody can do anything about a switch that fails: it is asked
     /// again with the next change, or when it is back.
-    async fn divide_again(&self, clients: &Clients) {
+    pub(super) async fn divide_again(&self, clients: &Clients) {
         if let Err(error) = self.divide(clients, None).await {
             tracing::warn!(%error, "shares of ports are not as they should be");
         }
@@ -255,13 +263,13 @@ impl Controller {
     }
 
     /// The routes that its switches have.
-    pub(super) fn routes(&self) -> &Routes {
-        &self.routes
+    pub(super) fn routes(&self) -> Arc<Routes> {
+        Arc::clone(self.registry().routes())
     }
 
     /// By how many packets what a job's member sends to the group and to another member may overtake each other.
     pub(super) fn reorder(&self, job: &Job) -> u32 {
-        routing::reorder(&self.fabric, &self.routes, job)
+        routing::reorder(&self.fabric, &self.routes(), job)
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -299,7 +307,7 @@ impl Controller {
     }
 
     /// The right to change what switches should hold; none of a controller that is being stopped.
-    async fn change(&self) -> Result<AsyncMutexGuard<'_, ()>, JobRequestError> {
+    pub(super) async fn change(&self) -> Result<AsyncMutexGuard<'_, ()>, JobRequestError> {
         let changes = self.changes.lock().await;
         self.open().map(|()| changes)
     }
@@ -319,9 +327,7 @@ impl Controller {
         let name = || spec.name.clone();
         let _changes = self.change().await?;
         let names = self.program.names();
-        let (job, plan) = self
-            .registry()
-            .propose(&self.fabric, &self.routes, names, spec)?;
+        let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
 
         let clients = self.clients(plan.keys())?;
         self.mend(&clients).await?;
@@ -404,6 +410,8 @@ impl Controller {
         self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
         self.attendants.end(id);
+        // There may be room now for one that could not move.
+        self.news.notify_one();
         tracing::info!(job = name, "job deleted");
         Ok(pending)
     }
@@ -422,7 +430,7 @@ impl Controller {
     }
 
     /// Changes what is kept, off the threads that others wait for.
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         change: impl FnOnce(&Store) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(), StoreError> {
@@ -658,6 +666,7 @@ impl Controller {
             SwitchState {
                 id: switch.id,
                 problem: switch.client().err(),
+                health: self.condition().of(&self.fabric, switch.id),
                 jobs,
             }
         };
@@ -705,13 +714,12 @@ impl Controller {
     }
 
     /// Makes a switch hold what it should; returns what was not so. The caller holds `changes`.
-    async fn reconcile(
+    pub(super) async fn reconcile(
         &self,
         switch: &ManagedSwitch,
         client: &SwitchClient,
     ) -> Result<Diff, BringUpError> {
-        let (plans, jobs) = self.registry().installed();
-        switch.reconcile(client, &self.desired(&plans, &jobs)).await
+        switch.reconcile(client, &self.desired()).await
     }
 
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
@@ -723,8 +731,7 @@ impl Controller {
                 return ids.map(|id| (id, Err(error.to_string()))).collect();
             }
         };
-        let (plans, jobs) = self.registry().installed();
-        let desired = self.desired(&plans, &jobs);
+        let desired = self.desired();
         join_all(self.switches.iter().map(|switch| async {
             let audited = async {
                 let client = switch.client()?;
@@ -744,14 +751,12 @@ impl Controller {
         let Ok(client) = switch.client() else { return };
         let looked = async {
             // A switch that answers slowly keeps nobody from anything, as long as it is as it should be.
-            let (plans, jobs) = self.registry().installed();
-            let diff = switch.diff(&client, &self.desired(&plans, &jobs)).await?;
+            let diff = switch.diff(&client, &self.desired()).await?;
             if diff.is_empty() && !switch.is_in_doubt() {
                 return Ok(());
             }
             let _changes = self.changes.lock().await;
-            let (plans, jobs) = self.registry().installed();
-            switch.look(&client, &self.desired(&plans, &jobs)).await
+            switch.look(&client, &self.desired()).await
         };
         if let Err(error) = looked.await {
             tracing::warn!(switch = switch.name(), %error, "not put right");
@@ -762,7 +767,7 @@ impl Controller {
         switches.iter().for_each(|id| self.switches[id.0].doubt());
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
     }
 
@@ -835,6 +840,8 @@ fn state_of(record: &Record) -> JobState {
         job: Arc::clone(&record.job),
         switches: record.plan.keys().copied().collect(),
         seats: record.seats.states().collect(),
+        cut_off: record.cut_off.clone(),
+        stays: record.stays.as_ref().map(ToString::to_string),
     }
 }
 

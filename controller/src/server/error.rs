@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::listen::Listen;
+use crate::fabric::UnknownPart;
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
 use crate::p4rt::{ConnectError, RpcError};
@@ -107,6 +108,20 @@ impl BringUpError {
     pub fn is_silence(&self) -> bool {
         matches!(self, BringUpError::Connect(ConnectError::NoAnswer { .. }))
     }
+}
+
+/// Why a part of the fabric is not drained, or drained still.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainError {
+    /// There is none of that name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownPart),
+    /// It could not be kept, and so is not promised.
+    #[error("nothing was changed, as that could not be kept: {0}")]
+    Store(#[from] StoreError),
+    /// The controller is being stopped.
+    #[error(transparent)]
+    Stopping(#[from] JobRequestError),
 }
 
 /// Why a request about a job is refused.

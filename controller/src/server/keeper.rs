@@ -8,7 +8,7 @@ use super::error::JobRequestError;
 use super::registry::Registry;
 use crate::fabric::Fabric;
 use crate::job::JobId;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Writes seats to the store, on tasks of its own: whoever asks for it may go away meanwhile.
 #[derive(Clone)]
@@ -50,6 +50,18 @@ impl SeatKeeper {
         }
     }
 
+    /// Keeps these jobs as they are now, seats and trees.
+    pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), StoreError> {
+        let _keeping = self.keeping.lock().await;
+        let records: Vec<_> = self.with_registry(|registry| {
+            ids.filter_map(|id| registry.record(&self.fabric, id))
+                .collect()
+        });
+        let store = Arc::clone(&self.store);
+        let written = tokio::task::spawn_blocking(move || store.update(&records)).await;
+        written.expect("the store does not panic, and nobody cancels it")
+    }
+
     async fn keep_now(&self, id: JobId) -> Result<(), JobRequestError> {
         let asked = match self.with_registry(|registry| Some(registry.get(id)?.seats.changes())) {
             Some(asked) => asked,
@@ -65,7 +77,7 @@ impl SeatKeeper {
             return Ok(());
         };
         let (store, name) = (Arc::clone(&self.store), record.name.clone());
-        let written = tokio::task::spawn_blocking(move || store.update(&record)).await;
+        let written = tokio::task::spawn_blocking(move || store.update(&[record])).await;
         written
             .expect("the store does not panic, and nobody cancels it")
             .map_err(|error| JobRequestError::Store { name, error })?;

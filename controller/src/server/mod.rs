@@ -4,12 +4,14 @@
 
 mod attendants;
 mod check;
+mod condition;
 mod controller;
 mod counters;
 mod error;
 mod keeper;
 mod listen;
 mod losses;
+mod moves;
 mod registry;
 mod seats;
 mod service;
@@ -24,12 +26,13 @@ use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
 pub use controller::{Controller, JobState, SwitchState};
-pub use error::{BringUpError, JobRequestError, RestoreError, ServeError};
+pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 
 use crate::api::control_server::ControlServer;
 use crate::fabric::Fabric;
+use crate::fabric::damping::Terms;
 use crate::p4rt::ELECTION_ID;
 use crate::program::Program;
 
@@ -53,6 +56,8 @@ pub struct Config {
     /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
     /// somebody asks for it.
     pub repair: bool,
+    /// How patient it is with what fails and comes back.
+    pub terms: Terms,
 }
 
 /// How often switches are looked at unless the configuration says otherwise.
@@ -74,6 +79,7 @@ impl Config {
             election_id: ELECTION_ID,
             audit_every: AUDIT_EVERY,
             repair: true,
+            terms: Terms::default(),
         })
     }
 }

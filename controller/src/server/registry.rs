@@ -8,9 +8,10 @@ use ultima_p4runtime::names::Names;
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
 use super::seats::{Seat, Seats};
-use crate::fabric::Fabric;
-use crate::job::{Job, JobId, JobSpec};
-use crate::ledger::Ledger;
+use crate::fabric::{Fabric, Health};
+use crate::job::{Job, JobId, JobSpec, Rank};
+use crate::ledger::{self, Ledger, Refusal};
+use crate::moves::Moved;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 use crate::store::{JobRecord, SeatRecord, Stored};
@@ -23,29 +24,47 @@ pub struct Record {
     pub seats: Seats,
     /// They go with their job: another may get its number.
     pub losses: Losses,
+    /// Members that some others cannot reach while parts of the fabric are down: their ways are kept.
+    pub cut_off: Vec<Rank>,
+    /// Why it keeps what it had although all reach each other.
+    pub stays: Option<Refusal>,
 }
 
-/// All installed jobs.
+/// What all switches are to hold.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub routes: Arc<Routes>,
+    pub plans: Vec<Arc<JobPlan>>,
+    pub jobs: Vec<Arc<Job>>,
+}
+
+/// The routes, and all installed jobs.
 #[derive(Debug)]
 pub struct Registry {
+    routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
     ledger: Ledger,
 }
 
 impl Registry {
     /// No jobs in a fabric.
-    pub fn new(fabric: &Fabric, routes: &Routes) -> Self {
+    pub fn new(fabric: &Fabric, routes: Routes) -> Self {
         Registry {
             jobs: BTreeMap::new(),
-            ledger: Ledger::new(fabric, routes),
+            ledger: Ledger::new(fabric, &routes),
+            routes: Arc::new(routes),
         }
+    }
+
+    /// The routes.
+    pub fn routes(&self) -> &Arc<Routes> {
+        &self.routes
     }
 
     /// Numbers and places for `spec`, and what it needs on the switches. Nothing is taken yet.
     pub fn propose(
         &self,
         fabric: &Fabric,
-        routes: &Routes,
         names: &Names,
         spec: &JobSpec,
     ) -> Result<(Job, JobPlan), JobRequestError> {
@@ -55,7 +74,7 @@ impl Registry {
         }
         let proposed = self
             .ledger
-            .propose(fabric, routes, names, spec, rand::random());
+            .propose(fabric, &self.routes, names, spec, rand::random());
         proposed.map_err(|refusal| JobRequestError::Refused {
             name: name(),
             refusal: Box::new(refusal),
@@ -71,11 +90,14 @@ impl Registry {
 
     fn insert(&mut self, job: Job, plan: JobPlan, seats: Seats) -> &Record {
         let id = job.id;
+        let (cut_off, stays) = (Vec::new(), None);
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
             seats,
             losses: Losses::default(),
+            cut_off,
+            stays,
         };
         self.jobs.entry(id).or_insert(record)
     }
@@ -86,7 +108,7 @@ impl Registry {
     /// A job has no place in the fabric any more.
     pub fn restore(
         fabric: &Fabric,
-        routes: &Routes,
+        routes: Routes,
         names: &Names,
         stored: &Stored,
     ) -> Result<Self, RestoreError> {
@@ -96,7 +118,7 @@ impl Registry {
         let last = JobId(stored.last_id);
         let restored = registry
             .ledger
-            .restore(fabric, routes, names, (&jobs, last));
+            .restore(fabric, &registry.routes, names, (&jobs, last));
         let restored = restored.map_err(|(at, refusal)| RestoreError::Refused {
             name: jobs[at].name.clone(),
             refusal: Box::new(refusal),
@@ -105,6 +127,9 @@ impl Registry {
             let seats = Seats::restored(&job, record.seats().map(Seat::from));
             registry.insert(job, plan, seats);
         }
+        for record in registry.jobs.values_mut() {
+            record.cut_off = cut_off(fabric, &registry.routes, &record.job);
+        }
         Ok(registry)
     }
 
@@ -112,6 +137,52 @@ impl Registry {
     pub fn records(&self, fabric: &Fabric) -> Vec<JobRecord> {
         let of = |id: &JobId| self.record(fabric, *id);
         self.jobs.keys().filter_map(of).collect()
+    }
+
+    /// Plans everything anew for what is up now. Jobs that cannot move [keep](Ledger::hold) what they can, and say why. Returns those that have something else than before.
+    pub fn refit_all(&mut self, fabric: &Fabric, names: &Names, health: Health) -> Vec<Moved> {
+        self.routes = Arc::new(Routes::new(fabric, health));
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let mut moved: Vec<Moved> = (ids.iter())
+            .filter_map(|id| self.refit(fabric, names, *id))
+            .collect();
+        // What others have left may be the room that one lacked.
+        let waiting = |record: &&Record| record.stays.is_some();
+        let waiting = self.jobs.values().filter(waiting);
+        let waiting: Vec<JobId> = waiting.map(|record| record.job.id).collect();
+        moved.extend((waiting.iter()).filter_map(|id| self.refit(fabric, names, *id)));
+        moved
+    }
+
+    /// What becomes of one job on the routes as they are; none if nothing does.
+    fn refit(&mut self, fabric: &Fabric, names: &Names, id: JobId) -> Option<Moved> {
+        let record = self.jobs.get_mut(&id)?;
+        record.cut_off = cut_off(fabric, &self.routes, &record.job);
+        record.stays = None;
+        let had = (&*record.job, &*record.plan);
+        let refitted = match record.cut_off.is_empty() {
+            true => self.ledger.refit(fabric, &self.routes, names, had),
+            false => self.ledger.hold(fabric, &self.routes, names, had),
+        };
+        let (job, plan) = match refitted {
+            Ok(refitted) => refitted,
+            Err(refusal) => {
+                record.stays = Some(refusal);
+                return None;
+            }
+        };
+        if (&job, &plan) == had {
+            return None;
+        }
+        let after = (Arc::new(job), Arc::new(plan));
+        let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
+        (record.job, record.plan) = after.clone();
+        Some(Moved { before, after })
+    }
+
+    /// Whether some job would move if it had room.
+    pub fn is_waiting(&self) -> bool {
+        self.jobs.values().any(|record| record.stays.is_some())
     }
 
     /// What the store keeps of a job; none if it is gone.
@@ -182,24 +253,26 @@ impl Registry {
         records.map(|record| Arc::clone(&record.job)).collect()
     }
 
-    /// What all jobs need, and the jobs themselves.
-    pub fn installed(&self) -> (Vec<Arc<JobPlan>>, Vec<Arc<Job>>) {
-        (self.plans(), self.jobs())
+    /// What all switches are to hold.
+    pub fn wanted(&self) -> Wanted {
+        let plans = self.jobs.values().map(|record| Arc::clone(&record.plan));
+        Wanted {
+            routes: Arc::clone(&self.routes),
+            plans: plans.collect(),
+            jobs: self.jobs(),
+        }
     }
+}
 
-    /// What all jobs need.
-    pub fn plans(&self) -> Vec<Arc<JobPlan>> {
-        self.jobs
-            .values()
-            .map(|record| Arc::clone(&record.plan))
-            .collect()
-    }
+fn cut_off(fabric: &Fabric, routes: &Routes, job: &Job) -> Vec<Rank> {
+    let cut_off = ledger::cut_off(fabric, routes, &job.members);
+    cut_off.into_iter().map(|(rank, _)| rank).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::{self, Health};
+    use crate::fabric;
     use crate::job::{DEFAULT_LOSS_THRESHOLD, Epoch, Gather, Weight};
     use crate::program::Program;
     use crate::server::losses::tests::told;
@@ -210,7 +283,7 @@ mod tests {
         let fabric = fabric::parse(text, "star4.yaml").unwrap();
         let routes = Routes::new(&fabric, Health::default());
         let program = Program::v1model().unwrap();
-        let mut registry = Registry::new(&fabric, &routes);
+        let mut registry = Registry::new(&fabric, routes);
         let propose = |registry: &Registry| {
             let spec = JobSpec {
                 name: "train".into(),
@@ -220,9 +293,7 @@ mod tests {
                 loss_threshold: DEFAULT_LOSS_THRESHOLD,
                 weight: Weight::default(),
             };
-            registry
-                .propose(&fabric, &routes, program.names(), &spec)
-                .unwrap()
+            registry.propose(&fabric, program.names(), &spec).unwrap()
         };
         let add = |registry: &mut Registry| {
             let (job, plan) = propose(registry);

@@ -11,7 +11,7 @@ use ultima_wire::frame::group_mac;
 
 use super::attendants::Order;
 use super::controller::{Controller, JobState, SwitchState};
-use super::error::JobRequestError;
+use super::error::{DrainError, JobRequestError};
 use super::losses::Told;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
@@ -55,6 +55,7 @@ impl ControlService {
                 .collect(),
             loss_threshold: job.loss_threshold,
             weight: job.weight.get().into(),
+            stays: state.stays.clone().unwrap_or_default(),
             shares: (job.shares.iter())
                 .map(|(at, index)| api::Share {
                     switch: fabric.switch(at.switch).name.clone(),
@@ -121,7 +122,15 @@ impl ControlService {
         }
     }
 
-    fn members(&self, JobState { job, seats, .. }: &JobState) -> Vec<api::Member> {
+    fn members(
+        &self,
+        JobState {
+            job,
+            seats,
+            cut_off,
+            ..
+        }: &JobState,
+    ) -> Vec<api::Member> {
         let fabric = self.controller.fabric();
         let member = |((rank, member), seat): ((_, &crate::job::Member), &Seat)| {
             let crate::job::Rank(rank) = rank;
@@ -136,6 +145,7 @@ impl ControlService {
                 switch_port: host.attached.port.0.into(),
                 state: api::MemberState::from(*seat).into(),
                 source_index: job.sources[usize::from(rank)].0.into(),
+                cut_off: cut_off.contains(&crate::job::Rank(rank)),
             }
         };
         job.ranks().zip(seats).map(member).collect()
@@ -465,7 +475,13 @@ impl Control for ControlService {
         &self,
         _: Request<api::ListSwitchesRequest>,
     ) -> Result<Response<api::ListSwitchesResponse>, Status> {
-        let switch = |SwitchState { id, problem, jobs }| {
+        let switch = |it: SwitchState| {
+            let SwitchState {
+                id,
+                problem,
+                health,
+                jobs,
+            } = it;
             let switch = self.controller.fabric().switch(id);
             api::Switch {
                 name: switch.name.clone(),
@@ -475,6 +491,7 @@ impl Control for ControlService {
                 connected: problem.is_none(),
                 problem: problem.unwrap_or_default(),
                 jobs,
+                health: health.unwrap_or_default(),
             }
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();
@@ -495,5 +512,33 @@ impl Control for ControlService {
     ) -> Result<Response<api::SyncFabricResponse>, Status> {
         let switches = self.audit(true).await?;
         Ok(Response::new(api::SyncFabricResponse { switches }))
+    }
+
+    async fn set_admin_state(
+        &self,
+        request: Request<api::SetAdminStateRequest>,
+    ) -> Result<Response<api::SetAdminStateResponse>, Status> {
+        let request = request.into_inner();
+        let drained = match request.state() {
+            api::AdminState::Drained => true,
+            api::AdminState::InUse => false,
+            api::AdminState::Unspecified => {
+                return Err(Status::invalid_argument(
+                    "state: say ADMIN_STATE_DRAINED or ADMIN_STATE_IN_USE",
+                ));
+            }
+        };
+        // On a task of its own: a client that goes away must not leave jobs half moved.
+        let controller = Arc::clone(&self.controller);
+        let set = tokio::spawn(async move { controller.drain(&request.part, drained).await });
+        let set = set
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let part = set.map_err(|error| match error {
+            DrainError::Unknown(_) => Status::not_found(error.to_string()),
+            DrainError::Store(_) => Status::internal(error.to_string()),
+            DrainError::Stopping(error) => error.into(),
+        })?;
+        Ok(Response::new(api::SetAdminStateResponse { part }))
     }
 }

@@ -11,16 +11,14 @@ use ultima_p4runtime::v1::{
 };
 
 use super::error::BringUpError;
+use super::registry::Wanted;
 use crate::fabric::{Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
-use crate::job::{Job, ShareIndex};
-use crate::p4rt::{Device, Mastership, SwitchClient, WriteError};
-use crate::plan::{
-    self, Division, Entity as Planned, JobPlan, LossSession, MeterCell, VirtualQueue,
-};
+use crate::job::ShareIndex;
+use crate::p4rt::{Device, Mastership, SwitchClient};
+use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
-use crate::routing::Routes;
 use crate::target::Limits;
 
 /// How long one attempt to reconnect may take.
@@ -48,26 +46,22 @@ struct State {
 /// What every switch gets.
 pub struct Desired<'a> {
     pub fabric: &'a Fabric,
-    pub routes: &'a Routes,
     pub program: &'a Program,
     /// Whether what somebody else changed is put right without being asked for.
     pub repair: bool,
-    /// Every installed job's.
-    pub plans: &'a [Arc<JobPlan>],
-    /// The jobs themselves.
-    pub jobs: &'a [Arc<Job>],
+    pub wanted: Wanted,
 }
 
 impl Desired<'_> {
     /// How the ports of a switch are divided among its jobs.
     fn division(&self, id: SwitchId) -> Division {
-        plan::divide(self.fabric, id, self.jobs.iter().map(|job| &**job))
+        plan::divide(self.fabric, id, self.wanted.jobs.iter().map(|job| &**job))
     }
 
     /// All that a switch should hold.
     fn on(&self, id: SwitchId, division: &Division) -> Result<Held, BringUpError> {
-        let fabric = plan::of_fabric(self.fabric, self.routes, id);
-        let jobs = self.plans.iter().filter_map(|plan| plan.get(&id));
+        let fabric = plan::of_fabric(self.fabric, &self.wanted.routes, id);
+        let jobs = self.wanted.plans.iter().filter_map(|plan| plan.get(&id));
         let shares: Vec<Planned> = (division.iter())
             .map(|(at, queue)| Planned::Meter(MeterCell::of_share(*at, Some(*queue))))
             .collect();
@@ -212,16 +206,7 @@ impl ManagedSwitch {
         let names = desired.program.names();
         let limits = self.limits;
         let updates = diff.updates(held, Room { names, limits });
-        if let Err(error) = client.write(updates.clone()).await
-            && let Some(cause) = Cause::of(&error, updates.len(), |at| {
-                reconcile::name(&updates[at], names)
-            })
-        {
-            return Err(BringUpError::Write {
-                switch: self.name().to_owned(),
-                cause,
-            });
-        }
+        self.change(client, names, updates).await?;
         self.with_state(|state| {
             state.in_doubt = false;
             let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
@@ -264,10 +249,13 @@ impl ManagedSwitch {
             (changes.into_iter()).map(|(at, queue)| Planned::Meter(MeterCell::of_share(at, queue)));
         let cells = Prepared::all(&cells.collect::<Vec<_>>(), names)?;
         match install::write(client, cells).await.cause {
-            Some(cause) => Err(BringUpError::Write {
-                switch: self.name().to_owned(),
-                cause,
-            }),
+            Some(cause) => {
+                self.doubt();
+                Err(BringUpError::Write {
+                    switch: self.name().to_owned(),
+                    cause,
+                })
+            }
             None => {
                 let held = division.into_iter().map(|(at, queue)| (at, Some(queue)));
                 self.with_state(|state| state.shares = held.collect());
@@ -276,31 +264,63 @@ impl ManagedSwitch {
         }
     }
 
-    /// Returns when the connection is lost or another client has become primary.
-    pub async fn lost(&self) {
-        let Ok(client) = self.client() else { return };
-        let mut mastership = client.mastership();
-        let problem = match mastership.wait_for(|now| *now != Mastership::Primary).await {
-            Ok(now) => match &*now {
-                Mastership::Backup { message } => format!("another client is primary: {message}"),
-                Mastership::Vacant { .. } => "there is no primary".to_owned(),
-                Mastership::Lost { reason } => reason.clone(),
-                Mastership::Primary => return,
-            },
-            Err(_) => "the connection has ended".to_owned(),
+    /// Returns when the connection is lost, or another client has become primary; whether the switch is silent, as far as is known.
+    pub async fn lost(&self) -> bool {
+        let Ok(client) = self.client() else {
+            return false;
         };
+        let mut mastership = client.mastership();
+        let (problem, is_silent) =
+            match mastership.wait_for(|now| *now != Mastership::Primary).await {
+                Ok(now) => match &*now {
+                    Mastership::Backup { message } => {
+                        (format!("another client is primary: {message}"), false)
+                    }
+                    Mastership::Vacant { .. } => ("there is no primary".to_owned(), false),
+                    Mastership::Lost { reason } => (reason.clone(), true),
+                    Mastership::Primary => return false,
+                },
+                Err(_) => ("the connection has ended".to_owned(), true),
+            };
         tracing::warn!(switch = self.name(), problem, "connection lost");
         self.with_state(|state| state.connection = Err(problem));
+        is_silent
     }
 
-    /// Connects again, however long it takes.
-    pub async fn reconnect(&self) -> SwitchClient {
+    /// Connects again, however long it takes; `silent` is called whenever the switch does not answer.
+    pub async fn reconnect(&self, silent: impl Fn()) -> SwitchClient {
         loop {
             match self.connect(RECONNECT).await {
                 Ok(client) => return client,
-                Err(error) => self.failed(&error).await,
+                Err(error) => {
+                    if error.is_silence() {
+                        silent();
+                    }
+                    self.failed(&error).await;
+                }
             }
         }
+    }
+
+    /// Writes `updates`, in order; what is not known to be done leaves the switch in doubt.
+    pub async fn change(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        updates: Vec<Update>,
+    ) -> Result<(), BringUpError> {
+        let Err(error) = client.write(updates.clone()).await else {
+            return Ok(());
+        };
+        let name = |at: usize| reconcile::name(&updates[at], names);
+        let Some(cause) = Cause::of(&error, updates.len(), name) else {
+            return Ok(());
+        };
+        self.doubt();
+        Err(BringUpError::Write {
+            switch: self.name().to_owned(),
+            cause,
+        })
     }
 
     /// Remembers why the switch is not back yet, and pauses.

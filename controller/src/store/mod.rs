@@ -22,6 +22,8 @@ use crate::job::JobId;
 
 /// Jobs as JSON, by id.
 const JOBS: TableDefinition<u16, &[u8]> = TableDefinition::new("jobs");
+/// The names of parts of the fabric that an operator has drained.
+const DRAINED: TableDefinition<&str, ()> = TableDefinition::new("drained");
 /// Numbers by name.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// In [`NUMBERS`]: the form of everything else.
@@ -46,6 +48,8 @@ pub struct Stored {
     pub last_id: u16,
     /// The jobs, by id.
     pub jobs: Vec<JobRecord>,
+    /// What an operator has drained, by name.
+    pub drained: Vec<String>,
 }
 
 /// Why the store does not do what it should.
@@ -138,6 +142,7 @@ impl Store {
                 numbers.insert(FORM, THIS_FORM)?;
             }
             changes.open_table(JOBS)?;
+            changes.open_table(DRAINED)?;
             Ok(form.unwrap_or(THIS_FORM))
         })?;
         match form {
@@ -164,9 +169,12 @@ impl Store {
             });
             let jobs: Result<_, redb::Error> = jobs.collect();
             let jobs: Vec<(u16, Vec<u8>)> = jobs?;
-            Ok((last_id.map_or(0, |id| id.value()), jobs))
+            let drained = now.open_table(DRAINED)?;
+            let drained = drained.iter()?.map(|row| Ok(row?.0.value().to_owned()));
+            let drained: Result<Vec<String>, redb::Error> = drained.collect();
+            Ok((last_id.map_or(0, |id| id.value()), jobs, drained?))
         };
-        let (last_id, jobs) = read().map_err(|error| self.failed(error))?;
+        let (last_id, jobs, drained) = read().map_err(|error| self.failed(error))?;
         let jobs = jobs.into_iter().map(|(id, job)| {
             serde_json::from_slice(&job).map_err(|reason| StoreError::Job {
                 name: self.name.clone(),
@@ -178,6 +186,7 @@ impl Store {
             // More than an id was never written.
             last_id: u16::try_from(last_id).unwrap_or(u16::MAX),
             jobs: jobs.collect::<Result<_, _>>()?,
+            drained,
         })
     }
 
@@ -195,16 +204,34 @@ impl Store {
         })
     }
 
-    /// The same for a job that is in already; one that has gone meanwhile does not come back.
+    /// The same for jobs that are in already, all of them or none; one that has gone meanwhile does not come back.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn update(&self, job: &JobRecord) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(job).expect("records are numbers, names and lists of these");
+    pub fn update(&self, jobs: &[JobRecord]) -> Result<(), StoreError> {
         self.change(|changes| {
-            let mut jobs = changes.open_table(JOBS)?;
-            if jobs.get(job.id)?.is_some() {
-                jobs.insert(job.id, text.as_slice())?;
+            let mut table = changes.open_table(JOBS)?;
+            for job in jobs {
+                let text = serde_json::to_vec(job);
+                let text = text.expect("records are numbers, names and lists of these");
+                if table.get(job.id)?.is_some() {
+                    table.insert(job.id, text.as_slice())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A part of the fabric, by name, is drained from now on, or no more.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn drain(&self, part: &str, drained: bool) -> Result<(), StoreError> {
+        self.change(|changes| {
+            let mut table = changes.open_table(DRAINED)?;
+            match drained {
+                true => drop(table.insert(part, ())?),
+                false => drop(table.remove(part)?),
             }
             Ok(())
         })

@@ -54,8 +54,24 @@ proptest! {
             }
         }
         let stored = Store::open(&path).unwrap().read().unwrap();
-        prop_assert_eq!(stored, Stored { last_id, jobs: jobs.into_values().collect() });
+        prop_assert_eq!(stored, Stored { last_id, jobs: jobs.into_values().collect(), drained: vec![] });
     }
+}
+
+#[test]
+fn what_is_drained_stays_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    for (part, drained) in [
+        ("s1", true),
+        ("s1/9-s2/9", true),
+        ("s1", true),
+        ("s1", false),
+    ] {
+        Store::open(&path).unwrap().drain(part, drained).unwrap();
+    }
+    let stored = Store::open(&path).unwrap().read().unwrap();
+    assert_eq!(stored.drained, ["s1/9-s2/9"]);
 }
 
 #[test]
@@ -98,9 +114,9 @@ fn files_that_are_none_of_ours_are_one_line_each() {
 fn a_job_that_has_gone_does_not_come_back() {
     let store = Store::in_memory().unwrap();
     store.put(&record(1, 1)).unwrap();
-    store.update(&record(1, 2)).unwrap();
+    store.update(&[record(1, 2)]).unwrap();
     assert_eq!(store.read().unwrap().jobs, [record(1, 2)]);
     store.remove(JobId(1)).unwrap();
-    store.update(&record(1, 3)).unwrap();
+    store.update(&[record(1, 3)]).unwrap();
     assert_eq!(store.read().unwrap().jobs, []);
 }

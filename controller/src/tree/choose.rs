@@ -49,8 +49,14 @@ fn roots(fabric: &Fabric, routes: &Routes, members: &BTreeSet<SwitchId>) -> BTre
         let ways = members.iter().map(|to| routes.distance(from, *to));
         ways.sum()
     };
+    // What is grown from a switch branches there, unless it is one way from one member to the other.
+    let branches = |at: &SwitchId| {
+        let is_end = members.len() <= 2 && members.contains(at);
+        members.is_empty() || is_end || routes.health().carries(*at)
+    };
     let totals = fabric
         .switch_ids()
+        .filter(branches)
         .filter_map(|from| Some((to_all(from)?, from)));
     let totals: Vec<(u32, SwitchId)> = totals.collect();
     let least = totals.iter().map(|(total, _)| *total).min();

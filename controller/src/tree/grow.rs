@@ -55,6 +55,9 @@ impl Ground<'_> {
                 }
                 continue;
             }
+            if switch != root && !self.health.carries(switch) {
+                continue;
+            }
             for end in self.fabric.trunks_of(switch) {
                 let far = end.far.switch.0;
                 if is_in[far] || !self.health.trunk_is_up(self.fabric, end.trunk) {

@@ -126,7 +126,26 @@ impl JobTree {
     /// Whether all of it is up.
     pub fn is_up(&self, fabric: &Fabric, health: &Health) -> bool {
         self.switches().all(|switch| health.switch_is_up(switch))
+            && self.junctions().all(|switch| health.carries(switch))
             && self.trunks().all(|trunk| health.trunk_is_up(fabric, trunk))
+    }
+
+    /// Whether what is up of it joins `members`.
+    pub fn joins(&self, fabric: &Fabric, health: &Health, members: &BTreeSet<SwitchId>) -> bool {
+        let first = members.first().copied();
+        let mut reached: BTreeSet<SwitchId> = first.into_iter().collect();
+        let mut stack: Vec<SwitchId> = first.into_iter().collect();
+        while let Some(at) = stack.pop() {
+            if Some(at) != first && !health.carries(at) {
+                continue;
+            }
+            for end in self.branches(at) {
+                if health.trunk_is_up(fabric, end.trunk) && reached.insert(end.far.switch) {
+                    stack.push(end.far.switch);
+                }
+            }
+        }
+        members.is_subset(&reached) && members.iter().all(|member| self.contains(*member))
     }
 
     /// The ports at which packets that start at a host of `from` come into the tree's other switches.

@@ -117,6 +117,11 @@ impl ChaosSwitch {
         self.wire.cut();
     }
 
+    /// Does not answer any more, or again; what it holds stays.
+    pub fn refuse(&self, refuse: bool) {
+        self.wire.refuse(refuse);
+    }
+
     /// Forgets everything, as a switch that was restarted.
     pub fn reboot(&self) {
         let mut state = self.state();

@@ -10,7 +10,7 @@ use super::Row;
 use crate::job::JobId;
 
 /// `job`'s packets may go to `ip` and `udp_port`, where one of its ranks listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// Key: the job in the packet.
     pub job: JobId,

@@ -9,7 +9,7 @@ use super::Row;
 use crate::job::{CounterIndex, GroupId, JobId};
 
 /// Packets of `job` are counted at `counter`, and its multicast goes to `group`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobRow {
     /// Key: the job in the packet.
     pub job: JobId,

@@ -10,7 +10,7 @@ use super::Row;
 use crate::mac::MacAddr;
 
 /// Who asks for `ip` is told `mac`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbor {
     /// Key: the address asked for.
     pub ip: Ipv4Addr,

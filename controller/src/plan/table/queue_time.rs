@@ -10,7 +10,7 @@ use crate::plan::VirtualQueue;
 use crate::target::PortNumber;
 
 /// At `egress`, what was queued for longer than its virtual queue's bounds take is marked and trimmed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueTime {
     /// Key: the port that the packet leaves by.
     pub egress: PortNumber,

@@ -11,7 +11,7 @@ use crate::job::{JobId, Rank};
 use crate::mac::MacAddr;
 
 /// The copy of `job`'s packet for `rank` goes to these addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica {
     /// Key: the job in the packet.
     pub job: JobId,

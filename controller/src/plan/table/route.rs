@@ -11,7 +11,7 @@ use crate::mac::MacAddr;
 use crate::target::PortNumber;
 
 /// Packets to the host `to` leave by `port`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// Key: the packet's IPv4 destination, all 32 bits of it.
     pub to: Ipv4Addr,

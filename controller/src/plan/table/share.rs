@@ -10,7 +10,7 @@ use crate::job::{JobId, ShareIndex};
 use crate::target::PortNumber;
 
 /// What of `job` leaves by `egress` is counted, metered and remembered at `index`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Key: the job in the packet.
     pub job: JobId,

@@ -11,7 +11,7 @@ use crate::job::{Epoch, JobId, Rank, SourceIndex};
 use crate::target::PortNumber;
 
 /// `rank` may send for `job` from `ip`, and its packets come in at `ingress`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// Key: the host's port on its own switch, on others the trunk toward it.
     pub ingress: PortNumber,

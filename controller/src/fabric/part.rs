@@ -1,0 +1,125 @@
+//! Parts of a fabric by name, as operators say them and the store keeps them.
+
+use super::{Fabric, LinkEnd, Part, SwitchPort, TrunkId};
+use crate::target::PortNumber;
+
+/// A name that no part has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the fabric has no part {name:?}: {why}; say a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
+)]
+pub struct UnknownPart {
+    /// What was said.
+    pub name: String,
+    /// What of it is not there.
+    pub why: String,
+}
+
+impl Fabric {
+    /// The part called `name`: of a switch what it passes on ([`Part::Transit`]); a port, `SWITCH/PORT`; a link between switches, by both
+    /// ends. A port at which a link to another switch is stands for that link.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn part_named(&self, name: &str) -> Result<Part, UnknownPart> {
+        let unknown = |why: String| UnknownPart {
+            name: name.to_owned(),
+            why,
+        };
+        if let Some(switch) = self.switch_named(name) {
+            return Ok(Part::Transit(switch));
+        }
+        // Names may have dashes: the ends are told apart by the first dash behind the first port.
+        let dash = name.find('/').and_then(|slash| {
+            let dash = name[slash..].find('-')?;
+            Some(slash + dash)
+        });
+        let Some(dash) = dash else {
+            let port = self.port_named(name).map_err(unknown)?;
+            return Ok(match self.trunk_at(port) {
+                Some(trunk) => Part::Trunk(trunk),
+                None => Part::Port(port),
+            });
+        };
+        let [one, other] =
+            [&name[..dash], &name[dash + 1..]].map(|end| self.port_named(end).map_err(unknown));
+        let (one, other) = (one?, other?);
+        match self.trunk_at(one) {
+            Some(trunk) if self.across(one) == Some(other) => Ok(Part::Trunk(trunk)),
+            _ => Err(unknown("no link joins these ports".into())),
+        }
+    }
+
+    /// The name by which [`part_named`](Self::part_named) knows a part.
+    pub fn name_of(&self, part: Part) -> String {
+        let port = |at: SwitchPort| format!("{}/{}", self.switch(at.switch).name, at.port.0);
+        match part {
+            Part::Switch(switch) | Part::Transit(switch) => self.switch(switch).name.clone(),
+            Part::Port(at) => port(at),
+            Part::Trunk(trunk) => {
+                let [one, other] = self.trunk(trunk).ends;
+                format!("{}-{}", port(one), port(other))
+            }
+        }
+    }
+
+    fn trunk_at(&self, port: SwitchPort) -> Option<TrunkId> {
+        let mut ends = self.trunks_of(port.switch).iter();
+        ends.find(|end| end.port == port.port).map(|end| end.trunk)
+    }
+
+    /// A port that has a link, or what is not there.
+    fn port_named(&self, name: &str) -> Result<SwitchPort, String> {
+        let (switch, number) = name
+            .rsplit_once('/')
+            .ok_or_else(|| format!("no switch is called {name}"))?;
+        let Some(id) = self.switch_named(switch) else {
+            return Err(format!("no switch is called {switch}"));
+        };
+        let port = number.parse().ok().map(|number| SwitchPort {
+            switch: id,
+            port: PortNumber(number),
+        });
+        let mut ends = self.links().iter().flat_map(|link| link.ends);
+        port.filter(|port| ends.any(|end| end == LinkEnd::Port(*port)))
+            .ok_or_else(|| format!("switch {switch} has no link at port {number}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::SwitchId;
+
+    #[test]
+    fn parts_are_known_by_name() {
+        let text = include_str!("../../../topologies/two-switches.yaml").replace("s2", "s-2");
+        let fabric = crate::fabric::parse(&text, "two.yaml").unwrap();
+        let trunk = Part::Trunk(TrunkId(0));
+        let host = Part::Port(SwitchPort {
+            switch: SwitchId(0),
+            port: PortNumber(1),
+        });
+        for (name, part) in [
+            ("s-2", Part::Transit(SwitchId(1))),
+            ("s1/1", host),
+            ("s1/9", trunk),
+            ("s-2/9", trunk),
+            ("s-2/9-s1/9", trunk),
+            ("s1/9-s-2/9", trunk),
+        ] {
+            assert_eq!(fabric.part_named(name), Ok(part), "{name}");
+            assert_eq!(fabric.part_named(&fabric.name_of(part)), Ok(part));
+        }
+        for (name, why) in [
+            ("s3", "no switch is called s3"),
+            ("s3/1", "no switch is called s3"),
+            ("s1/7", "switch s1 has no link at port 7"),
+            ("s1/x", "switch s1 has no link at port x"),
+            ("s1/1-s-2/9", "no link joins these ports"),
+            ("", "no switch is called "),
+        ] {
+            assert_eq!(fabric.part_named(name).unwrap_err().why, why);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Switches that go and come back, and parts that are drained: trees and routes follow, once, and whatever goes wrong in between
+//! the switches end up as planned.
+
+mod chaos;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chaos::{ChaosSwitch, Fault};
+use ultima_controller::client::Client;
+use ultima_controller::fabric;
+use ultima_controller::fabric::damping::Terms;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::server::{self, Config, Handle};
+
+/// Two spines over four leaves of two hosts each, in the file's order: the spines first.
+const TOPOLOGY: &str = include_str!("../../topologies/leaf-spine.yaml");
+const SPINE1: usize = 0;
+const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
+
+/// Less patient than a fabric's operator.
+const TERMS: Terms = Terms {
+    grace: Duration::from_millis(50),
+    hold_first: Duration::from_millis(50),
+    hold_most: Duration::from_secs(600),
+    quiet: Duration::from_secs(600),
+};
+
+async fn start() -> (Vec<ChaosSwitch>, Handle, Client) {
+    start_with(TERMS).await
+}
+
+async fn start_with(terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
+    let mut switches = Vec::new();
+    let mut text = TOPOLOGY.to_owned();
+    for name in NAMES {
+        let switch = ChaosSwitch::start().await;
+        let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
+        text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
+        switches.push(switch);
+    }
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        terms,
+        ..Config::new(fabric::parse(&text, "leaf-spine.yaml").unwrap()).unwrap()
+    };
+    let handle = server::serve(config).await.unwrap();
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    (switches, handle, client)
+}
+
+fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: ["h1", "h4", "h5", "h8"].map(String::from).to_vec(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn health(client: &Client, switch: usize) -> String {
+    client.switches().await.unwrap()[switch].health.clone()
+}
+
+async fn switches_of(client: &Client, job: &str) -> BTreeSet<String> {
+    client
+        .job(job)
+        .await
+        .unwrap()
+        .switches
+        .into_iter()
+        .collect()
+}
+
+/// Every switch that is connected holds what it should, and nobody had to be told.
+async fn is_whole(handle: &Handle) -> bool {
+    let audit = handle.controller().audit(false).await;
+    audit
+        .iter()
+        .all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
+}
+
+fn updates(switches: &[ChaosSwitch]) -> Vec<usize> {
+    switches.iter().map(ChaosSwitch::updates).collect()
+}
+
+#[tokio::test]
+async fn a_spine_that_goes_is_left_and_used_again_when_it_is_trusted() {
+    let (mut switches, handle, client) = start().await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let both: BTreeSet<String> = NAMES.map(String::from).into();
+    assert_eq!(switches_of(&client, "one").await, both);
+    let spine = switches.remove(SPINE1);
+    // Nobody answers any more.
+    spine.refuse(true);
+    until(async || health(&client, SPINE1).await == "down").await;
+    until(async || !switches_of(&client, "one").await.contains("spine1")).await;
+    let without: BTreeSet<String> = NAMES[1..].iter().map(ToString::to_string).collect();
+    for name in ["one", "two"] {
+        assert_eq!(switches_of(&client, name).await, without);
+    }
+    // What is created meanwhile does not need it.
+    client.create_job(&spec("three")).await.unwrap();
+    assert_eq!(switches_of(&client, "three").await, without);
+
+    spine.refuse(false);
+    until(async || health(&client, SPINE1).await.is_empty()).await;
+    until(async || switches_of(&client, "one").await == both).await;
+    until(async || is_whole(&handle).await).await;
+    // Trees stayed where they were; the next job takes the spine that has none.
+    assert!(groups(&spine) == 0 && groups(&switches[0]) == 3);
+    client.create_job(&spec("four")).await.unwrap();
+    assert_eq!(groups(&spine), 1);
+}
+
+/// How many multicast groups a switch has.
+fn groups(switch: &ChaosSwitch) -> usize {
+    use ultima_p4runtime::v1::{entity, packet_replication_engine_entry::Type};
+    let held = switch.held();
+    let is_group = |it: &&ultima_p4runtime::v1::Entity| match &it.entity {
+        Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
+            matches!(entry.r#type, Some(Type::MulticastGroupEntry(_)))
+        }
+        _ => false,
+    };
+    held.values().filter(is_group).count()
+}
+
+#[tokio::test]
+async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
+    let (switches, handle, client) = start().await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let whole: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
+    assert_eq!(client.drain("spine1", true).await.unwrap(), "spine1");
+    assert_eq!(health(&client, SPINE1).await, "drained");
+    assert!(!switches_of(&client, "one").await.contains("spine1"));
+    assert!(is_whole(&handle).await);
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+    // A second time is nothing.
+    let before = updates(&switches);
+    client.drain("spine1", true).await.unwrap();
+    assert_eq!(updates(&switches), before);
+
+    client.drain("spine1", false).await.unwrap();
+    assert_eq!(health(&client, SPINE1).await, "");
+    assert!(is_whole(&handle).await);
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+    client.delete_job("one").await.unwrap();
+    client.create_job(&spec("one")).await.unwrap();
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (1, 1));
+    client.delete_job("one").await.unwrap();
+    client.delete_job("two").await.unwrap();
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let count = |all: &[std::collections::BTreeMap<Vec<u8>, _>]| {
+        all.iter().map(|it| it.len()).collect::<Vec<_>>()
+    };
+    let now: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
+    assert_eq!(count(&now), count(&whole));
+}
+
+#[tokio::test]
+async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named() {
+    let (_switches, handle, client) = start().await;
+    client.create_job(&spec("train")).await.unwrap();
+    let name = "leaf1/101-spine1/1";
+    for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
+        assert_eq!(client.drain(part, true).await.unwrap(), name);
+        assert_eq!(health(&client, 2).await, format!("{name} drained"));
+        assert_eq!(client.drain(part, false).await.unwrap(), name);
+    }
+    // Both of leaf1's: its member has no other way, and keeps this one.
+    client.drain("leaf1/101", true).await.unwrap();
+    let before = switches_of(&client, "train").await;
+    client.drain("leaf1/102", true).await.unwrap();
+    let job = client.job("train").await.unwrap();
+    let cut_off: Vec<bool> = job.members.iter().map(|member| member.cut_off).collect();
+    assert_eq!(cut_off, [true, false, false, false]);
+    assert!(switches_of(&client, "train").await.is_superset(&before));
+    assert!(is_whole(&handle).await);
+    client.drain("leaf1/102", false).await.unwrap();
+    let job = client.job("train").await.unwrap();
+    assert!(job.members.iter().all(|member| !member.cut_off));
+
+    let unknown = client.drain("leaf9", true).await.unwrap_err().to_string();
+    assert_eq!(
+        unknown,
+        "the fabric has no part \"leaf9\": no switch is called leaf9; say a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
+    );
+}
+
+#[tokio::test]
+async fn what_is_drained_is_so_still_when_the_controller_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let switch = ChaosSwitch::start().await;
+    let text = include_str!("../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    for drained in [true, false] {
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state: Some(folder.path().join("state")),
+            ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+        };
+        let handle = server::serve(config).await.unwrap();
+        let client = Client::connect(&handle.address().to_string())
+            .await
+            .unwrap();
+        let (before, after) = match drained {
+            true => ("", "s1/2 drained"),
+            false => ("s1/2 drained", ""),
+        };
+        assert_eq!(health(&client, 0).await, before);
+        client.drain("s1/2", drained).await.unwrap();
+        assert_eq!(health(&client, 0).await, after);
+        handle.stop().await;
+    }
+}
+
+/// At whichever write of a move a leaf refuses, or breaks the connection, all ends as planned.
+#[tokio::test]
+async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
+    let (switches, handle, client) = start().await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let leaf = &switches[2];
+    let before = leaf.updates();
+    client.drain("spine1", true).await.unwrap();
+    let count = leaf.updates() - before;
+    assert!(count > 5, "{count}");
+    let drained = leaf.held();
+    client.drain("spine1", false).await.unwrap();
+    for fault in [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect] {
+        for nth in 0..count {
+            leaf.fail_at(nth, fault);
+            client.drain("spine1", true).await.unwrap();
+            until(async || is_whole(&handle).await).await;
+            assert_eq!(leaf.held(), drained, "{fault:?} at {nth}");
+            client.drain("spine1", false).await.unwrap();
+            until(async || is_whole(&handle).await).await;
+            // A leaf that flaps is only left alone as a way for others, of which it is none.
+            assert_eq!(groups(&switches[1]), 2);
+        }
+    }
+}
+
+/// What comes and goes at once moves nothing, nor does what fails while it is watched.
+#[tokio::test]
+async fn a_flap_storm_moves_nothing() {
+    let terms = Terms {
+        hold_first: Duration::from_millis(300),
+        ..TERMS
+    };
+    let (switches, handle, client) = start_with(terms).await;
+    client.create_job(&spec("one")).await.unwrap();
+    let (spine, leaves) = (&switches[SPINE1], &switches[2..]);
+    let is_connected = async || client.switches().await.unwrap()[SPINE1].connected;
+    let mut streams = spine.streams();
+    for _ in 0..10 {
+        spine.cut();
+        until(async || spine.streams() > streams && is_connected().await).await;
+        streams = spine.streams();
+    }
+    let is_in_use = async || switches_of(&client, "one").await.contains("spine1");
+    until(async || health(&client, SPINE1).await.is_empty() && is_in_use().await).await;
+
+    spine.refuse(true);
+    until(async || health(&client, SPINE1).await == "down" && !is_in_use().await).await;
+    until(async || is_whole_but(&handle, SPINE1).await).await;
+    let before = updates(leaves);
+    for _ in 0..3 {
+        spine.refuse(false);
+        until(async || health(&client, SPINE1).await == "back, not trusted yet").await;
+        spine.refuse(true);
+        until(async || health(&client, SPINE1).await == "down").await;
+    }
+    assert_eq!(updates(leaves), before);
+    spine.refuse(false);
+    until(async || health(&client, SPINE1).await.is_empty() && is_in_use().await).await;
+    until(async || is_whole(&handle).await).await;
+}
+
+/// Whether all switches but one hold what they should.
+async fn is_whole_but(handle: &Handle, away: usize) -> bool {
+    let audit = handle.controller().audit(false).await;
+    let mut others = audit.iter().filter(|(id, _)| id.0 != away);
+    others.all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
+}

@@ -12,6 +12,8 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use tokio::runtime::Runtime;
+
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
 use crate::threads;
@@ -95,6 +97,9 @@ impl Bmv2 {
 }
 
 impl RunningSwitch for Bmv2 {
+    /// Its process is killed.
+    fn end(self: Box<Self>, _: &Runtime) {}
+
     fn grpc(&self) -> SocketAddr {
         self.grpc
     }

@@ -40,6 +40,11 @@ impl Embedded {
 }
 
 impl RunningSwitch for Embedded {
+    fn end(self: Box<Self>, runtime: &Runtime) {
+        let ended = runtime.block_on(self.0.stop());
+        ended.unwrap_or_else(|error| panic!("{error}"));
+    }
+
     fn grpc(&self) -> SocketAddr {
         self.0.grpc_addr()
     }

@@ -4,7 +4,8 @@ mod build;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
@@ -21,11 +22,17 @@ pub type Arrivals = BTreeMap<HostId, Vec<Vec<u8>>>;
 /// its input, before P4 sees them; each burst is followed by a sentinel for every host.
 const BURST: usize = 16;
 
+/// How long what is sent again and again may take to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// UDP's discard service (RFC 863): sentinels go there.
 const DISCARD: u16 = 9;
 
 /// A switch that runs, of whatever make, and ends when this is dropped.
 pub trait RunningSwitch {
+    /// Ends, and all connections to it.
+    fn end(self: Box<Self>, runtime: &Runtime);
+
     /// Where its P4Runtime server listens.
     fn grpc(&self) -> SocketAddr;
 
@@ -127,6 +134,50 @@ impl Testbed {
                 }
             }
         }
+    }
+
+    /// Ends a switch, as if its process were killed: its ports and its server are gone.
+    ///
+    /// # Panics
+    /// If there is no such switch.
+    pub fn kill(&mut self, switch: usize) {
+        self.switches.remove(switch).end(&self.runtime);
+    }
+
+    /// Sends frames from one host, one each millisecond, until another has received one that `is_it`; returns how long that took.
+    ///
+    /// # Panics
+    /// If none comes in ten seconds.
+    pub fn send_until(
+        &mut self,
+        [from, to]: [HostId; 2],
+        frame: impl Fn(u32) -> Vec<u8> + Sync,
+        is_it: impl Fn(&[u8]) -> bool,
+    ) -> Duration {
+        let ends = self.ends.get_disjoint_mut([from.0, to.0]);
+        let [sender, receiver] = ends.expect("two hosts");
+        let (begun, done) = (Instant::now(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0.. {
+                    if done.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+                        break;
+                    }
+                    sender.send(&frame(number)).expect("the first switch is up");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let received = loop {
+                match receiver.receive() {
+                    Ok(frame) if is_it(&frame) => break Ok(begun.elapsed()),
+                    Ok(_) if begun.elapsed() > PATIENCE => break Err("none is it".to_owned()),
+                    Ok(_) => {}
+                    Err(error) => break Err(error.to_string()),
+                }
+            };
+            done.store(true, Ordering::Relaxed);
+            received.unwrap_or_else(|error| panic!("nothing came: {error}"))
+        })
     }
 
     /// How long the threads that forward, of all switches, have computed.

@@ -25,6 +25,7 @@ mod dropped;
 mod embedded;
 mod jobs;
 mod losses;
+mod moves;
 mod operations;
 mod order;
 mod packet_vectors;

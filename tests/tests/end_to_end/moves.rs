@@ -1,0 +1,44 @@
+//! A spine is lost while members talk: what goes to the group and to each other finds its way again.
+
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::Target;
+
+const TRAIN: &str = "{ name: train, members: [h1, h2, h3, h4] }";
+/// The spine of the first job's tree.
+const SPINE: usize = 2;
+
+#[test]
+fn gather_comes_again_when_its_spine_is_killed() {
+    Target::Sockets.run(Fabric::spines(), &[TRAIN], |mut stage| {
+        let job = stage.jobs[0].clone();
+        // On different leaves.
+        let ends = [job.host_of(0), job.host_of(2)];
+        let gather =
+            |mark: &str, number: u32| job.gather(0, format!("{mark} {number}").as_bytes()).emit();
+        let says =
+            |frame: &[u8], mark: &str| frame.windows(mark.len()).any(|it| it == mark.as_bytes());
+        stage.testbed.send_until(
+            ends,
+            |number| gather("whole", number),
+            |it| says(it, "whole"),
+        );
+        stage.testbed.kill(SPINE);
+        let gone = stage.testbed.send_until(
+            ends,
+            |number| gather("moved", number),
+            |it| says(it, "moved"),
+        );
+        eprintln!("GATHER came again {gone:?} after its spine was killed");
+        // And what members send to each other, whichever spine it took.
+        for to in [2, 3] {
+            let ends = [job.host_of(0), job.host_of(to)];
+            let scatter = |number: u32| {
+                job.scatter(0, to, format!("over {number}").as_bytes())
+                    .emit()
+            };
+            stage
+                .testbed
+                .send_until(ends, scatter, |it| says(it, "over"));
+        }
+    });
+}

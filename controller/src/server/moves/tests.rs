@@ -15,6 +15,7 @@ use crate::routing::Routes;
 use crate::server::registry::Registry;
 use crate::target::PortNumber;
 use crate::testing::{Case, cases, spec};
+use crate::tree::JobTree;
 
 /// What a switch does by what was written to it.
 #[derive(Default)]
@@ -87,6 +88,9 @@ impl Switch {
     }
 }
 
+/// The trees that jobs had before a move.
+type Trees = BTreeMap<JobId, Option<JobTree>>;
+
 struct World {
     fabric: Fabric,
     program: Program,
@@ -152,7 +156,7 @@ impl World {
             false => self.health.mend(part),
         };
         let before = Arc::clone(self.registry.routes());
-        let trees: BTreeMap<JobId, Option<_>> = (self.registry.iter())
+        let trees: Trees = (self.registry.iter())
             .map(|record| (record.job.id, record.job.tree().cloned()))
             .collect();
         let names = self.program.names();
@@ -164,7 +168,7 @@ impl World {
             for change in round.values().flatten() {
                 self.leaves_other_trees_alone(change, &trees);
             }
-            self.write(round, &lossy);
+            self.write(round, &trees, &lossy);
         }
         self.is_as_planned();
     }
@@ -192,11 +196,7 @@ impl World {
         lossy
     }
 
-    fn leaves_other_trees_alone(
-        &self,
-        change: &Change,
-        trees: &BTreeMap<JobId, Option<crate::tree::JobTree>>,
-    ) {
+    fn leaves_other_trees_alone(&self, change: &Change, trees: &Trees) {
         let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
         if let Entity::Group(group) = entity {
             let mut jobs = self.registry.iter();
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Writes a round, switch by switch in any mixture, and sends packets in between.
-    fn write(&mut self, round: &Round, lossy: &HashSet<GroupId>) {
+    fn write(&mut self, round: &Round, were: &Trees, lossy: &HashSet<GroupId>) {
         let mut left: Vec<(SwitchId, std::slice::Iter<'_, Change>)> = (round.iter())
             .map(|(id, changes)| (*id, changes.iter()))
             .collect();
@@ -221,7 +221,7 @@ impl World {
             match changes.next() {
                 Some(change) => {
                     self.switches[id.0].change(change);
-                    self.send(lossy);
+                    self.send(were, lossy);
                 }
                 None => drop(left.remove(at)),
             }
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// One packet of each job to all and one to one other member: they arrive, and do not go round.
-    fn send(&self, lossy: &HashSet<GroupId>) {
+    fn send(&self, were: &Trees, lossy: &HashSet<GroupId>) {
         for record in self.registry.iter() {
             let job = &record.job;
             let ranks = job.members.len();
@@ -239,7 +239,17 @@ impl World {
             let others = (0..ranks)
                 .filter(|rank| *rank != from)
                 .collect::<BTreeSet<_>>();
-            let in_tree = |rank: &usize| self.is_in_tree(job, *rank);
+            // Who was not in the tree, or will not be, has no claim to it meanwhile.
+            let trees = [were[&job.id].as_ref(), job.tree()];
+            let in_tree = |rank: &usize| {
+                let home = self.fabric.host(job.members[*rank].host).attached.switch;
+                trees
+                    .iter()
+                    .flatten()
+                    .filter(|tree| tree.contains(home))
+                    .count()
+                    == 2
+            };
             if !job.group().is_some_and(|group| lossy.contains(&group)) && in_tree(&from) {
                 let others = others.into_iter().filter(in_tree).collect::<BTreeSet<_>>();
                 assert!(
@@ -250,11 +260,6 @@ impl World {
             }
             self.unicast(job, from, to);
         }
-    }
-
-    fn is_in_tree(&self, job: &Job, rank: usize) -> bool {
-        let home = self.fabric.host(job.members[rank].host).attached.switch;
-        job.tree().is_some_and(|tree| tree.contains(home))
     }
 
     fn multicast(&self, job: &Job, from: usize) -> BTreeSet<usize> {

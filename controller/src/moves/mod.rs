@@ -23,8 +23,9 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 
 use crate::fabric::{Fabric, Health, SwitchId};
+use crate::install::Untranslatable;
 use crate::job::Job;
-use crate::plan::{self, Copy, Entity, Group, JobPlan, SchemaError, SwitchPlan, Ways, table};
+use crate::plan::{self, Copy, Entity, Group, JobPlan, SwitchPlan, Ways, table};
 use crate::routing::Routes;
 
 /// A job, and what it needs.
@@ -55,15 +56,17 @@ impl Change {
     ///
     /// # Errors
     /// The program has no place for it.
-    pub fn update(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
-        match self {
-            Change::Put(entity) => entity.creation(names).map(Some),
-            Change::Set(entity) => {
-                let whole = entity.creation(names)?.entity.unwrap_or_default();
-                Ok(Some(Update::modify(whole)))
-            }
-            Change::Drop(entity) => entity.removal(names),
-        }
+    pub fn update(&self, names: &Names) -> Result<Option<Update>, Untranslatable> {
+        let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = self;
+        let update = match self {
+            Change::Put(_) => entity.creation(names).map(Some),
+            Change::Set(_) => entity.creation(names).map(|creation| {
+                let whole = creation.entity.unwrap_or_default();
+                Some(Update::modify(whole))
+            }),
+            Change::Drop(_) => entity.removal(names),
+        };
+        update.map_err(|error| Untranslatable::new(entity, error))
     }
 }
 

@@ -13,10 +13,9 @@ use super::condition::Condition;
 use super::controller::Controller;
 use super::error::{BringUpError, DrainError};
 use crate::fabric::{Part, SwitchId};
-use crate::install::Clients;
+use crate::install::{Clients, Untranslatable};
 use crate::moves::{self, Change, Moved, Round};
 use crate::p4rt::SwitchClient;
-use crate::plan::SchemaError;
 
 impl Controller {
     /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
@@ -160,7 +159,7 @@ impl Controller {
         let updates = changes
             .iter()
             .filter_map(|change| change.update(names).transpose());
-        let updates = updates.collect::<Result<Vec<_>, SchemaError>>()?;
+        let updates = updates.collect::<Result<Vec<_>, Untranslatable>>()?;
         self.switches[id.0].change(client, names, updates).await
     }
 

@@ -345,7 +345,7 @@ async fn clear_replication(client: &SwitchClient) {
         return;
     };
     let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
-    if let Err(error @ (WriteError::Rpc(_) | WriteError::Updates(_))) = client.write(groups).await {
+    if let Err(error) = client.write(groups).await {
         tracing::warn!(switch = client.device().name, %error, "old groups not removed");
     }
     if let Ok(session) = LossSession.entry()

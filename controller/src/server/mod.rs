@@ -1,13 +1,17 @@
 //! The controller as a server: it brings up the fabric's switches and serves the control API.
 //!
-//! [`Controller`] is what happens; `service` is its gRPC face.
+//! [`Controller`] is what happens: how it holds its switches is in `controller`, what it is asked for in `jobs`, `joining`,
+//! `telemetry`, `audit`, `check` and `moves`. `service` is its gRPC face.
 
 mod attendants;
+mod audit;
 mod check;
 mod condition;
 mod controller;
 mod counters;
 mod error;
+mod jobs;
+mod joining;
 mod keeper;
 mod listen;
 mod losses;
@@ -16,6 +20,7 @@ mod registry;
 mod seats;
 mod service;
 mod switch;
+mod telemetry;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,0 +1,62 @@
+//! Whether switches hold what they should.
+
+use futures_util::future::join_all;
+
+use super::controller::Controller;
+use super::error::BringUpError;
+use super::switch::ManagedSwitch;
+use crate::fabric::SwitchId;
+use crate::p4rt::SwitchClient;
+use crate::reconcile::Diff;
+
+impl Controller {
+    /// Makes a switch hold what it should; returns what was not so. The caller holds `changes`.
+    pub(super) async fn reconcile(
+        &self,
+        switch: &ManagedSwitch,
+        client: &SwitchClient,
+    ) -> Result<Diff, BringUpError> {
+        switch.reconcile(client, &self.desired()).await
+    }
+
+    /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
+    pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
+        let _changes = match self.change().await {
+            Ok(changes) => changes,
+            Err(error) => {
+                let ids = self.fabric.switch_ids();
+                return ids.map(|id| (id, Err(error.to_string()))).collect();
+            }
+        };
+        let desired = self.desired();
+        join_all(self.switches.iter().map(|switch| async {
+            let audited = async {
+                let client = switch.client()?;
+                let diff = match mend {
+                    true => switch.reconcile(&client, &desired).await,
+                    false => switch.diff(&client, &desired).await,
+                };
+                diff.map_err(|error| error.to_string())
+            };
+            (switch.id, audited.await)
+        }))
+        .await
+    }
+
+    /// Looks at one switch, as the time for it has come.
+    pub(super) async fn audit_one(&self, switch: &ManagedSwitch) {
+        let Ok(client) = switch.client() else { return };
+        let looked = async {
+            // A switch that answers slowly keeps nobody from anything, as long as it is as it should be.
+            let diff = switch.diff(&client, &self.desired()).await?;
+            if diff.is_empty() && !switch.is_in_doubt() {
+                return Ok(());
+            }
+            let _changes = self.changes.lock().await;
+            switch.look(&client, &self.desired()).await
+        };
+        if let Err(error) = looked.await {
+            tracing::warn!(switch = switch.name(), %error, "not put right");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Jobs come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::controller::{Controller, JobState, state_of};
+use super::error::JobRequestError;
+use crate::fabric::SwitchId;
+use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
+use crate::job::JobSpec;
+use crate::plan::{JobPlan, SwitchPlan};
+use crate::store::{JobRecord, SeatRecord};
+
+impl Controller {
+    /// Creates a job: on all switches that it needs, or on none.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`].
+    pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+        let name = || spec.name.clone();
+        let _changes = self.change().await?;
+        let names = self.program().names();
+        let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
+
+        let clients = self.clients(plan.keys())?;
+        self.mend(&clients).await?;
+        // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
+        if let Err(error) = self.divide(&clients, Some(&job)).await {
+            self.divide_again(&clients).await;
+            return Err(JobRequestError::Divide {
+                name: name(),
+                error: Box::new(error),
+            });
+        }
+        if let Err(error) = install::install(&clients, names, &plan).await {
+            self.divide_again(&clients).await;
+            if let InstallError::Stopped { undone, .. } = &error {
+                self.doubt(&undone.left);
+            }
+            return Err(JobRequestError::Install {
+                name: name(),
+                error: Box::new(error),
+            });
+        }
+        let record = JobRecord::new(
+            &self.fabric,
+            &job,
+            job.members.iter().map(|_| SeatRecord::Free),
+        );
+        if let Err(error) = self.keep(move |store| store.put(&record)).await {
+            let written = self.written(&plan);
+            let pending = install::remove(&clients, written).await;
+            self.doubt(&pending);
+            self.divide_again(&clients).await;
+            return Err(JobRequestError::Store {
+                name: name(),
+                error,
+            });
+        }
+        tracing::info!(
+            job = job.name,
+            id = job.id.0,
+            switches = plan.len(),
+            "job created"
+        );
+        Ok(state_of(self.registry().add(&self.fabric, job, plan)))
+    }
+
+    /// All jobs, by id.
+    pub fn jobs(&self) -> Vec<JobState> {
+        self.registry().iter().map(state_of).collect()
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn job(&self, name: &str) -> Result<JobState, JobRequestError> {
+        self.registry().named(name).map(state_of)
+    }
+
+    /// Deletes a job; returns the switches on which something of it is left until they are back.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
+        let _changes = self.change().await?;
+        let (id, plan) = {
+            let registry = self.registry();
+            let record = registry.named(name)?;
+            (record.job.id, Arc::clone(&record.plan))
+        };
+        let kept = self.keep(move |store| store.remove(id)).await;
+        kept.map_err(|error| JobRequestError::Store {
+            name: name.to_owned(),
+            error,
+        })?;
+        let written = self.written(&plan);
+        let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
+        let clients: Clients = plan.keys().filter_map(reachable).collect();
+        let pending = install::remove(&clients, written).await;
+        self.doubt(&pending);
+        self.registry().remove(&self.fabric, id);
+        self.divide_again(&clients).await;
+        self.attendants.end(id);
+        // There may be room now for one that could not move.
+        self.news.notify_one();
+        tracing::info!(job = name, "job deleted");
+        Ok(pending)
+    }
+
+    /// What is on switches of a plan that was installed.
+    fn written(&self, plan: &JobPlan) -> WrittenOn {
+        let names = self.program().names();
+        let of = |(id, plan): (&SwitchId, &SwitchPlan)| {
+            let entities = Prepared::all(plan.entities(), names);
+            (
+                *id,
+                entities.expect("what was installed could be translated"),
+            )
+        };
+        plan.iter().map(of).collect()
+    }
+
+    pub(super) fn clients<'a>(
+        &self,
+        switches: impl IntoIterator<Item = &'a SwitchId>,
+    ) -> Result<Clients, JobRequestError> {
+        let client = |id: &SwitchId| {
+            let switch = &self.switches[id.0];
+            let client = switch
+                .client()
+                .map_err(|problem| JobRequestError::NotConnected {
+                    switch: switch.name().to_owned(),
+                    problem,
+                });
+            Ok((*id, client?))
+        };
+        switches
+            .into_iter()
+            .map(client)
+            .collect::<Result<BTreeMap<_, _>, _>>()
+    }
+
+    /// Looks at those of these switches that may hold something else than they should, before they get more.
+    async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
+        for (id, client) in clients {
+            let switch = &self.switches[id.0];
+            if switch.is_in_doubt() {
+                let mended = self.reconcile(switch, client).await;
+                mended.map_err(|error| JobRequestError::InDoubt {
+                    switch: switch.name().to_owned(),
+                    error: Box::new(error),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Members come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::controller::{Controller, JobState, state_of};
+use super::error::JobRequestError;
+use super::registry::Record;
+use super::seats::{NoSeat, Seat};
+use crate::job::{Job, JobId, Rank};
+
+impl Controller {
+    /// Whether a member may attend: it has joined in that epoch. Returns its job and rank.
+    ///
+    /// # Errors
+    /// There is no such job, or the rank has not joined.
+    pub fn joined(
+        &self,
+        name: &str,
+        epoch: u32,
+        rank: u32,
+    ) -> Result<(Arc<Job>, Rank), JobRequestError> {
+        let registry = self.registry();
+        let record = registry.named(name)?;
+        let joined = u16::try_from(rank).ok().map(Rank).filter(|rank| {
+            let seat = record.seats.states().nth(rank.0.into());
+            u32::from(record.job.epoch.0) == epoch && seat == Some(Seat::Joined)
+        });
+        let not_joined = || JobRequestError::NotJoined {
+            name: name.to_owned(),
+            rank,
+            epoch,
+        };
+        Ok((Arc::clone(&record.job), joined.ok_or_else(not_joined)?))
+    }
+
+    /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
+    /// to join. Whoever stops waiting has not joined.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`].
+    pub async fn join(
+        &self,
+        name: &str,
+        host: &str,
+        wait: Option<Duration>,
+    ) -> Result<(Rank, JobState), JobRequestError> {
+        self.open()?;
+        let host_id = self
+            .fabric
+            .host_named(host)
+            .ok_or_else(|| JobRequestError::NoHost {
+                host: host.to_owned(),
+            })?;
+        let (joining, mut complete) = {
+            let mut registry = self.registry();
+            let record = registry.named_mut(name)?;
+            let rank = record
+                .seats
+                .take(host_id)
+                .map_err(|refusal| match refusal {
+                    NoSeat::NotAMember => JobRequestError::NotAMember {
+                        name: name.to_owned(),
+                        host: host.to_owned(),
+                        hosts: self.hosts_of(&record.job),
+                    },
+                    NoSeat::Taken { ranks } => JobRequestError::Taken {
+                        name: name.to_owned(),
+                        host: host.to_owned(),
+                        ranks,
+                    },
+                })?;
+            let joining = Joining {
+                controller: self,
+                job: record.job.id,
+                rank,
+                joined: false,
+            };
+            (joining, record.seats.complete())
+        };
+        if let Some(wait) = wait {
+            let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
+            let waited = tokio::time::timeout(wait, all).await;
+            match waited {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => {
+                    self.open()?;
+                    return Err(JobRequestError::Deleted {
+                        name: name.to_owned(),
+                    });
+                }
+                // The last may have come just now.
+                Err(_) if *complete.borrow() => {}
+                Err(_) => return Err(self.missing(name, wait)),
+            }
+        }
+        // By id: another job may have got the name by now.
+        let state = self.registry().get_mut(joining.job).map(|record| {
+            record.seats.join(joining.rank);
+            state_of(record)
+        });
+        let state = state.ok_or_else(|| JobRequestError::Deleted {
+            name: name.to_owned(),
+        })?;
+        self.seats.keep(joining.job).await?;
+        Ok((joining.done(), state))
+    }
+
+    /// A member gives its rank up.
+    ///
+    /// # Errors
+    /// There is no such job, or the rank has not joined in that epoch.
+    pub async fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
+        let left = {
+            let mut registry = self.registry();
+            let record = registry.named_mut(name)?;
+            let job = record.job.id;
+            match u16::try_from(rank).map(Rank) {
+                Ok(rank) if u32::from(record.job.epoch.0) == epoch && record.seats.leave(rank) => {
+                    self.attendants.remove(job, rank);
+                    Some(job)
+                }
+                _ => None,
+            }
+        };
+        match left {
+            Some(job) => self.seats.keep(job).await,
+            None => Err(JobRequestError::NotJoined {
+                name: name.to_owned(),
+                rank,
+                epoch,
+            }),
+        }
+    }
+
+    /// The hosts of a job's members, each once, in rank order.
+    fn hosts_of(&self, job: &Job) -> String {
+        let mut hosts: Vec<&str> = Vec::new();
+        for member in &job.members {
+            let host = self.fabric.host(member.host).name.as_str();
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts.join(", ")
+    }
+
+    /// Who has not joined.
+    fn missing(&self, name: &str, waited: Duration) -> JobRequestError {
+        let registry = self.registry();
+        let Ok(Record { job, seats, .. }) = registry.named(name) else {
+            return JobRequestError::Deleted {
+                name: name.to_owned(),
+            };
+        };
+        let free: Vec<Rank> = seats.free().collect();
+        let host = |rank: &Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
+        let missing: Vec<String> = free
+            .iter()
+            .map(|rank| format!("rank {rank} on {}", host(rank)))
+            .collect();
+        JobRequestError::Missing {
+            name: name.to_owned(),
+            waited,
+            members: job.members.len(),
+            count: free.len(),
+            missing: missing.join(", "),
+        }
+    }
+}
+
+/// A rank that is taken but not yet known to its member. Dropped before [`done`](Self::done), as
+/// when the member's call ends, it is free again, unless all have joined.
+struct Joining<'a> {
+    controller: &'a Controller,
+    job: JobId,
+    rank: Rank,
+    joined: bool,
+}
+
+impl Joining<'_> {
+    fn done(mut self) -> Rank {
+        self.joined = true;
+        self.rank
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        if self.joined {
+            return;
+        }
+        if let Some(record) = self.controller.registry().get_mut(self.job) {
+            record.seats.give_up(self.rank);
+        }
+        self.controller.seats.keep_later(self.job);
+    }
+}

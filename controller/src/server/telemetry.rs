@@ -1,0 +1,174 @@
+//! What switches have counted, and what they tell by themselves.
+
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use futures_util::future::try_join_all;
+use tokio::sync::mpsc;
+use ultima_p4::names::loss;
+use ultima_p4runtime::names::Digest;
+use ultima_p4runtime::v1::DigestList;
+
+use super::controller::{Controller, JobState, lock, state_of};
+use super::counters::{self, Cells, Counted};
+use super::error::JobRequestError;
+use super::losses::{Losses, Told};
+use super::registry::Registry;
+use super::switch::ManagedSwitch;
+use crate::api;
+use crate::fabric::{SwitchId, SwitchPort};
+use crate::job::{Job, Member};
+use crate::plan::{CounterCell, SchemaError, SwitchPlan};
+use crate::telemetry::OperationLoss;
+
+impl Controller {
+    /// Keeps what a switch tells of losses as long as the connection stands.
+    pub(super) fn listen(&self, switch: &ManagedSwitch) {
+        let digest = self.program().names().digest(loss::DIGEST);
+        let lists = switch.client().ok().and_then(|client| client.digests());
+        if let (Ok(digest), Some(lists)) = (digest, lists) {
+            let registry = Arc::clone(&self.registry);
+            tokio::spawn(collect(registry, switch.id, digest.clone(), lists));
+        }
+    }
+
+    /// What the job's switches have counted for it.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
+        let JobState { job, switches, .. } = self.job(name)?;
+        let of_switches = try_join_all(switches.iter().map(|id| async {
+            let name = &self.fabric.switch(*id).name;
+            let read = self.read(*id, CounterCell::of_job(job.counter)).await?;
+            Ok::<_, SchemaError>(match read {
+                Ok(counted) => counted.of_job(name, job.counter),
+                Err(problem) => counters::away(name, problem),
+            })
+        }));
+        Ok(of_switches.await?)
+    }
+
+    /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
+    /// have told of.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub async fn telemetry(
+        &self,
+        name: &str,
+    ) -> Result<(Vec<api::SwitchTelemetry>, Losses), JobRequestError> {
+        let (JobState { job, switches, .. }, plan) = {
+            let registry = self.registry();
+            let record = registry.named(name)?;
+            (state_of(record), Arc::clone(&record.plan))
+        };
+        let of_switches = try_join_all(
+            switches
+                .iter()
+                .map(|id| self.telemetry_of(*id, &job, plan.get(id))),
+        );
+        let of_switches = of_switches.await?;
+        // By id: another job may have got the name by now.
+        let losses = self
+            .registry()
+            .get(job.id)
+            .map(|record| record.losses.clone());
+        Ok((of_switches, losses.unwrap_or_default()))
+    }
+
+    async fn telemetry_of(
+        &self,
+        id: SwitchId,
+        job: &Job,
+        plan: Option<&SwitchPlan>,
+    ) -> Result<api::SwitchTelemetry, SchemaError> {
+        let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
+        let sources = || {
+            let here = |((_, member), _): &((_, &Member), _)| {
+                self.fabric.host(member.host).attached.switch == id
+            };
+            job.ranks().zip(&job.sources).filter(here)
+        };
+        let cells = CounterCell::of_job(job.counter)
+            .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
+            .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
+        let name = &self.fabric.switch(id).name;
+        let counted = match self.read(id, cells).await? {
+            Ok(counted) => counted,
+            Err(problem) => {
+                return Ok(api::SwitchTelemetry {
+                    counters: Some(counters::away(name, problem)),
+                    ..api::SwitchTelemetry::default()
+                });
+            }
+        };
+
+        let client = self.client(id);
+        let counters = counted.of_job(name, job.counter);
+        let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
+        Ok(api::SwitchTelemetry {
+            tail_dropped: counters::tail_dropped(&counters, replicas),
+            counters: Some(counters),
+            ports: shares()
+                .map(|(at, share)| counted.of_share(at.port.0.into(), self.peer_of(*at), *share))
+                .collect(),
+            sources: sources()
+                .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))
+                .collect(),
+            digest_lists_dropped: client.map_or(0, |client| client.digest_lists_dropped()),
+        })
+    }
+
+    /// What a port is linked to, by name.
+    fn peer_of(&self, port: SwitchPort) -> String {
+        let host = self
+            .fabric
+            .hosts()
+            .iter()
+            .find(|host| host.attached == port);
+        match (host, self.fabric.across(port)) {
+            (Some(host), _) => host.name.clone(),
+            (None, Some(far)) => self.fabric.switch(far.switch).name.clone(),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// What a switch has counted in these cells, or why it does not say.
+    async fn read(
+        &self,
+        id: SwitchId,
+        cells: impl Iterator<Item = CounterCell>,
+    ) -> Result<Result<Counted, String>, SchemaError> {
+        let cells = Cells::new(self.program().names(), cells)?;
+        Ok(match self.client(id) {
+            Ok(client) => (cells.read(&client).await).map_err(|error| error.to_string()),
+            Err(problem) => Err(problem),
+        })
+    }
+}
+
+/// Keeps what `lists` of a switch bring of `digest`, until they end.
+async fn collect(
+    registry: Arc<Mutex<Registry>>,
+    switch: SwitchId,
+    digest: Digest,
+    mut lists: mpsc::Receiver<DigestList>,
+) {
+    while let Some(list) = lists.recv().await {
+        if list.digest_id != digest.id {
+            continue;
+        }
+        let at = SystemTime::now();
+        for message in &list.data {
+            match OperationLoss::read(&digest, message) {
+                Ok(loss) => {
+                    if !lock(&registry).told(Told { switch, at, loss }) {
+                        tracing::debug!(switch = switch.0, job = loss.job.0, "a loss of no job");
+                    }
+                }
+                Err(error) => tracing::warn!(switch = switch.0, %error, "a digest is not ours"),
+            }
+        }
+    }
+}

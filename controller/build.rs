@@ -4,7 +4,13 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["ultima/control/v1/control.proto"], ["proto"])?;
+    let files = protox::compile(
+        [
+            "ultima/control/v1/control.proto",
+            "ultima/control/v1/replication.proto",
+        ],
+        ["proto"],
+    )?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())
 }

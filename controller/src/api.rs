@@ -1,4 +1,4 @@
-//! The control API's messages and stubs, generated from `proto/ultima/control/v1/control.proto`.
+//! The control API's messages and stubs, generated from `proto/ultima/control/v1`.
 
 #![allow(missing_docs)] // tonic's own items carry no comments.
 

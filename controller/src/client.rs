@@ -12,6 +12,9 @@ use crate::api::{self, control_client::ControlClient};
 use crate::job::JobSpec;
 use crate::server::UNIX;
 
+/// In the metadata of what a controller that stands by answers: where the primary is, empty while it knows of none.
+pub const PRIMARY: &str = "ultima-primary";
+
 /// How long to try to reach the controller.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -75,6 +78,14 @@ fn is_denied(error: &(dyn Error + 'static)) -> bool {
         .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
+/// Where a controller is that listens at `address`, `HOST:PORT` or `unix:PATH`.
+pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+    match address.starts_with(UNIX) {
+        true => Endpoint::from_shared(address.to_owned()),
+        false => transport::endpoint(address, None),
+    }
+}
+
 impl Client {
     /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`.
     ///
@@ -91,11 +102,7 @@ impl Client {
                 },
             }
         };
-        let endpoint = match address.starts_with(UNIX) {
-            true => Endpoint::from_shared(address.to_owned()),
-            false => transport::endpoint(address, None),
-        };
-        let endpoint = endpoint.map_err(no_answer)?;
+        let endpoint = endpoint(address).map_err(no_answer)?;
         let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(no_answer)?;
         Ok(Client {

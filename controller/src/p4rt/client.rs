@@ -1,49 +1,31 @@
 //! The client of one switch.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Code, Response, Status};
 use ultima_p4runtime::batch;
-use ultima_p4runtime::tls::ClientTls;
-use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, DigestList, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
-    ReadRequest, SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse,
-    Uint128, Update, WriteRequest, forwarding_pipeline_config,
-    get_forwarding_pipeline_config_request, set_forwarding_pipeline_config_request, write_request,
+    ReadRequest, SetForwardingPipelineConfigRequest, Uint128, Update, WriteRequest,
+    forwarding_pipeline_config, get_forwarding_pipeline_config_request,
+    set_forwarding_pipeline_config_request, write_request,
 };
 
+use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
-use super::session::{self, Mastership, Session};
+use super::session::{Mastership, Session};
+use super::term::Term;
 use crate::program::Program;
 
 /// How long one call may take before the switch counts as silent. Loading a program is the
 /// slowest; BMv2 takes well under a second for ours.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait before the next attempt while a switch refuses connections.
-const RETRY: Duration = Duration::from_millis(100);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Updates of one WriteRequest. A request stays far below the 4 MiB that gRPC servers accept.
-const BATCH: usize = 1000;
-/// The largest answer that is accepted; a read of everything comes in pieces below this.
-const MAX_RESPONSE: usize = 64 << 20;
-
-/// One device behind a P4Runtime server.
-#[derive(Clone, Debug)]
-pub struct Device {
-    /// The switch's name, for errors.
-    pub name: String,
-    /// Its P4Runtime server, `HOST:PORT`.
-    pub grpc: String,
-    /// Its id there.
-    pub device_id: u64,
-    /// How to speak to a server that serves TLS; none: in plain text.
-    pub tls: Option<ClientTls>,
-}
+pub(super) const BATCH: usize = 1000;
 
 /// A connection to one switch as its primary. Dropping it gives mastership up.
 pub struct SwitchClient {
@@ -51,36 +33,6 @@ pub struct SwitchClient {
     election_id: u128,
     rpc: P4RuntimeClient<Channel>,
     session: Session,
-}
-
-/// Asks for mastership; answers with the stream's two directions, what the switch says, and the
-/// election id that it says it of.
-async fn arbitrate(
-    rpc: &mut P4RuntimeClient<Channel>,
-    device_id: u64,
-    election_id: u128,
-) -> Result<
-    (
-        mpsc::Sender<StreamMessageRequest>,
-        Streaming<StreamMessageResponse>,
-        Mastership,
-        u128,
-    ),
-    Status,
-> {
-    let first = session::arbitration(device_id, election_id);
-    let (requests, outgoing) = session::requests(first);
-    let mut responses = rpc.stream_channel(outgoing).await?.into_inner();
-    let answer = session::next(&mut responses).await?;
-    let Mastership::Vacant { highest } = answer else {
-        return Ok((requests, responses, answer, election_id));
-    };
-    // Somebody with a higher id was primary and has gone.
-    let again = session::arbitration(device_id, highest);
-    // If nobody takes it the stream has ended, which the next answer says.
-    let _ = requests.send(again).await;
-    let answer = session::next(&mut responses).await?;
-    Ok((requests, responses, answer, highest))
 }
 
 impl SwitchClient {
@@ -96,37 +48,12 @@ impl SwitchClient {
         patience: Duration,
     ) -> Result<Self, ConnectError> {
         let deadline = Instant::now() + patience;
-        let no_answer = |reason: String| ConnectError::NoAnswer {
-            switch: device.name.clone(),
-            grpc: device.grpc.clone(),
-            timeout: patience,
-            reason,
-        };
-
-        let endpoint = transport::endpoint(&device.grpc, device.tls.as_ref())
-            .map_err(|error| no_answer(error.to_string()))?
-            .tcp_nodelay(true)
-            .tcp_keepalive(Some(CALL_TIMEOUT))
-            // A failed batch tells of each of its updates in a trailer.
-            .http2_max_header_list_size(batch::header_list_size(BATCH));
-        let channel = loop {
-            let reason = match timeout_at(deadline, endpoint.connect()).await {
-                Ok(Ok(channel)) => break channel,
-                Ok(Err(error)) => root_cause(&error),
-                Err(_) => return Err(no_answer("no connection".into())),
-            };
-            if Instant::now() + RETRY >= deadline {
-                return Err(no_answer(reason));
-            }
-            sleep(RETRY).await;
-        };
-
-        let mut rpc = P4RuntimeClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
-        let (requests, responses, mastership, election_id) = loop {
-            let arbitration = arbitrate(&mut rpc, device.device_id, election_id);
+        let mut rpc = dial::connect(&device, deadline, patience).await?;
+        let stream = loop {
+            let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
             match timeout_at(deadline, arbitration).await {
-                Err(_) => return Err(no_answer("no answer to arbitration".into())),
-                Ok(Ok(answer)) => break answer,
+                Err(_) => return Err(dial::no_answer(&device, patience, ARBITRATION.into())),
+                Ok(Ok(stream)) => break stream,
                 // Another stream has this election id (P4Runtime §5.3), which may be that of a
                 // controller that just ended: switches notice late.
                 Ok(Err(status))
@@ -135,33 +62,42 @@ impl SwitchClient {
                 {
                     sleep(RETRY).await;
                 }
-                Ok(Err(status)) => return Err(refused(&device, &status)),
+                Ok(Err(status)) => return Err(dial::refused(&device, &status)),
             }
         };
-        let session = Session::start(requests, responses);
-        match mastership {
-            Mastership::Primary => Ok(SwitchClient {
-                device,
-                election_id,
-                rpc,
-                session,
-            }),
-            Mastership::Backup { message } => Err(ConnectError::NotPrimary {
-                switch: device.name,
-                grpc: device.grpc,
+        let Device { name, grpc, .. } = &device;
+        let (switch, grpc) = (name.clone(), grpc.clone());
+        Err(match stream.standing.clone() {
+            Mastership::Primary => {
+                return Ok(SwitchClient {
+                    device,
+                    election_id: stream.election_id,
+                    rpc,
+                    session: Session::start(stream),
+                });
+            }
+            Mastership::Backup { highest, .. } | Mastership::Vacant { highest }
+                if is_later(highest, election_id) =>
+            {
+                let term = Term::of(highest).unwrap_or_default();
+                ConnectError::Superseded { switch, grpc, term }
+            }
+            Mastership::Backup { message, .. } => ConnectError::NotPrimary {
+                switch,
+                grpc,
                 message,
-            }),
-            Mastership::Vacant { .. } => Err(ConnectError::NotPrimary {
-                switch: device.name,
-                grpc: device.grpc,
+            },
+            Mastership::Vacant { .. } => ConnectError::NotPrimary {
+                switch,
+                grpc,
                 message: "it has no primary and takes none".into(),
-            }),
-            Mastership::Lost { reason } => Err(ConnectError::Refused {
-                switch: device.name,
-                grpc: device.grpc,
+            },
+            Mastership::Lost { reason } => ConnectError::Refused {
+                switch,
+                grpc,
                 message: reason,
-            }),
-        }
+            },
+        })
     }
 
     /// The device it is connected to.
@@ -202,7 +138,8 @@ impl SwitchClient {
             }),
             ..Default::default()
         };
-        answered(self.rpc.clone().set_forwarding_pipeline_config(request)).await?;
+        self.answered(self.rpc.clone().set_forwarding_pipeline_config(request))
+            .await?;
         Ok(())
     }
 
@@ -216,7 +153,10 @@ impl SwitchClient {
             device_id: self.device.device_id,
             response_type: ResponseType::CookieOnly.into(),
         };
-        match answered(self.rpc.clone().get_forwarding_pipeline_config(request)).await {
+        match self
+            .answered(self.rpc.clone().get_forwarding_pipeline_config(request))
+            .await
+        {
             Ok(response) => Ok(response
                 .config
                 .and_then(|config| config.cookie)
@@ -244,7 +184,7 @@ impl SwitchClient {
                 atomicity: write_request::Atomicity::ContinueOnError.into(),
                 ..Default::default()
             };
-            match answered(self.rpc.clone().write(request)).await {
+            match self.answered(self.rpc.clone().write(request)).await {
                 Ok(_) => sent += batch.len(),
                 Err(RpcError::Status(status)) => {
                     let failed_whole = RpcError::Status(status.clone());
@@ -291,59 +231,27 @@ impl SwitchClient {
             }
             Ok(Response::new(read))
         };
-        answered(all).await
+        self.answered(all).await
+    }
+
+    /// Waits for a call's answer, not for ever: a switch that is silent for that long is lost.
+    async fn answered<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, RpcError> {
+        match timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(RpcError::Status(status)),
+            Err(_) => {
+                let error = RpcError::Timeout(CALL_TIMEOUT);
+                self.session.lose(error.to_string());
+                Err(error)
+            }
+        }
     }
 }
 
 /// Whether a failed batch's outcomes can be believed: one for each update, and one that failed.
 fn describes(outcomes: &[v1::Error], batch: &[Update]) -> bool {
     outcomes.len() == batch.len() && outcomes.iter().any(failed)
-}
-
-/// Waits for a call's answer, not for ever.
-async fn answered<T>(
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, RpcError> {
-    match timeout(CALL_TIMEOUT, call).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(RpcError::Status(status)),
-        Err(_) => Err(RpcError::Timeout(CALL_TIMEOUT)),
-    }
-}
-
-/// The server ended the stream with `status` in answer to our arbitration (P4Runtime §5.3).
-fn refused(device: &Device, status: &Status) -> ConnectError {
-    let (switch, grpc) = (device.name.clone(), device.grpc.clone());
-    if let Some(cause) = status.source() {
-        // Made here, not there: the transport failed.
-        return ConnectError::Broken {
-            switch,
-            grpc,
-            reason: root_cause(cause),
-            hint: match device.tls {
-                None => "if it serves TLS, give it `tls` in the fabric",
-                Some(_) => "if it serves known clients only, give `cert` and `key` in its `tls`",
-            },
-        };
-    }
-    let message = one_line(status.message());
-    match status.code() {
-        Code::NotFound => ConnectError::NoDevice {
-            switch,
-            grpc,
-            device_id: device.device_id,
-            message,
-        },
-        // The election id is in use: the other controller has it.
-        Code::InvalidArgument => ConnectError::NotPrimary {
-            switch,
-            grpc,
-            message,
-        },
-        _ => ConnectError::Refused {
-            switch,
-            grpc,
-            message,
-        },
-    }
 }

@@ -6,6 +6,8 @@ use tonic::{Code, Status};
 use ultima_p4runtime::transport::one_line;
 use ultima_p4runtime::v1;
 
+use super::term::Term;
+
 /// Why a switch is not ours.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -58,6 +60,18 @@ pub enum ConnectError {
         grpc: String,
         /// What the server said.
         message: String,
+    },
+    /// Controllers that stand by for each other have led it since.
+    #[error(
+        "switch {switch} at {grpc} has had a later primary, in term {term}, and what that one promised is not known here; start that controller, or name it with --peers"
+    )]
+    Superseded {
+        /// The switch's name.
+        switch: String,
+        /// Its address.
+        grpc: String,
+        /// The later term.
+        term: Term,
     },
     /// The server ended the stream instead of answering.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]

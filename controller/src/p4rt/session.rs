@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::transport::one_line;
@@ -12,6 +13,8 @@ use ultima_p4runtime::v1::{
     DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest,
     StreamMessageResponse, Uint128, stream_message_request, stream_message_response,
 };
+
+use super::dial::Stream;
 
 /// How we stand with a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub enum Mastership {
     Backup {
         /// What the server said.
         message: String,
+        /// The primary's election id.
+        highest: u128,
     },
     /// Nobody may. A switch remembers the highest election id that it has seen and promotes nobody
     /// by itself (P4Runtime §5.3); who asks again with that id becomes primary.
@@ -42,9 +47,16 @@ const DIGESTS: usize = 256;
 /// Our side of the stream, kept open; the session ends when this is dropped.
 pub(super) struct Session {
     _requests: mpsc::Sender<StreamMessageRequest>,
-    mastership: watch::Receiver<Mastership>,
+    mastership: watch::Sender<Mastership>,
     digests: Mutex<Option<mpsc::Receiver<DigestList>>>,
     dropped: Arc<AtomicU64>,
+    watching: JoinHandle<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
 }
 
 /// The request that asks for `device_id` as `election_id`.
@@ -111,13 +123,13 @@ pub(super) async fn next(
 
 fn standing(update: MasterArbitrationUpdate) -> Mastership {
     let status = update.status.unwrap_or_default();
+    let highest = update.election_id.as_ref().map_or(0, u128::from);
     match Code::from_i32(status.code) {
         Code::Ok => Mastership::Primary,
-        Code::NotFound => Mastership::Vacant {
-            highest: update.election_id.as_ref().map_or(0, u128::from),
-        },
+        Code::NotFound => Mastership::Vacant { highest },
         _ => Mastership::Backup {
             message: one_line(&status.message),
+            highest,
         },
     }
 }
@@ -133,19 +145,34 @@ fn acknowledgement(list: &DigestList) -> StreamMessageRequest {
     }
 }
 
+/// How we stand now. What is lost stays so.
+fn say(mastership: &watch::Sender<Mastership>, update: Mastership) {
+    mastership.send_if_modified(|now| {
+        let stands = !matches!(now, Mastership::Lost { .. });
+        if stands {
+            *now = update;
+        }
+        stands
+    });
+}
+
 impl Session {
-    /// Watches `responses` from here on, on a task of its own that ends with the stream.
-    pub fn start(
-        requests: mpsc::Sender<StreamMessageRequest>,
-        mut responses: Streaming<StreamMessageResponse>,
-    ) -> Self {
-        let (sender, mastership) = watch::channel(Mastership::Primary);
+    /// Watches `responses` from here on, on a task of its own that ends with the stream, or the session.
+    pub fn start(stream: Stream) -> Self {
+        let Stream {
+            requests,
+            mut responses,
+            standing,
+            ..
+        } = stream;
+        let mastership = watch::Sender::new(standing);
+        let sender = mastership.clone();
         let (digests, waiting) = mpsc::channel(DIGESTS);
         // Weak: the stream ends with the session, not with this task.
         let answers = requests.downgrade();
         let dropped = Arc::new(AtomicU64::new(0));
         let drops = Arc::clone(&dropped);
-        tokio::spawn(async move {
+        let watching = tokio::spawn(async move {
             loop {
                 let message = next_message(&mut responses).await.unwrap_or_else(|status| {
                     Message::Mastership(Mastership::Lost {
@@ -155,7 +182,8 @@ impl Session {
                 match message {
                     Message::Mastership(update) => {
                         let ended = matches!(update, Mastership::Lost { .. });
-                        if sender.send(update).is_err() || ended {
+                        say(&sender, update);
+                        if ended {
                             break;
                         }
                     }
@@ -180,6 +208,7 @@ impl Session {
             mastership,
             digests: Mutex::new(Some(waiting)),
             dropped,
+            watching,
         }
     }
 
@@ -193,6 +222,11 @@ impl Session {
     }
 
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
-        self.mastership.clone()
+        self.mastership.subscribe()
+    }
+
+    /// The switch counts as lost, whatever the stream brings from now on.
+    pub fn lose(&self, reason: String) {
+        say(&self.mastership, Mastership::Lost { reason });
     }
 }

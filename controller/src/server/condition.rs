@@ -67,6 +67,11 @@ impl Condition {
         };
     }
 
+    /// Whether a part is to be left alone.
+    pub fn is_drained(&self, part: Part) -> bool {
+        self.drained.contains(&part)
+    }
+
     /// What carries nothing.
     pub fn lost(&self) -> &Health {
         &self.lost

@@ -13,10 +13,11 @@ use super::attendants::Attendants;
 use super::check::PastCheck;
 use super::condition::Condition;
 use super::error::{BringUpError, JobRequestError, ServeError};
+use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
-use super::switch::{Desired, ManagedSwitch};
+use super::switch::{Desired, Lost, ManagedSwitch, is_most};
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
@@ -24,13 +25,13 @@ use crate::p4rt::SwitchClient;
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
 use crate::routing::{self, Routes};
-use crate::store::{Store, StoreError};
+use crate::store::{Change, Store};
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
     pub(super) fabric: Arc<Fabric>,
     program: Program,
-    pub(super) switches: Vec<ManagedSwitch>,
+    pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
     repair: bool,
     /// Held while what switches should hold is changed: one job at a time, and no switch comes
@@ -41,7 +42,7 @@ pub struct Controller {
     pub(super) condition: Mutex<Condition>,
     /// That something has changed that trees and routes depend on.
     pub(super) news: Notify,
-    store: Arc<Store>,
+    pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
     closed: AtomicBool,
@@ -80,23 +81,21 @@ pub struct SwitchState {
 }
 
 impl Controller {
-    /// Brings up every switch and keeps them up.
-    pub(super) async fn start(config: Config) -> Result<Arc<Self>, ServeError> {
+    /// Brings up every switch and keeps them up. Who leads only by majority needs no more than that.
+    pub(super) async fn start(
+        config: Config,
+        store: Arc<Store>,
+        lead: Lead,
+    ) -> Result<Arc<Self>, ServeError> {
         let Config {
             fabric,
             program,
             patience,
-            election_id,
             audit_every,
             repair,
-            state,
             terms,
             ..
         } = config;
-        let store = match &state {
-            Some(path) => Store::open(path)?,
-            None => Store::in_memory()?,
-        };
         let stored = store.read()?;
         let condition = Condition::new(&fabric, terms, &stored.drained);
         let routes = Routes::new(&fabric, condition.health());
@@ -104,22 +103,26 @@ impl Controller {
             plan::check_fabric(&fabric, &routes, program.names(), id)?;
         }
         let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
-        // What the fabric as it is now made of them is what is promised from now on.
         let mut records = registry.records(&fabric);
         records.retain(|record| !stored.jobs.contains(record));
-        store.update(&records)?;
-        let (fabric, store) = (Arc::new(fabric), Arc::new(store));
-        let registry = Arc::new(Mutex::new(registry));
+        let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
+        let election_id = lead.term.election_id();
+        let by_majority = lead.by_majority;
+        let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id))
+            .collect();
+        let journal = {
+            let switches = Arc::clone(&switches);
+            let leads = move || !by_majority || is_most(&switches);
+            Arc::new(Journal::new(store, lead, leads))
+        };
         let seats = SeatKeeper::new(
             Arc::clone(&fabric),
             Arc::clone(&registry),
-            Arc::clone(&store),
+            Arc::clone(&journal),
         );
-        let switches = fabric
-            .switch_ids()
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id));
         let controller = Arc::new(Controller {
-            switches: switches.collect(),
+            switches,
             fabric,
             program,
             audit_every,
@@ -129,27 +132,19 @@ impl Controller {
             news: Notify::new(),
             seats,
             registry,
-            store,
+            journal,
             closed: AtomicBool::new(false),
             attendants: Attendants::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
         });
-        let desired = controller.desired();
-        try_join_all(controller.switches.iter().map(|switch| async {
-            match switch.connect(patience).await {
-                Ok(client) => switch.bring_up(client, &desired).await,
-                // Its jobs' other switches need their controller back: this one is waited for.
-                Err(error) if !desired.wanted.jobs.is_empty() && error.is_silence() => {
-                    tracing::warn!(%error, "going on without it");
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            }
-        }))
-        .await?;
-        drop(desired);
-        for switch in &controller.switches {
+        // What the fabric as it is now made of them is what is promised from now on.
+        let refitted = Change::Update(records);
+        match by_majority {
+            false => controller.bring_up_all(refitted, patience).await?,
+            true => controller.take_over(refitted, patience).await?,
+        }
+        for switch in controller.switches.iter() {
             controller.listen(switch);
         }
         let keepers = controller.fabric.switch_ids().map(|id| {
@@ -168,11 +163,68 @@ impl Controller {
         Ok(controller)
     }
 
+    /// Brings up all switches. With jobs that were kept, those that are silent are waited for later: their other switches need
+    /// their controller back.
+    async fn bring_up_all(&self, first: Change, patience: Duration) -> Result<(), ServeError> {
+        self.journal.commit(first).await?;
+        let desired = self.desired();
+        try_join_all(self.switches.iter().map(|switch| async {
+            match switch.connect(patience).await {
+                Ok(client) => switch.bring_up(client, &desired).await,
+                Err(error) if !desired.wanted.jobs.is_empty() && error.is_silence() => {
+                    tracing::warn!(%error, "going on without it");
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        }))
+        .await?;
+        Ok(())
+    }
+
+    /// Becomes primary at more than half of the switches, and brings up these; the others are waited for later.
+    async fn take_over(&self, first: Change, patience: Duration) -> Result<(), ServeError> {
+        let asked = self.switches.iter().map(|switch| async move {
+            let client = switch.connect(patience).await;
+            client.inspect_err(|error| tracing::warn!(%error, "going on without it"))
+        });
+        let clients = join_all(asked).await;
+        let led = clients.iter().filter(|client| client.is_ok()).count();
+        let switches = self.switches.len();
+        if led * 2 <= switches {
+            return Err(ServeError::NoMajority { led, switches });
+        }
+        // From here on others' copies say who leads.
+        self.journal.commit(first).await?;
+        let desired = self.desired();
+        join_all(
+            self.switches
+                .iter()
+                .zip(clients)
+                .map(|(switch, client)| async {
+                    match client {
+                        Ok(client) => switch.bring_up(client, &desired).await,
+                        Err(error) => Err(error),
+                    }
+                    .unwrap_or_else(|error| {
+                        tracing::warn!(switch = switch.name(), %error, "not brought up yet");
+                        switch.disconnect(error.to_string());
+                    });
+                }),
+        )
+        .await;
+        Ok(())
+    }
+
     /// Ends what runs in the background. The switches keep what they have.
     pub(super) fn close(&self) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
         self.closed.store(true, Ordering::Release);
+        self.journal.close();
+        for switch in self.switches.iter() {
+            switch.disconnect("the controller is being stopped".into());
+        }
         self.registry().end_waiting();
         self.attendants.clear();
     }
@@ -182,14 +234,25 @@ impl Controller {
         let switch = &self.switches[id.0];
         loop {
             tokio::select! {
-                is_silent = switch.lost() => if is_silent { self.see(Part::Transit(id), false) },
+                lost = switch.lost() => match lost {
+                    Lost::Silent => self.see(Part::Transit(id), false),
+                    Lost::Superseded(term) => self.journal.outrank(term),
+                    Lost::Elsewhere => {}
+                },
                 () = tokio::time::sleep(self.audit_every) => {
                     self.audit_one(switch).await;
                     continue;
                 }
             }
-            let silent = || self.see(Part::Transit(id), false);
-            let client = switch.reconnect(silent).await;
+            let failed = |error: &BringUpError| {
+                if error.is_silence() {
+                    self.see(Part::Transit(id), false);
+                }
+                if let Some(term) = error.superseded() {
+                    self.journal.outrank(term);
+                }
+            };
+            let client = switch.reconnect(failed).await;
             match self.restore(switch, client).await {
                 Ok(()) => self.see(Part::Transit(id), true),
                 Err(error) => switch.failed(&error).await,
@@ -274,22 +337,11 @@ impl Controller {
     }
 
     pub(super) fn open(&self) -> Result<(), JobRequestError> {
-        match self.closed.load(Ordering::Acquire) {
-            false => Ok(()),
-            true => Err(JobRequestError::Stopping),
+        match (self.closed.load(Ordering::Acquire), self.journal.leads()) {
+            (true, _) => Err(JobRequestError::Stopping),
+            (false, false) => Err(JobRequestError::NotPrimary),
+            (false, true) => Ok(()),
         }
-    }
-
-    /// Changes what is kept, off the threads that others wait for.
-    pub(super) async fn keep(
-        &self,
-        change: impl FnOnce(&Store) -> Result<(), StoreError> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        let store = Arc::clone(&self.store);
-        let changed = tokio::task::spawn_blocking(move || change(&store));
-        changed
-            .await
-            .expect("the store does not panic, and nobody cancels it")
     }
 
     /// All switches, in the fabric's order.

@@ -4,10 +4,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::journal::KeepError;
 use super::listen::Listen;
 use crate::fabric::UnknownPart;
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
+use crate::p4rt::Term;
 use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::LimitError;
 use crate::program::ProgramError;
@@ -48,6 +50,38 @@ pub enum ServeError {
     /// A job in it.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// What the controller begins with cannot be kept.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// It has stood by for others.
+    #[error(
+        "this controller was one of several; name the others with --peers, or let it lead alone with --lead-anyway, by which promises may be lost"
+    )]
+    OfAGroup,
+    /// More copies than there are others to make them.
+    #[error(
+        "--copies {copies}: there are {peers} other controllers; name more with --peers, or ask for fewer"
+    )]
+    Copies {
+        /// How many were asked for.
+        copies: usize,
+        /// How many others there are.
+        peers: usize,
+    },
+    /// Another controller's address.
+    #[error("--peers {address}: expected HOST:PORT or unix:PATH")]
+    Peer {
+        /// What was given.
+        address: String,
+    },
+    /// Most switches have another primary again.
+    #[error("primary at {led} of {switches} switches, of which more than half are needed")]
+    NoMajority {
+        /// At how many.
+        led: usize,
+        /// Of how many.
+        switches: usize,
+    },
 }
 
 /// Why a job that was kept cannot be again.
@@ -108,6 +142,14 @@ impl BringUpError {
     pub fn is_silence(&self) -> bool {
         matches!(self, BringUpError::Connect(ConnectError::NoAnswer { .. }))
     }
+
+    /// The term of the controller that has led it since, if that is why.
+    pub fn superseded(&self) -> Option<Term> {
+        match self {
+            BringUpError::Connect(ConnectError::Superseded { term, .. }) => Some(*term),
+            _ => None,
+        }
+    }
 }
 
 /// Why a part of the fabric is not drained, or drained still.
@@ -118,7 +160,7 @@ pub enum DrainError {
     Unknown(#[from] UnknownPart),
     /// It could not be kept, and so is not promised.
     #[error("nothing was changed, as that could not be kept: {0}")]
-    Store(#[from] StoreError),
+    Store(#[from] KeepError),
     /// The controller is being stopped.
     #[error(transparent)]
     Stopping(#[from] JobRequestError),
@@ -244,13 +286,18 @@ pub enum JobRequestError {
     /// The controller is on its way out.
     #[error("the controller is being stopped; ask again when it is back")]
     Stopping,
+    /// Another controller leads, or may: this one is not primary at more than half of the switches.
+    #[error(
+        "this controller is not the primary at most of the switches at present; ask the one that is"
+    )]
+    NotPrimary,
     /// It could not be kept, and so is not promised.
     #[error("job {name} was not changed, as that could not be kept: {error}")]
     Store {
         /// The job's name.
         name: String,
         /// What happened.
-        error: StoreError,
+        error: KeepError,
     },
     /// The program's counters are others.
     #[error(transparent)]

@@ -9,7 +9,7 @@ use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
 use crate::job::JobSpec;
 use crate::plan::{JobPlan, SwitchPlan};
-use crate::store::{JobRecord, SeatRecord};
+use crate::store::{Change, JobRecord, SeatRecord};
 
 impl Controller {
     /// Creates a job: on all switches that it needs, or on none.
@@ -47,11 +47,12 @@ impl Controller {
             &job,
             job.members.iter().map(|_| SeatRecord::Free),
         );
-        if let Err(error) = self.keep(move |store| store.put(&record)).await {
+        if let Err(error) = self.journal.write(Change::Put(record)).await {
             let written = self.written(&plan);
             let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
+            self.take_back(Change::Remove(job.id.0)).await;
             return Err(JobRequestError::Store {
                 name: name(),
                 error,
@@ -85,16 +86,22 @@ impl Controller {
     /// There is none of that name.
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let _changes = self.change().await?;
-        let (id, plan) = {
+        let (id, plan, stored) = {
             let registry = self.registry();
             let record = registry.named(name)?;
-            (record.job.id, Arc::clone(&record.plan))
+            let id = record.job.id;
+            let stored = registry.record(&self.fabric, id);
+            (id, Arc::clone(&record.plan), stored)
         };
-        let kept = self.keep(move |store| store.remove(id)).await;
-        kept.map_err(|error| JobRequestError::Store {
-            name: name.to_owned(),
-            error,
-        })?;
+        if let Err(error) = self.journal.write(Change::Remove(id.0)).await {
+            if let Some(stored) = stored {
+                self.take_back(Change::Restore(stored)).await;
+            }
+            return Err(JobRequestError::Store {
+                name: name.to_owned(),
+                error,
+            });
+        }
         let written = self.written(&plan);
         let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
         let clients: Clients = plan.keys().filter_map(reachable).collect();
@@ -107,6 +114,13 @@ impl Controller {
         self.news.notify_one();
         tracing::info!(job = name, "job deleted");
         Ok(pending)
+    }
+
+    /// Undoes a change that could not be promised. Where that fails too the change may be kept: whoever leads then has it whole.
+    pub(super) async fn take_back(&self, change: Change) {
+        if let Err(error) = self.journal.commit(change).await {
+            tracing::warn!(%error, "a change that was not promised may be kept");
+        }
     }
 
     /// What is on switches of a plan that was installed.

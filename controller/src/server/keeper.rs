@@ -5,27 +5,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::error::JobRequestError;
+use super::journal::{Journal, KeepError};
 use super::registry::Registry;
 use crate::fabric::Fabric;
 use crate::job::JobId;
-use crate::store::{Store, StoreError};
+use crate::store::Change;
 
 /// Writes seats to the store, on tasks of its own: whoever asks for it may go away meanwhile.
 #[derive(Clone)]
 pub struct SeatKeeper {
     fabric: Arc<Fabric>,
     registry: Arc<Mutex<Registry>>,
-    store: Arc<Store>,
+    journal: Arc<Journal>,
     /// Held from looking at what is to be kept until it is, so that the latest is kept.
     keeping: Arc<AsyncMutex<()>>,
 }
 
 impl SeatKeeper {
-    pub fn new(fabric: Arc<Fabric>, registry: Arc<Mutex<Registry>>, store: Arc<Store>) -> Self {
+    pub fn new(fabric: Arc<Fabric>, registry: Arc<Mutex<Registry>>, journal: Arc<Journal>) -> Self {
         SeatKeeper {
             fabric,
             registry,
-            store,
+            journal,
             keeping: Arc::default(),
         }
     }
@@ -51,15 +52,13 @@ impl SeatKeeper {
     }
 
     /// Keeps these jobs as they are now, seats and trees.
-    pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), StoreError> {
+    pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
         let _keeping = self.keeping.lock().await;
         let records: Vec<_> = self.with_registry(|registry| {
             ids.filter_map(|id| registry.record(&self.fabric, id))
                 .collect()
         });
-        let store = Arc::clone(&self.store);
-        let written = tokio::task::spawn_blocking(move || store.update(&records)).await;
-        written.expect("the store does not panic, and nobody cancels it")
+        self.journal.write(Change::Update(records)).await
     }
 
     async fn keep_now(&self, id: JobId) -> Result<(), JobRequestError> {
@@ -76,11 +75,9 @@ impl SeatKeeper {
         let Some((record, change)) = now else {
             return Ok(());
         };
-        let (store, name) = (Arc::clone(&self.store), record.name.clone());
-        let written = tokio::task::spawn_blocking(move || store.update(&[record])).await;
-        written
-            .expect("the store does not panic, and nobody cancels it")
-            .map_err(|error| JobRequestError::Store { name, error })?;
+        let name = record.name.clone();
+        let written = self.journal.write(Change::Update(vec![record])).await;
+        written.map_err(|error| JobRequestError::Store { name, error })?;
         self.with_registry(|registry| {
             if let Some(record) = registry.get_mut(id) {
                 record.seats.keep(change);

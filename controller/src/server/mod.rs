@@ -10,8 +10,10 @@ mod condition;
 mod controller;
 mod counters;
 mod error;
+mod group;
 mod jobs;
 mod joining;
+mod journal;
 mod keeper;
 mod listen;
 mod losses;
@@ -32,14 +34,21 @@ use tonic::transport::Server;
 
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
+pub use group::{GRACE, Group, MemberHandle, serve_in};
+pub use journal::KeepError;
+use journal::Lead;
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 
+use group::{ReplicationService, Who};
+
 use crate::api::control_server::ControlServer;
+use crate::api::replication_server::ReplicationServer;
 use crate::fabric::Fabric;
 use crate::fabric::damping::Terms;
-use crate::p4rt::ELECTION_ID;
+use crate::p4rt::Term;
 use crate::program::Program;
+use crate::store::{Store, StoreError};
 
 /// What a controller needs to know.
 #[derive(Clone, Debug)]
@@ -54,8 +63,6 @@ pub struct Config {
     pub patience: Duration,
     /// The file in which jobs are kept over the controller's end; none keeps them in memory.
     pub state: Option<PathBuf>,
-    /// Our P4Runtime election id; see [`ELECTION_ID`].
-    pub election_id: u128,
     /// How often each switch is looked at, and put right where somebody changed it.
     pub audit_every: Duration,
     /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
@@ -81,7 +88,6 @@ impl Config {
             listen: DEFAULT_LISTEN.into(),
             patience: Duration::from_secs(5),
             state: None,
-            election_id: ELECTION_ID,
             audit_every: AUDIT_EVERY,
             repair: true,
             terms: Terms::default(),
@@ -105,10 +111,21 @@ pub struct Handle {
 pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
-    let controller = Controller::start(config).await?;
+    let store = open_store(&config)?;
+    if store.accepted()? > Term::default() {
+        return Err(ServeError::OfAGroup);
+    }
+    let term = Term {
+        by: store.controller(),
+        ..Term::default()
+    };
+    let controller = Controller::start(config, Arc::new(store), Lead::alone(term)).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
-    let server = Server::builder().add_service(service);
+    let alone = ReplicationService::new(Who::Alone(Arc::clone(&controller)));
+    let server = Server::builder()
+        .add_service(service)
+        .add_service(ReplicationServer::new(alone));
     let server = tokio::spawn(listener.serve(server, async {
         // Either way the handle is gone.
         let _ = stopped.await;
@@ -119,6 +136,13 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
         stop: Some(stop),
         server,
     })
+}
+
+fn open_store(config: &Config) -> Result<Store, StoreError> {
+    match &config.state {
+        Some(path) => Store::open(path),
+        None => Store::in_memory(),
+    }
 }
 
 impl Handle {

@@ -16,6 +16,7 @@ use crate::fabric::{Part, SwitchId};
 use crate::install::{Clients, Untranslatable};
 use crate::moves::{self, Change, Moved, Round};
 use crate::p4rt::SwitchClient;
+use crate::store;
 
 impl Controller {
     /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
@@ -34,8 +35,16 @@ impl Controller {
         let part = self.fabric.part_named(name)?;
         let name = self.fabric.name_of(part);
         let changes = self.change().await?;
-        let kept = name.clone();
-        self.keep(move |store| store.drain(&kept, drained)).await?;
+        let change = |drained| store::Change::Drain {
+            part: name.clone(),
+            drained,
+        };
+        if let Err(error) = self.journal.write(change(drained)).await {
+            if self.condition().is_drained(part) != drained {
+                self.take_back(change(!drained)).await;
+            }
+            return Err(error.into());
+        }
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(part = name, drained, "drained");

@@ -12,6 +12,7 @@ use ultima_wire::frame::group_mac;
 use super::attendants::Order;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::{DrainError, JobRequestError};
+use super::journal::KeepError;
 use super::losses::Told;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
@@ -271,6 +272,13 @@ impl From<Check> for api::CheckJobResponse {
     }
 }
 
+fn code_of(error: &KeepError) -> Code {
+    match error {
+        KeepError::Store(_) => Code::Internal,
+        KeepError::Copies { .. } | KeepError::NotPrimary => Code::Unavailable,
+    }
+}
+
 impl From<JobRequestError> for Status {
     fn from(error: JobRequestError) -> Self {
         let code = match &error {
@@ -287,6 +295,7 @@ impl From<JobRequestError> for Status {
             },
             JobRequestError::NotConnected { .. }
             | JobRequestError::InDoubt { .. }
+            | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
@@ -296,7 +305,7 @@ impl From<JobRequestError> for Status {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Store { .. } => Code::Internal,
+            JobRequestError::Store { error, .. } => code_of(error),
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
         Status::new(code, error.to_string())
@@ -534,10 +543,10 @@ impl Control for ControlService {
         let set = set
             .await
             .map_err(|error| Status::internal(error.to_string()))?;
-        let part = set.map_err(|error| match error {
+        let part = set.map_err(|error| match &error {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
-            DrainError::Store(_) => Status::internal(error.to_string()),
-            DrainError::Stopping(error) => error.into(),
+            DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
+            DrainError::Stopping(_) => Status::unavailable(error.to_string()),
         })?;
         Ok(Response::new(api::SetAdminStateResponse { part }))
     }

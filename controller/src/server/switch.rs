@@ -12,10 +12,10 @@ use ultima_p4runtime::v1::{
 
 use super::error::BringUpError;
 use super::registry::Wanted;
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
-use crate::p4rt::{Device, Mastership, SwitchClient};
+use crate::p4rt::{Device, Mastership, SwitchClient, Term};
 use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
@@ -41,6 +41,23 @@ struct State {
     in_doubt: bool,
     /// Meters of shares that are, or may be, configured; none where a write has not come to a known end.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
+}
+
+/// Why a switch is not ours any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It does not answer, as far as is known.
+    Silent,
+    /// It works, and answers to somebody else or to nobody.
+    Elsewhere,
+    /// A controller has led it in a later term.
+    Superseded(Term),
+}
+
+/// Whether we are primary at more than half of these switches.
+pub fn is_most(switches: &[ManagedSwitch]) -> bool {
+    let ours = switches.iter().filter(|switch| switch.is_ours());
+    ours.count() * 2 > switches.len()
 }
 
 /// What every switch gets.
@@ -72,17 +89,22 @@ impl Desired<'_> {
     }
 }
 
+/// How a switch is reached.
+pub fn device_of(switch: &fabric::Switch) -> Device {
+    Device {
+        name: switch.name.clone(),
+        grpc: switch.grpc.clone(),
+        device_id: switch.device_id,
+        tls: switch.tls.clone(),
+    }
+}
+
 impl ManagedSwitch {
     pub fn new(fabric: &Fabric, id: SwitchId, election_id: u128) -> Self {
         let switch = fabric.switch(id);
         ManagedSwitch {
             id,
-            device: Device {
-                name: switch.name.clone(),
-                grpc: switch.grpc.clone(),
-                device_id: switch.device_id,
-                tls: switch.tls.clone(),
-            },
+            device: device_of(switch),
             limits: switch.limits,
             election_id,
             state: Mutex::new(State {
@@ -264,38 +286,57 @@ impl ManagedSwitch {
         }
     }
 
-    /// Returns when the connection is lost, or another client has become primary; whether the switch is silent, as far as is known.
-    pub async fn lost(&self) -> bool {
+    /// Returns when the connection is lost, or another client has become primary.
+    pub async fn lost(&self) -> Lost {
         let Ok(client) = self.client() else {
-            return false;
+            return Lost::Elsewhere;
         };
         let mut mastership = client.mastership();
-        let (problem, is_silent) =
-            match mastership.wait_for(|now| *now != Mastership::Primary).await {
-                Ok(now) => match &*now {
-                    Mastership::Backup { message } => {
-                        (format!("another client is primary: {message}"), false)
-                    }
-                    Mastership::Vacant { .. } => ("there is no primary".to_owned(), false),
-                    Mastership::Lost { reason } => (reason.clone(), true),
-                    Mastership::Primary => return false,
-                },
-                Err(_) => ("the connection has ended".to_owned(), true),
-            };
+        let (problem, lost) = match mastership.wait_for(|now| *now != Mastership::Primary).await {
+            Ok(now) => match &*now {
+                Mastership::Backup { message, highest } => {
+                    let problem = format!("another client is primary: {message}");
+                    (problem, self.elsewhere(*highest))
+                }
+                Mastership::Vacant { highest } => {
+                    ("there is no primary".to_owned(), self.elsewhere(*highest))
+                }
+                Mastership::Lost { reason } => (reason.clone(), Lost::Silent),
+                Mastership::Primary => return Lost::Elsewhere,
+            },
+            Err(_) => ("the connection has ended".to_owned(), Lost::Silent),
+        };
         tracing::warn!(switch = self.name(), problem, "connection lost");
-        self.with_state(|state| state.connection = Err(problem));
-        is_silent
+        self.disconnect(problem);
+        lost
     }
 
-    /// Connects again, however long it takes; `silent` is called whenever the switch does not answer.
-    pub async fn reconnect(&self, silent: impl Fn()) -> SwitchClient {
+    /// Where the switch's last primary is.
+    fn elsewhere(&self, highest: u128) -> Lost {
+        match Term::of(highest).filter(|_| highest > self.election_id) {
+            Some(term) => Lost::Superseded(term),
+            None => Lost::Elsewhere,
+        }
+    }
+
+    /// Ends the connection, for a reason.
+    pub fn disconnect(&self, reason: String) {
+        self.with_state(|state| state.connection = Err(reason));
+    }
+
+    /// Whether we are its primary, as far as is known.
+    fn is_ours(&self) -> bool {
+        let client = self.client();
+        client.is_ok_and(|client| *client.mastership().borrow() == Mastership::Primary)
+    }
+
+    /// Connects again, however long it takes; `failed` is told why it takes longer.
+    pub async fn reconnect(&self, failed: impl Fn(&BringUpError)) -> SwitchClient {
         loop {
             match self.connect(RECONNECT).await {
                 Ok(client) => return client,
                 Err(error) => {
-                    if error.is_silence() {
-                        silent();
-                    }
+                    failed(&error);
                     self.failed(&error).await;
                 }
             }

@@ -4,21 +4,31 @@
 //! was promised, not what switches hold: a job comes in when it is on all its switches, before anybody is told, and
 //! goes before it is taken off them. What a controller was doing when it ended is therefore no job, and
 //! [reconciliation](crate::reconcile) takes off what was there of it.
+//!
+//! It also says [how far](History) it is, so that of several controllers' stores the latest is known, and which [`Term`] it has
+//! accepted.
 
+mod change;
+mod history;
 mod record;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use redb::backends::InMemoryBackend;
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+    Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
 };
 
+pub use change::Change;
+pub use history::History;
 pub use record::{JobRecord, MemberRecord, MulticastRecord, SeatRecord, ShareRecord, Unfit};
 
-use crate::job::JobId;
+use crate::p4rt::Term;
 
 /// Jobs as JSON, by id.
 const JOBS: TableDefinition<u16, &[u8]> = TableDefinition::new("jobs");
@@ -33,12 +43,31 @@ const LAST_ID: &str = "last_id";
 /// The form that this version writes.
 const THIS_FORM: u64 = 1;
 
+/// In [`NUMBERS`]: which controller this is.
+const CONTROLLER: &str = "controller";
+/// In [`NUMBERS`]: how far it is, see [`History`].
+const HISTORY: [&str; 3] = ["history_term", "history_by", "history_changes"];
+/// In [`NUMBERS`]: the latest term that this controller has accepted.
+const ACCEPTED: [&str; 2] = ["accepted_term", "accepted_by"];
+
 /// The store.
-#[derive(Debug)]
 pub struct Store {
-    database: Database,
+    /// None while it is opened again.
+    database: RwLock<Option<Database>>,
+    open: Open,
     /// For errors.
     name: String,
+    /// Which controller's it is.
+    controller: u32,
+}
+
+/// Opens the database, also again after an error.
+type Open = Box<dyn Fn() -> Result<Database, StoreError> + Send + Sync>;
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.name).finish()
+    }
 }
 
 /// All that is in it.
@@ -89,8 +118,16 @@ pub enum StoreError {
         /// Why not.
         reason: serde_json::Error,
     },
+    /// It was to take something from a term before the one that it has accepted.
+    #[error("{name}: controllers have gone on to term {accepted}")]
+    Outdated {
+        /// The file.
+        name: String,
+        /// What it has accepted.
+        accepted: Term,
+    },
     /// It cannot be read or written: the disk is full, or broken.
-    #[error("{name}: {reason}; see to the disk, and start the controller again")]
+    #[error("{name}: {reason}; see to the disk")]
     Io {
         /// The file.
         name: String,
@@ -105,16 +142,18 @@ impl Store {
     /// # Errors
     /// Another process has it, it is no store, or one of another version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let database = Database::create(path).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse {
-                path: path.to_owned(),
-            },
-            error => StoreError::Open {
-                path: path.to_owned(),
-                reason: error.to_string(),
-            },
-        })?;
-        Store::with(database, path.display().to_string())
+        let name = path.display().to_string();
+        let path = path.to_owned();
+        let open = move || {
+            Database::create(&path).map_err(|error| match error {
+                DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
+                error => StoreError::Open {
+                    path: path.clone(),
+                    reason: error.to_string(),
+                },
+            })
+        };
+        Store::with(Box::new(open), name)
     }
 
     /// One that is gone with its controller.
@@ -122,29 +161,40 @@ impl Store {
     /// # Errors
     /// There is no memory.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let name = "the store in memory".to_owned();
-        let database = Database::builder().create_with_backend(InMemoryBackend::new());
-        match database {
-            Ok(database) => Store::with(database, name),
-            Err(error) => Err(StoreError::Io {
-                name,
+        let name = "the store in memory";
+        let open = move || {
+            let database = Database::builder().create_with_backend(InMemoryBackend::new());
+            database.map_err(|error| StoreError::Io {
+                name: name.to_owned(),
                 reason: Box::new(error.into()),
-            }),
-        }
+            })
+        };
+        Store::with(Box::new(open), name.to_owned())
     }
 
-    fn with(database: Database, name: String) -> Result<Self, StoreError> {
-        let store = Store { database, name };
-        let form = store.change(|changes| {
+    fn with(open: Open, name: String) -> Result<Self, StoreError> {
+        let mut store = Store {
+            database: RwLock::new(Some(open()?)),
+            open,
+            name,
+            controller: 0,
+        };
+        let (form, controller) = store.write(|changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
             let form = numbers.get(FORM)?.map(|form| form.value());
             if form.is_none() {
                 numbers.insert(FORM, THIS_FORM)?;
             }
+            let known = numbers.get(CONTROLLER)?.map(|number| number.value());
+            // From 1: 0 is nobody.
+            let controller = known.unwrap_or_else(|| rand::random::<u32>().max(1).into());
+            numbers.insert(CONTROLLER, controller)?;
             changes.open_table(JOBS)?;
             changes.open_table(DRAINED)?;
-            Ok(form.unwrap_or(THIS_FORM))
+            Ok((form.unwrap_or(THIS_FORM), controller))
         })?;
+        // More than a controller's number was never written.
+        store.controller = u32::try_from(controller).unwrap_or(u32::MAX);
         match form {
             THIS_FORM => Ok(store),
             form => Err(StoreError::Form {
@@ -154,14 +204,28 @@ impl Store {
         }
     }
 
+    /// The number of the controller whose store this is, drawn when it was made.
+    pub fn controller(&self) -> u32 {
+        self.controller
+    }
+
     /// All that is in it.
     ///
     /// # Errors
     /// It cannot be read, or a job in it is none.
     pub fn read(&self) -> Result<Stored, StoreError> {
-        let read = || {
-            let now = self.database.begin_read()?;
-            let last_id = now.open_table(NUMBERS)?.get(LAST_ID)?;
+        self.snapshot().map(|(_, stored)| stored)
+    }
+
+    /// All that is in it, and how far that is.
+    ///
+    /// # Errors
+    /// It cannot be read, or a job in it is none.
+    pub fn snapshot(&self) -> Result<(History, Stored), StoreError> {
+        let (history, last_id, jobs, drained) = self.with_database(|database| {
+            let now = database.begin_read()?;
+            let numbers = now.open_table(NUMBERS)?;
+            let last_id = numbers.get(LAST_ID)?;
             let jobs = now.open_table(JOBS)?;
             let jobs = jobs.iter()?.map(|row| {
                 let (id, job) = row?;
@@ -172,9 +236,9 @@ impl Store {
             let drained = now.open_table(DRAINED)?;
             let drained = drained.iter()?.map(|row| Ok(row?.0.value().to_owned()));
             let drained: Result<Vec<String>, redb::Error> = drained.collect();
-            Ok((last_id.map_or(0, |id| id.value()), jobs, drained?))
-        };
-        let (last_id, jobs, drained) = read().map_err(|error| self.failed(error))?;
+            let last_id = last_id.map_or(0, |id| id.value());
+            Ok((history(&numbers)?, last_id, jobs, drained?))
+        })?;
         let jobs = jobs.into_iter().map(|(id, job)| {
             serde_json::from_slice(&job).map_err(|reason| StoreError::Job {
                 name: self.name.clone(),
@@ -182,90 +246,223 @@ impl Store {
                 reason,
             })
         });
-        Ok(Stored {
+        let stored = Stored {
             // More than an id was never written.
             last_id: u16::try_from(last_id).unwrap_or(u16::MAX),
             jobs: jobs.collect::<Result<_, _>>()?,
             drained,
+        };
+        Ok((history, stored))
+    }
+
+    /// How far it is.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn history(&self) -> Result<History, StoreError> {
+        self.with_database(|database| {
+            let numbers = database.begin_read()?.open_table(NUMBERS)?;
+            history(&numbers)
         })
     }
 
-    /// Puts a job in, in the place of what there is with its id, which counts as given out.
+    /// The latest term that this controller has accepted, as its own or another's: it takes nothing from earlier ones.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn accepted(&self) -> Result<Term, StoreError> {
+        self.with_database(|database| {
+            let numbers = database.begin_read()?.open_table(NUMBERS)?;
+            accepted(&numbers)
+        })
+    }
+
+    /// Accepts a term, unless it has accepted that or a later one: false then.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn put(&self, job: &JobRecord) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(job).expect("records are numbers, names and lists of these");
-        self.change(|changes| {
-            changes.open_table(JOBS)?.insert(job.id, text.as_slice())?;
+    pub fn accept(&self, term: Term) -> Result<bool, StoreError> {
+        self.write(|changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
-            numbers.insert(LAST_ID, u64::from(job.id))?;
-            Ok(())
-        })
-    }
-
-    /// The same for jobs that are in already, all of them or none; one that has gone meanwhile does not come back.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn update(&self, jobs: &[JobRecord]) -> Result<(), StoreError> {
-        self.change(|changes| {
-            let mut table = changes.open_table(JOBS)?;
-            for job in jobs {
-                let text = serde_json::to_vec(job);
-                let text = text.expect("records are numbers, names and lists of these");
-                if table.get(job.id)?.is_some() {
-                    table.insert(job.id, text.as_slice())?;
-                }
+            let is_later = term > accepted(&numbers)?;
+            if is_later {
+                put(&mut numbers, ACCEPTED, [term.number, term.by.into()])?;
             }
-            Ok(())
+            Ok(is_later)
         })
     }
 
-    /// A part of the fabric, by name, is drained from now on, or no more.
+    /// Makes a change in the term of who leads; returns how far it is then.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn drain(&self, part: &str, drained: bool) -> Result<(), StoreError> {
-        self.change(|changes| {
-            let mut table = changes.open_table(DRAINED)?;
-            match drained {
-                true => drop(table.insert(part, ())?),
-                false => drop(table.remove(part)?),
+    /// It has accepted a later term, or cannot be written.
+    pub fn commit(&self, term: Term, change: &Change) -> Result<History, StoreError> {
+        self.write_in(Some(term), |changes| {
+            change.make(changes)?;
+            let mut numbers = changes.open_table(NUMBERS)?;
+            let changes = history(&numbers)?.changes + 1;
+            let now = History { term, changes };
+            put_history(&mut numbers, now)?;
+            Ok(now)
+        })
+    }
+
+    /// Makes the change that another store has made last; false if that is not the one that comes next here.
+    ///
+    /// # Errors
+    /// It has accepted a later term, or cannot be written.
+    pub fn follow(&self, at: History, change: &Change) -> Result<bool, StoreError> {
+        self.write_in(Some(at.term), |changes| {
+            let is_next = {
+                let numbers = changes.open_table(NUMBERS)?;
+                history(&numbers)?.changes + 1 == at.changes
+            };
+            if is_next {
+                change.make(changes)?;
+                put_history(&mut changes.open_table(NUMBERS)?, at)?;
             }
-            Ok(())
+            Ok(is_next)
         })
     }
 
-    /// Takes a job out.
+    /// Takes another store's content, all of it, in the place of its own. In the term of who leads, if one is given.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn remove(&self, id: JobId) -> Result<(), StoreError> {
-        self.change(|changes| {
-            changes.open_table(JOBS)?.remove(id.0)?;
-            Ok(())
+    /// It has accepted a later term, or cannot be written.
+    pub fn replace(
+        &self,
+        term: Option<Term>,
+        at: History,
+        stored: &Stored,
+    ) -> Result<(), StoreError> {
+        self.write_in(term, |changes| {
+            changes.delete_table(JOBS)?;
+            let mut jobs = changes.open_table(JOBS)?;
+            for job in &stored.jobs {
+                jobs.insert(job.id, change::text(job).as_slice())?;
+            }
+            changes.delete_table(DRAINED)?;
+            let mut drained = changes.open_table(DRAINED)?;
+            for part in &stored.drained {
+                drained.insert(part.as_str(), ())?;
+            }
+            let mut numbers = changes.open_table(NUMBERS)?;
+            numbers.insert(LAST_ID, u64::from(stored.last_id))?;
+            put_history(&mut numbers, at)
+        })
+    }
+
+    /// The same as [`write`](Self::write), unless a later term than the one given is accepted.
+    fn write_in<T>(
+        &self,
+        term: Option<Term>,
+        make: impl Fn(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let made = self.write(|changes| {
+            let accepted = accepted(&changes.open_table(NUMBERS)?)?;
+            match term {
+                Some(term) if accepted > term => Ok(Err(accepted)),
+                _ => make(changes).map(Ok),
+            }
+        })?;
+        made.map_err(|accepted| StoreError::Outdated {
+            name: self.name.clone(),
+            accepted,
         })
     }
 
     /// Does what `make` says, whole or not at all.
-    fn change<T>(
+    fn write<T>(
         &self,
-        make: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+        make: impl Fn(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
-        let change = || {
-            let changes = self.database.begin_write()?;
+        self.with_database(|database| {
+            let changes = database.begin_write()?;
             let made = make(&changes)?;
             changes.commit()?;
             Ok(made)
-        };
-        change().map_err(|error| self.failed(error))
+        })
     }
 
-    fn failed(&self, error: redb::Error) -> StoreError {
-        StoreError::Io {
+    /// Uses the database. One that has met an error of the disk takes nothing more until it is opened again, which is done once:
+    /// there may be room again.
+    fn with_database<T>(
+        &self,
+        use_it: impl Fn(&Database) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let once = || {
+            let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+            database
+                .as_ref()
+                .map_or(Err(redb::Error::PreviousIo), &use_it)
+        };
+        let used = match once() {
+            Err(redb::Error::PreviousIo) => {
+                self.reopen()?;
+                once()
+            }
+            used => used,
+        };
+        used.map_err(|error| StoreError::Io {
             name: self.name.clone(),
             reason: Box::new(error),
-        }
+        })
     }
+
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self
+            .database
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Closed first: it holds the file's lock.
+        *database = None;
+        *database = Some((self.open)()?);
+        tracing::info!(store = self.name, "opened again after an error of the disk");
+        Ok(())
+    }
+}
+
+fn history(numbers: &impl ReadableTable<&'static str, u64>) -> Result<History, redb::Error> {
+    let [number, by, changes] = get(numbers, HISTORY)?;
+    let term = term(number, by);
+    Ok(History { term, changes })
+}
+
+fn put_history(numbers: &mut Table<'_, &'static str, u64>, at: History) -> Result<(), redb::Error> {
+    let History { term, changes } = at;
+    put(numbers, HISTORY, [term.number, term.by.into(), changes])
+}
+
+fn accepted(numbers: &impl ReadableTable<&'static str, u64>) -> Result<Term, redb::Error> {
+    let [number, by] = get(numbers, ACCEPTED)?;
+    Ok(term(number, by))
+}
+
+fn term(number: u64, by: u64) -> Term {
+    // More than a controller's number was never written.
+    let by = u32::try_from(by).unwrap_or(u32::MAX);
+    Term { number, by }
+}
+
+/// Numbers by name, 0 where there is none.
+fn get<const N: usize>(
+    numbers: &impl ReadableTable<&'static str, u64>,
+    names: [&'static str; N],
+) -> Result<[u64; N], redb::Error> {
+    let mut values = [0; N];
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = numbers.get(name)?.map_or(0, |number| number.value());
+    }
+    Ok(values)
+}
+
+fn put<const N: usize>(
+    numbers: &mut Table<'_, &'static str, u64>,
+    names: [&'static str; N],
+    values: [u64; N],
+) -> Result<(), redb::Error> {
+    for (name, value) in names.into_iter().zip(values) {
+        numbers.insert(name, value)?;
+    }
+    Ok(())
 }

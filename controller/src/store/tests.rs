@@ -1,8 +1,15 @@
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use redb::StorageBackend;
 
 use super::*;
+
+/// The term of a controller that leads alone.
+const ALONE: Term = Term { number: 0, by: 1 };
 
 fn record(id: u16, epoch: u16) -> JobRecord {
     JobRecord {
@@ -43,11 +50,11 @@ proptest! {
             let store = Store::open(&path).unwrap();
             match epoch {
                 0 => {
-                    store.remove(JobId(id)).unwrap();
+                    store.commit(ALONE, &Change::Remove(id)).unwrap();
                     jobs.remove(&id);
                 }
                 epoch => {
-                    store.put(&record(id, epoch)).unwrap();
+                    store.commit(ALONE, &Change::Put(record(id, epoch))).unwrap();
                     last_id = id;
                     jobs.insert(id, record(id, epoch));
                 }
@@ -68,7 +75,9 @@ fn what_is_drained_stays_so() {
         ("s1", true),
         ("s1", false),
     ] {
-        Store::open(&path).unwrap().drain(part, drained).unwrap();
+        let part = part.to_owned();
+        let change = Change::Drain { part, drained };
+        Store::open(&path).unwrap().commit(ALONE, &change).unwrap();
     }
     let stored = Store::open(&path).unwrap().read().unwrap();
     assert_eq!(stored.drained, ["s1/9-s2/9"]);
@@ -87,7 +96,7 @@ fn files_that_are_none_of_ours_are_one_line_each() {
             "{shown} is open in another process; stop the other controller, or give this one another --state"
         )
     );
-    held.change(|changes| Ok(changes.open_table(NUMBERS)?.insert(FORM, 2).map(drop)?))
+    held.write(|changes| Ok(changes.open_table(NUMBERS)?.insert(FORM, 2).map(drop)?))
         .unwrap();
     drop(held);
     assert_eq!(
@@ -113,10 +122,142 @@ fn files_that_are_none_of_ours_are_one_line_each() {
 #[test]
 fn a_job_that_has_gone_does_not_come_back() {
     let store = Store::in_memory().unwrap();
-    store.put(&record(1, 1)).unwrap();
-    store.update(&[record(1, 2)]).unwrap();
+    let commit = |change| store.commit(ALONE, &change).unwrap();
+    commit(Change::Put(record(1, 1)));
+    commit(Change::Update(vec![record(1, 2)]));
     assert_eq!(store.read().unwrap().jobs, [record(1, 2)]);
-    store.remove(JobId(1)).unwrap();
-    store.update(&[record(1, 3)]).unwrap();
+    commit(Change::Remove(1));
+    commit(Change::Update(vec![record(1, 3)]));
     assert_eq!(store.read().unwrap().jobs, []);
+    // Its id is not given out a second time for that.
+    commit(Change::Put(record(2, 1)));
+    commit(Change::Restore(record(1, 2)));
+    let stored = store.read().unwrap();
+    assert_eq!(
+        (stored.last_id, stored.jobs),
+        (2, vec![record(1, 2), record(2, 1)])
+    );
+}
+
+#[test]
+fn a_copy_holds_the_same_and_is_as_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("copy");
+    let (store, copy) = (Store::in_memory().unwrap(), Store::open(&path).unwrap());
+    copy.commit(ALONE, &Change::Put(record(9, 1))).unwrap();
+    let (first, second) = (Term { number: 1, by: 7 }, Term { number: 2, by: 3 });
+    let drain = |drained| Change::Drain {
+        part: "s1".into(),
+        drained,
+    };
+    store.commit(first, &Change::Put(record(1, 1))).unwrap();
+    store.commit(first, &drain(true)).unwrap();
+    store.commit(second, &Change::Lead).unwrap();
+    let (at, stored) = store.snapshot().unwrap();
+    assert_eq!(
+        at,
+        History {
+            term: second,
+            changes: 3
+        }
+    );
+    copy.replace(Some(second), at, &stored).unwrap();
+    drop(copy);
+    let copy = Store::open(&path).unwrap();
+    assert_eq!(copy.snapshot().unwrap(), (at, stored));
+    for change in [Change::Put(record(2, 1)), drain(false), Change::Remove(1)] {
+        // As it travels.
+        let text = serde_json::to_vec(&change).unwrap();
+        let same: Change = serde_json::from_slice(&text).unwrap();
+        let at = store.commit(second, &change).unwrap();
+        assert!(copy.follow(at, &same).unwrap());
+        assert!(!copy.follow(at, &same).unwrap(), "once");
+        assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
+    }
+    assert_ne!(copy.controller(), store.controller());
+}
+
+#[test]
+fn a_term_is_accepted_once_and_none_before_it_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let term = |number, by| Term { number, by };
+    for (number, by, accepted) in [(1, 2, true), (1, 2, false), (1, 1, false), (2, 1, true)] {
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.accept(term(number, by)).unwrap(), accepted);
+    }
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.accepted().unwrap(), term(2, 1));
+    let before = store.snapshot().unwrap();
+    let (at, stored) = before.clone();
+    let late = |term| History { term, ..at };
+    let outdated = [
+        store.commit(term(1, 9), &Change::Lead).map(drop),
+        store.follow(late(term(1, 9)), &Change::Lead).map(drop),
+        store.replace(Some(term(1, 9)), at, &stored),
+    ];
+    for error in outdated {
+        let text = error.unwrap_err().to_string();
+        assert!(
+            text.ends_with("controllers have gone on to term 2 of controller 00000001"),
+            "{text}"
+        );
+    }
+    assert_eq!(store.snapshot().unwrap(), before);
+    store.commit(term(2, 1), &Change::Lead).unwrap();
+}
+
+/// A disk in memory that has no room for a while.
+#[derive(Debug, Default)]
+struct Disk {
+    bytes: InMemoryBackend,
+    is_full: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Mounted(Arc<Disk>);
+
+impl StorageBackend for Mounted {
+    fn len(&self) -> io::Result<u64> {
+        self.0.bytes.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.bytes.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.bytes.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.bytes.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match self.0.is_full.load(Ordering::SeqCst) {
+            true => Err(io::Error::from(io::ErrorKind::StorageFull)),
+            false => self.0.bytes.write(offset, data),
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_was_full_needs_no_restart() {
+    let disk = Arc::new(Disk::default());
+    let mount = Arc::clone(&disk);
+    let open = move || {
+        let backend = Mounted(Arc::clone(&mount));
+        let database = Database::builder().create_with_backend(backend);
+        database.map_err(|error| StoreError::Open {
+            path: "disk".into(),
+            reason: error.to_string(),
+        })
+    };
+    let store = Store::with(Box::new(open), "disk".into()).unwrap();
+    store.commit(ALONE, &Change::Put(record(1, 1))).unwrap();
+    disk.is_full.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        store.commit(ALONE, &Change::Put(record(2, 1))).unwrap_err();
+    }
+    disk.is_full.store(false, Ordering::SeqCst);
+    assert_eq!(store.read().unwrap().jobs, [record(1, 1)]);
+    store.commit(ALONE, &Change::Put(record(2, 1))).unwrap();
+    assert_eq!(store.read().unwrap().jobs, [record(1, 1), record(2, 1)]);
 }

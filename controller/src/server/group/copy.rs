@@ -1,0 +1,265 @@
+//! Stores' contents and changes as messages.
+
+use crate::api::{self, copy::Part};
+use crate::p4rt::Term;
+use crate::server::journal::Entry;
+use crate::store::{Change, History, JobRecord, Store, StoreError, Stored};
+
+/// The largest message: a change may be about all jobs.
+pub const MAX_MESSAGE: usize = 64 << 20;
+
+impl From<Term> for api::Term {
+    fn from(Term { number, by }: Term) -> Self {
+        api::Term {
+            number,
+            controller: by,
+        }
+    }
+}
+
+impl From<api::Term> for Term {
+    fn from(api::Term { number, controller }: api::Term) -> Self {
+        Term {
+            number,
+            by: controller,
+        }
+    }
+}
+
+impl From<History> for api::History {
+    fn from(History { term, changes }: History) -> Self {
+        let term = Some(term.into());
+        api::History { term, changes }
+    }
+}
+
+impl From<api::History> for History {
+    fn from(api::History { term, changes }: api::History) -> Self {
+        let term = term.unwrap_or_default().into();
+        History { term, changes }
+    }
+}
+
+fn message(part: Part) -> api::Copy {
+    api::Copy { part: Some(part) }
+}
+
+/// All that a store holds, as messages.
+pub fn contents(history: History, stored: &Stored) -> impl Iterator<Item = api::Copy> + '_ {
+    let contents = Part::Contents(api::Contents {
+        history: Some(history.into()),
+        last_id: stored.last_id.into(),
+        drained: stored.drained.clone(),
+        // Their ids have 16 bits.
+        jobs: stored.jobs.len() as u32,
+    });
+    let jobs = stored.jobs.iter().map(|job| Part::Job(json(job)));
+    std::iter::once(contents).chain(jobs).map(message)
+}
+
+/// A change as a message.
+pub fn changed(entry: &Entry) -> api::Copy {
+    message(Part::Changed(api::Changed {
+        history: Some(entry.at.into()),
+        change: json(&entry.change),
+    }))
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("records and changes are numbers, names and lists of these")
+}
+
+/// What was sent is no copy of a store.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// It is of another version, or broken.
+    #[error("what it sent cannot be read: {0}; let all controllers be of one version")]
+    Unreadable(#[from] serde_json::Error),
+    /// It says something that no store holds, or not in this order.
+    #[error("it sent {0}; let all controllers be of one version")]
+    Disorder(&'static str),
+    /// It cannot be kept here.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is made of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// More of it is to come.
+    More,
+    /// Everything.
+    All(History, Stored),
+    /// A change.
+    Change(History, Change),
+}
+
+/// Puts a store's contents together.
+#[derive(Debug, Default)]
+pub struct Assembly(Option<(History, u32, Stored)>);
+
+impl Assembly {
+    /// Takes the next message.
+    ///
+    /// # Errors
+    /// It is not what comes next.
+    pub fn take(&mut self, message: api::Copy) -> Result<Piece, CopyError> {
+        match (message.part, self.0.take()) {
+            (Some(Part::Contents(contents)), None) => {
+                let too_large = |_| CopyError::Disorder("a job id of more than 16 bits");
+                let stored = Stored {
+                    last_id: u16::try_from(contents.last_id).map_err(too_large)?,
+                    jobs: Vec::new(),
+                    drained: contents.drained,
+                };
+                let at = contents.history.unwrap_or_default().into();
+                if contents.jobs > u16::MAX.into() {
+                    return Err(CopyError::Disorder("more jobs than there are ids"));
+                }
+                Ok(self.put_together(at, contents.jobs, stored))
+            }
+            (Some(Part::Job(job)), Some((at, missing, mut stored))) => {
+                let job: JobRecord = serde_json::from_slice(&job)?;
+                stored.jobs.push(job);
+                Ok(self.put_together(at, missing - 1, stored))
+            }
+            (Some(Part::Changed(changed)), None) => {
+                let at = changed.history.unwrap_or_default().into();
+                Ok(Piece::Change(at, serde_json::from_slice(&changed.change)?))
+            }
+            (None, _) => Err(CopyError::Disorder("nothing that is known here")),
+            (Some(_), _) => Err(CopyError::Disorder("pieces in another order")),
+        }
+    }
+
+    /// Whether nothing was begun.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn put_together(&mut self, at: History, missing: u32, stored: Stored) -> Piece {
+        match missing {
+            0 => Piece::All(at, stored),
+            missing => {
+                self.0 = Some((at, missing, stored));
+                Piece::More
+            }
+        }
+    }
+}
+
+/// Keeps a piece that a primary sent; how far the store is then, once a piece is whole.
+pub fn keep(store: &Store, piece: Piece) -> Result<Option<History>, CopyError> {
+    let at = match piece {
+        Piece::More => return Ok(None),
+        Piece::All(at, stored) => {
+            store.accept(at.term)?;
+            store.replace(Some(at.term), at, &stored)?;
+            at
+        }
+        Piece::Change(at, change) => {
+            store.accept(at.term)?;
+            if !store.follow(at, &change)? {
+                return Err(CopyError::Disorder("a change after one that never came"));
+            }
+            at
+        }
+    };
+    Ok(Some(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(number: u64) -> Term {
+        Term { number, by: 1 }
+    }
+
+    fn drain(part: &str) -> Change {
+        Change::Drain {
+            part: part.into(),
+            drained: true,
+        }
+    }
+
+    /// Sends all that `from` holds.
+    fn send(from: &Store, to: &Store) -> Result<Option<History>, CopyError> {
+        let (history, stored) = from.snapshot()?;
+        let mut assembly = Assembly::default();
+        let mut kept = None;
+        for message in contents(history, &stored) {
+            kept = keep(to, assembly.take(message)?)?;
+        }
+        Ok(kept)
+    }
+
+    #[test]
+    fn who_follows_holds_what_the_primary_holds() {
+        let [primary, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
+        primary.commit(term(1), &drain("s1")).unwrap();
+        assert_eq!(
+            send(&primary, &standby).unwrap(),
+            Some(primary.history().unwrap())
+        );
+        let mut assembly = Assembly::default();
+        let change = drain("s2");
+        let at = primary.commit(term(1), &change).unwrap();
+        let message = changed(&Entry { at, change });
+        let piece = assembly.take(message.clone()).unwrap();
+        assert_eq!(keep(&standby, piece).unwrap(), Some(at));
+        assert_eq!(standby.snapshot().unwrap(), primary.snapshot().unwrap());
+        // One that was left out is noticed.
+        primary.commit(term(1), &drain("s3")).unwrap();
+        let change = drain("s4");
+        let at = primary.commit(term(1), &change).unwrap();
+        let piece = assembly.take(changed(&Entry { at, change })).unwrap();
+        assert!(matches!(keep(&standby, piece), Err(CopyError::Disorder(_))));
+    }
+
+    #[test]
+    fn nothing_comes_from_a_term_before_the_accepted_one() {
+        let [old, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
+        old.commit(term(1), &drain("s1")).unwrap();
+        assert!(standby.accept(term(2)).unwrap());
+        let before = standby.snapshot().unwrap();
+        assert!(matches!(
+            send(&old, &standby),
+            Err(CopyError::Store(StoreError::Outdated { .. }))
+        ));
+        assert_eq!(standby.snapshot().unwrap(), before);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let take = |parts: Vec<Part>| {
+            let mut assembly = Assembly::default();
+            let mut taken = parts.into_iter().map(|part| assembly.take(message(part)));
+            taken.find_map(Result::err).map(|error| error.to_string())
+        };
+        let contents = |jobs, last_id| {
+            Part::Contents(api::Contents {
+                jobs,
+                last_id,
+                ..api::Contents::default()
+            })
+        };
+        for (parts, says) in [
+            (vec![contents(1 << 16, 1)], "more jobs than there are ids"),
+            (vec![contents(0, 1 << 16)], "a job id of more than 16 bits"),
+            (
+                vec![contents(1, 1), contents(1, 1)],
+                "pieces in another order",
+            ),
+            (vec![Part::Job(b"{}".to_vec())], "pieces in another order"),
+            (
+                vec![contents(1, 1), Part::Job(b"{}".to_vec())],
+                "missing field",
+            ),
+        ] {
+            let error = take(parts).unwrap();
+            assert!(error.contains(says), "{error}");
+        }
+        assert!(Assembly::default().take(api::Copy::default()).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! One of several controllers, at work: it stands by, leads, and stands by again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::Group;
+use super::lookout::Lookout;
+use super::peer::{self, Peer};
+use crate::api::control_server::ControlServer;
+use crate::p4rt::Term;
+use crate::server::Config;
+use crate::server::controller::Controller;
+use crate::server::error::ServeError;
+use crate::server::journal::Lead;
+use crate::server::service::ControlService;
+use crate::store::Store;
+
+/// How long a switch may take to accept a new primary before that begins without it.
+const TAKE_OVER: Duration = Duration::from_secs(1);
+/// How often a primary that most switches do not answer to asks the others whether one of them leads.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What a controller is at present.
+pub enum Role {
+    /// It stands by.
+    Standby {
+        /// Where the primary is that it follows.
+        primary: Option<String>,
+    },
+    /// It leads.
+    Primary {
+        controller: Arc<Controller>,
+        service: ControlServer<ControlService>,
+    },
+}
+
+/// One of several controllers.
+pub struct Member {
+    config: Config,
+    pub(super) group: Group,
+    pub(super) store: Arc<Store>,
+    pub(super) peers: Vec<Peer>,
+    role: watch::Sender<Role>,
+    /// What the switches say, while it stands by.
+    lookout: Mutex<Option<Arc<Lookout>>>,
+    /// Why it does not lead although it would have to.
+    problem: Mutex<Option<String>>,
+}
+
+/// A task that ends when nobody needs it any more.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Member {
+    pub fn new(config: Config, group: Group, store: Arc<Store>) -> Result<Self, ServeError> {
+        let peer = |address: &String| {
+            Peer::new(address.clone()).map_err(|_| ServeError::Peer {
+                address: address.clone(),
+            })
+        };
+        let peers = group.peers.iter().map(peer).collect::<Result<_, _>>()?;
+        let role = Role::Standby { primary: None };
+        Ok(Member {
+            config,
+            group,
+            store,
+            peers,
+            role: watch::Sender::new(role),
+            lookout: Mutex::default(),
+            problem: Mutex::default(),
+        })
+    }
+
+    /// Stands by and leads in turn, for ever.
+    pub async fn work(self: Arc<Self>) {
+        loop {
+            let term = self.stand_by().await;
+            tracing::info!(%term, "taking over");
+            if let Err(error) = self.lead(term).await {
+                self.set_problem(Some(format!("cannot lead: {error}")));
+                self.step_down();
+                // Somebody else may be able to.
+                sleep(self.group.grace * 2).await;
+            }
+        }
+    }
+
+    /// Copies what the primary promises until switches need another one, and others agree that it is this one.
+    async fn stand_by(self: &Arc<Self>) -> Term {
+        let lookout = Arc::new(Lookout::start(&self.config.fabric));
+        *self.lookout() = Some(Arc::clone(&lookout));
+        let grace = self.group.grace;
+        loop {
+            let follower = Arc::clone(self);
+            let following = Task(tokio::spawn(
+                async move { follower.follow_the_primary().await },
+            ));
+            lookout.wait_for_vacancy(grace).await;
+            // Whoever knows more goes first, and among equals the one with the greatest number.
+            let Ok(ours) = self.store.history() else {
+                sleep(grace).await;
+                continue;
+            };
+            let ours = (ours, self.store.controller());
+            let others = peer::standings(&self.peers).await;
+            let first = (others.iter().flatten())
+                .filter(|other| other.is_primary || (other.history, other.controller) > ours)
+                .count() as u32;
+            if first > 0 {
+                sleep(grace * first).await;
+                if !lookout.is_vacant() {
+                    continue;
+                }
+            }
+            drop(following);
+            match self.claim(&lookout).await {
+                Ok(term) => {
+                    *self.lookout() = None;
+                    return term;
+                }
+                Err(error) => {
+                    self.set_problem(Some(format!("does not lead: {error}")));
+                    sleep(grace.mul_f64(rand::random::<f64>())).await;
+                }
+            }
+        }
+    }
+
+    /// Leads until a later term is known.
+    async fn lead(&self, term: Term) -> Result<(), ServeError> {
+        let lead = Lead {
+            term,
+            copies: self.group.copies,
+            by_majority: true,
+            outranked: watch::Sender::new(None),
+        };
+        let mut outranked = lead.outranked.subscribe();
+        let config = Config {
+            patience: TAKE_OVER,
+            ..self.config.clone()
+        };
+        let store = Arc::clone(&self.store);
+        let controller = Controller::start(config, store, lead).await?;
+        let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
+        self.role.send_replace(Role::Primary {
+            controller: Arc::clone(&controller),
+            service,
+        });
+        self.set_problem(None);
+        tracing::info!(%term, "primary");
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let later = loop {
+            let later = async {
+                let later = outranked.wait_for(Option::is_some).await;
+                later.ok().and_then(|later| *later).unwrap_or_default()
+            };
+            tokio::select! {
+                later = later => break later,
+                _ = ticks.tick() => if !controller.journal.leads() {
+                    // Switches may be out of reach, and the others not.
+                    let others = peer::standings(&self.peers).await;
+                    let primaries = others.iter().flatten().filter(|other| other.is_primary);
+                    if let Some(later) = primaries.map(|other| other.term).max() {
+                        controller.journal.outrank(later);
+                    }
+                },
+            }
+        };
+        tracing::warn!(%term, %later, "another controller leads");
+        self.step_down();
+        Ok(())
+    }
+
+    /// Leads no more: what is asked from now on goes to the primary, and what is going on is ended.
+    pub fn step_down(&self) {
+        let role = self.role.send_replace(Role::Standby { primary: None });
+        if let Role::Primary { controller, .. } = role {
+            controller.close();
+        }
+    }
+
+    /// The controller, while it leads.
+    pub fn primary(&self) -> Option<Arc<Controller>> {
+        match &*self.role.borrow() {
+            Role::Primary { controller, .. } => Some(Arc::clone(controller)),
+            Role::Standby { .. } => None,
+        }
+    }
+
+    /// What answers calls of the control API, while it leads at most of the switches; else where the primary is, if that is known.
+    pub fn service(&self) -> Result<ControlServer<ControlService>, Option<String>> {
+        match &*self.role.borrow() {
+            Role::Primary {
+                controller,
+                service,
+            } => match controller.journal.leads() {
+                true => Ok(service.clone()),
+                false => Err(None),
+            },
+            Role::Standby { primary } => Err(primary.clone()),
+        }
+    }
+
+    /// Remembers where the primary is.
+    pub(super) fn know_primary(&self, address: Option<String>) {
+        self.role.send_if_modified(|role| match role {
+            Role::Standby { primary } => {
+                *primary = address;
+                true
+            }
+            Role::Primary { .. } => false,
+        });
+        self.set_problem(None);
+    }
+
+    /// How many switches say that they have no primary, while it stands by.
+    pub(super) fn vacant(&self) -> usize {
+        self.lookout()
+            .as_ref()
+            .map_or(0, |lookout| lookout.vacant())
+    }
+
+    /// How many switches the fabric has.
+    pub(super) fn switches(&self) -> usize {
+        self.config.fabric.switches().len()
+    }
+
+    /// Why it does not lead although it would have to.
+    pub(super) fn problem(&self) -> Option<String> {
+        let problem = self.problem.lock();
+        problem.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells a new problem once.
+    fn set_problem(&self, problem: Option<String>) {
+        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(problem) = &problem
+            && known.as_ref() != Some(problem)
+        {
+            tracing::warn!("{problem}");
+        }
+        *known = problem;
+    }
+
+    fn lookout(&self) -> std::sync::MutexGuard<'_, Option<Arc<Lookout>>> {
+        // Nothing panics while it holds the lock.
+        self.lookout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

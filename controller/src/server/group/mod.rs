@@ -1,0 +1,172 @@
+//! Several controllers for one fabric: one is primary, the others copy what it promises and stand by.
+//!
+//! Switches decide who is primary, by P4Runtime arbitration: a [`Lookout`](lookout) sees what they say. A
+//! [`Member`](member::Member) stands by, claims a [term](crate::p4rt::Term) when most switches have no primary, leads in it
+//! until a later one is known, and stands by again. What it promises is in a [journal](super::journal) that others
+//! [copy](follow), and asks for with a [claim](claim) before it leads.
+
+mod claim;
+pub mod copy;
+mod follow;
+mod gate;
+mod lookout;
+mod member;
+mod peer;
+mod replication;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::Server;
+
+use super::controller::Controller;
+use super::error::ServeError;
+use super::listen::{self, Listen};
+use super::{Config, open_store};
+use crate::api::replication_server::ReplicationServer;
+use gate::Gate;
+use member::Member;
+pub(super) use replication::{ReplicationService, Who};
+
+/// How long most switches are without a primary before another takes over, unless the group says otherwise. A primary whose
+/// connections break is back sooner.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+/// The controllers of a fabric, as one of them sees it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The others, each where it serves the control API.
+    pub peers: Vec<String>,
+    /// How many of them have stored what a primary promises, at most all.
+    pub copies: usize,
+    /// For how long most switches say that they have no primary before one takes over.
+    pub grace: Duration,
+    /// Whether this one leads also when promises of others may be lost by that.
+    pub lead_anyway: bool,
+}
+
+impl Group {
+    /// A group that promises what all have stored but one, and all of two: whichever ends, the others know it.
+    pub fn new(peers: Vec<String>) -> Self {
+        Group {
+            copies: peers.len().div_ceil(2),
+            peers,
+            grace: GRACE,
+            lead_anyway: false,
+        }
+    }
+
+    /// How many controllers, this one included, are to be asked before one leads, so that one of them knows whatever was
+    /// promised: all but as many as have stored it besides the primary.
+    fn quorum(&self) -> usize {
+        match self.copies {
+            0 => 1,
+            copies => (self.peers.len() + 1).saturating_sub(copies).max(1),
+        }
+    }
+}
+
+/// A controller that stands by, or leads. Dropping it leaves the switches as they are and ends everything else.
+pub struct MemberHandle {
+    address: Listen,
+    member: Arc<Member>,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    work: JoinHandle<()>,
+}
+
+/// Serves the control API as one of several controllers: begins as one that stands by, and leads when switches have no primary.
+///
+/// # Errors
+/// The address is taken, the store is none, or the group makes no sense.
+pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, ServeError> {
+    if group.copies > group.peers.len() {
+        return Err(ServeError::Copies {
+            copies: group.copies,
+            peers: group.peers.len(),
+        });
+    }
+    let listener = listen::bind(&config.listen).await?;
+    let address = listener.address.clone();
+    let store = open_store(&config)?;
+    let member = Arc::new(Member::new(config, group, Arc::new(store))?);
+    let replication = ReplicationService::new(Who::Member(Arc::clone(&member)));
+    let server = Server::builder()
+        .add_service(Gate::new(Arc::clone(&member)))
+        .add_service(ReplicationServer::new(replication));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = tokio::spawn(listener.serve(server, async {
+        // Either way the handle is gone.
+        let _ = stopped.await;
+    }));
+    let work = tokio::spawn({
+        let member = Arc::clone(&member);
+        async move { member.work().await }
+    });
+    Ok(MemberHandle {
+        address,
+        member,
+        stop: Some(stop),
+        server,
+        work,
+    })
+}
+
+impl MemberHandle {
+    /// Where the control API listens.
+    pub fn address(&self) -> &Listen {
+        &self.address
+    }
+
+    /// The controller, while it leads.
+    pub fn primary(&self) -> Option<Arc<Controller>> {
+        self.member.primary()
+    }
+
+    /// Stops serving; calls that wait are ended. The switches keep what they have.
+    pub async fn stop(mut self) {
+        self.end();
+        drop(self.stop.take());
+        // It ends with its listener, or has panicked and said so.
+        let _ = (&mut self.server).await;
+    }
+
+    fn end(&self) {
+        self.work.abort();
+        self.member.step_down();
+    }
+}
+
+impl Drop for MemberHandle {
+    fn drop(&mut self) {
+        self.end();
+        self.server.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_asked_and_who_has_stored_it_have_one_in_common() {
+        for others in 0..6 {
+            for copies in 1..=others {
+                let peers = vec![String::new(); others];
+                let group = Group {
+                    copies,
+                    ..Group::new(peers)
+                };
+                // The primary and `copies` others have it; of all these at least one is asked.
+                let (all, have) = (others + 1, copies + 1);
+                assert!(group.quorum() + have > all, "{others} {copies}");
+                assert!(group.quorum() - 1 + have <= all, "no more than needed");
+            }
+        }
+        assert_eq!(Group::new(vec![String::new()]).copies, 1);
+        assert_eq!(Group::new(vec![String::new(); 2]).copies, 1);
+        assert_eq!(Group::new(vec![String::new(); 4]).copies, 2);
+    }
+}

@@ -1,0 +1,130 @@
+//! Another controller of the group.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use super::copy::{Assembly, CopyError, MAX_MESSAGE, Piece};
+use crate::api::replication_client::ReplicationClient;
+use crate::api::{self, Role};
+use crate::client;
+use crate::p4rt::Term;
+use crate::store::{History, Stored};
+
+/// How long it may take to say how it stands.
+const ANSWER: Duration = Duration::from_millis(500);
+/// How long it may take to accept a claim and to send what it has.
+const CLAIM: Duration = Duration::from_secs(3);
+/// How often it is asked whether it is there while it has nothing to say, and how long it may take to answer.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// One of the other controllers.
+pub struct Peer {
+    /// Where it is.
+    pub address: String,
+    rpc: ReplicationClient<Channel>,
+}
+
+/// How one stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub is_primary: bool,
+    pub controller: u32,
+    pub term: Term,
+    pub history: History,
+}
+
+/// Why a claim is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// It says no, or nothing.
+    #[error("{}", .0.message())]
+    Status(#[from] Status),
+    /// It sends something else than its store.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+}
+
+fn within<T>(timeout: Duration, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+impl Peer {
+    /// The controller at `address`, which is connected to when it is asked something.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub fn new(address: String) -> Result<Self, tonic::transport::Error> {
+        let endpoint = client::endpoint(&address)?
+            .connect_timeout(ANSWER)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true);
+        let rpc = ReplicationClient::new(endpoint.connect_lazy());
+        Ok(Peer {
+            address,
+            rpc: rpc
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        })
+    }
+
+    /// How it stands.
+    pub async fn standing(&self) -> Result<Standing, Status> {
+        let request = within(ANSWER, api::GetStandingRequest {});
+        let standing = self.rpc.clone().get_standing(request).await?.into_inner();
+        Ok(Standing {
+            is_primary: standing.role() == Role::Primary,
+            controller: standing.controller,
+            term: standing.term.unwrap_or_default().into(),
+            history: standing.history.unwrap_or_default().into(),
+        })
+    }
+
+    /// Asks it to accept a term; what it has, if that is later than `history`.
+    pub async fn claim(
+        &self,
+        term: Term,
+        history: History,
+    ) -> Result<Option<(History, Stored)>, ClaimError> {
+        let request = api::ClaimRequest {
+            term: Some(term.into()),
+            history: Some(history.into()),
+        };
+        let mut copies = (self.rpc.clone().claim(within(CLAIM, request)).await?).into_inner();
+        let mut assembly = Assembly::default();
+        while let Some(copy) = copies.message().await? {
+            match assembly.take(copy)? {
+                Piece::All(at, stored) => return Ok(Some((at, stored))),
+                Piece::More => {}
+                Piece::Change(..) => return Err(CopyError::Disorder("a change").into()),
+            }
+        }
+        match assembly.is_empty() {
+            true => Ok(None),
+            false => Err(CopyError::Disorder("less than all that it has").into()),
+        }
+    }
+
+    /// Begins to follow it.
+    pub async fn follow(
+        &self,
+        requests: impl tokio_stream::Stream<Item = api::FollowRequest> + Send + 'static,
+    ) -> Result<Streaming<api::Copy>, Status> {
+        Ok(self.rpc.clone().follow(requests).await?.into_inner())
+    }
+}
+
+/// How all that answer stand, in the order of `peers`.
+pub async fn standings(peers: &[Peer]) -> Vec<Option<Standing>> {
+    join_all(
+        peers
+            .iter()
+            .map(|peer| async { peer.standing().await.ok() }),
+    )
+    .await
+}

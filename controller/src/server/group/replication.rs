@@ -1,0 +1,216 @@
+//! What controllers say to each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::copy;
+use super::member::Member;
+use crate::api::follow_request::Event;
+use crate::api::replication_server::Replication;
+use crate::api::{self, Role};
+use crate::p4rt::Term;
+use crate::server::controller::Controller;
+use crate::server::journal::{Feed, Journal};
+use crate::store::History;
+
+/// How long one who follows may take to say who it is.
+const FIRST_WORD: Duration = Duration::from_secs(5);
+
+/// Who answers.
+pub enum Who {
+    /// A controller that leads alone.
+    Alone(Arc<Controller>),
+    /// One of several.
+    Member(Arc<Member>),
+}
+
+/// Serves the calls by which controllers stand by for each other.
+pub struct ReplicationService {
+    who: Who,
+}
+
+impl ReplicationService {
+    pub fn new(who: Who) -> Self {
+        ReplicationService { who }
+    }
+
+    fn member(&self) -> Result<&Arc<Member>, Status> {
+        match &self.who {
+            Who::Member(member) => Ok(member),
+            Who::Alone(_) => Err(Status::failed_precondition(
+                "this controller leads alone; start it with --peers to let others stand by",
+            )),
+        }
+    }
+}
+
+fn internal(error: impl ToString) -> Status {
+    Status::internal(error.to_string())
+}
+
+fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Status> {
+    let journal = &controller.journal;
+    let history = journal.history().map_err(internal)?;
+    let behind = |stored: History| history.changes.saturating_sub(stored.changes);
+    let followers = journal.following().into_iter();
+    let followers = followers.map(|(controller, stored)| api::Follower {
+        controller,
+        behind: stored.map(behind),
+    });
+    let role = match journal.leads() {
+        true => Role::Primary,
+        false => Role::Standby,
+    };
+    let switches = controller.switches();
+    let led = switches.iter().filter(|it| it.problem.is_none()).count();
+    Ok(api::GetStandingResponse {
+        role: role.into(),
+        controller: journal.controller(),
+        term: Some(journal.lead.term.into()),
+        history: Some(history.into()),
+        copies: journal.lead.copies as u32,
+        followers: followers.collect(),
+        switches: switches.len() as u32,
+        switches_told: led as u32,
+        problem: match role {
+            Role::Primary => String::new(),
+            _ => "was primary, and is so at no more than half of the switches".into(),
+        },
+        ..Default::default()
+    })
+}
+
+#[tonic::async_trait]
+impl Replication for ReplicationService {
+    async fn get_standing(
+        &self,
+        _: Request<api::GetStandingRequest>,
+    ) -> Result<Response<api::GetStandingResponse>, Status> {
+        let member = match &self.who {
+            Who::Alone(controller) => return standing_of(controller).map(Response::new),
+            Who::Member(member) => member,
+        };
+        if let Some(controller) = member.primary() {
+            return standing_of(&controller).map(Response::new);
+        }
+        let store = &member.store;
+        Ok(Response::new(api::GetStandingResponse {
+            role: Role::Standby.into(),
+            controller: store.controller(),
+            term: Some(store.accepted().map_err(internal)?.into()),
+            history: Some(store.history().map_err(internal)?.into()),
+            primary: member.service().err().flatten().unwrap_or_default(),
+            copies: member.group.copies as u32,
+            followers: Vec::new(),
+            switches: member.switches() as u32,
+            switches_told: member.vacant() as u32,
+            problem: member.problem().unwrap_or_default(),
+        }))
+    }
+
+    type ClaimStream = ReceiverStream<Result<api::Copy, Status>>;
+
+    async fn claim(
+        &self,
+        request: Request<api::ClaimRequest>,
+    ) -> Result<Response<Self::ClaimStream>, Status> {
+        let member = self.member()?;
+        let api::ClaimRequest { term, history } = request.into_inner();
+        let term = Term::from(term.unwrap_or_default());
+        let known = History::from(history.unwrap_or_default());
+        let primary = member.primary();
+        if primary.as_ref().is_some_and(|it| it.journal.leads()) {
+            return Err(Status::failed_precondition("it is primary and leads"));
+        }
+        let accepted = member.in_store(move |store| store.accept(term)).await;
+        if !accepted.map_err(internal)? {
+            let accepted = member.store.accepted().map_err(internal)?;
+            let text = format!("it has accepted term {accepted}");
+            return Err(Status::failed_precondition(text));
+        }
+        if let Some(controller) = primary {
+            controller.journal.outrank(term);
+        }
+        let snapshot = member.in_store(|store| store.snapshot()).await;
+        let (history, stored) = snapshot.map_err(internal)?;
+        let (copies, stream) = mpsc::channel(16);
+        if history > known {
+            tokio::spawn(async move {
+                for copy in copy::contents(history, &stored) {
+                    if copies.send(Ok(copy)).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    type FollowStream = ReceiverStream<Result<api::Copy, Status>>;
+
+    async fn follow(
+        &self,
+        request: Request<Streaming<api::FollowRequest>>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let member = self.member()?;
+        let mut requests = request.into_inner();
+        let first = timeout(FIRST_WORD, requests.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("nobody said who follows"))?;
+        let Some(Event::Following(following)) = first?.and_then(|request| request.event) else {
+            return Err(Status::invalid_argument(
+                "the first message must say who follows: a Following",
+            ));
+        };
+        let not_primary = || Status::unavailable("it is not primary");
+        let controller = member.primary().ok_or_else(not_primary)?;
+        let journal = Arc::clone(&controller.journal);
+        let accepted = Term::from(following.accepted.unwrap_or_default());
+        if accepted > journal.lead.term {
+            journal.outrank(accepted);
+            return Err(not_primary());
+        }
+        let (who, known) = (following.controller, following.history.unwrap_or_default());
+        let feed = journal.follow(who, known.into()).await;
+        let feed = feed.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (copies, stream) = mpsc::channel(16);
+        tokio::spawn(send(feed, copies));
+        tokio::spawn(hear(journal, who, requests));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Sends who follows what there is, and what comes, until either side ends.
+async fn send(feed: Feed, copies: mpsc::Sender<Result<api::Copy, Status>>) {
+    let Feed { all, mut changes } = feed;
+    if let Some((history, stored)) = all {
+        for copy in copy::contents(history, &stored) {
+            if copies.send(Ok(copy)).await.is_err() {
+                return;
+            }
+        }
+    }
+    loop {
+        let entry = tokio::select! {
+            entry = changes.recv() => entry,
+            () = copies.closed() => None,
+        };
+        let Some(entry) = entry else { return };
+        if copies.send(Ok(copy::changed(&entry))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Hears what who follows has stored, until it goes.
+async fn hear(journal: Arc<Journal>, who: u32, mut requests: Streaming<api::FollowRequest>) {
+    while let Ok(Some(request)) = requests.message().await {
+        if let Some(Event::Stored(at)) = request.event {
+            journal.stored(who, at.into());
+        }
+    }
+}

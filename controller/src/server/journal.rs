@@ -1,0 +1,269 @@
+//! What a primary promises: it is on its own disk, and on as many others' as were asked for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::p4rt::Term;
+use crate::store::{Change, History, Store, StoreError, Stored};
+
+/// How long those who follow may take to store a change.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Changes that may wait for one who follows; whoever is further behind begins anew.
+const WAITING: usize = 1024;
+
+/// Why a change is not promised.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// It cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Too few others have stored it.
+    #[error(
+        "{stored} of {copies} other controllers have stored it after {} s; start them, or promise less with --copies", PATIENCE.as_secs()
+    )]
+    Copies {
+        /// How many have.
+        stored: usize,
+        /// How many were to.
+        copies: usize,
+    },
+    /// Another controller leads, or may.
+    #[error("this controller is not the primary any more; ask the one that is")]
+    NotPrimary,
+}
+
+/// Under what a controller leads.
+pub struct Lead {
+    /// Since when.
+    pub term: Term,
+    /// How many others are to have stored what it promises.
+    pub copies: usize,
+    /// Whether it leads only while it is primary at more than half of the switches.
+    pub by_majority: bool,
+    /// A later term, as soon as one is known.
+    pub outranked: watch::Sender<Option<Term>>,
+}
+
+impl Lead {
+    /// One controller leads, as nobody stands by.
+    pub fn alone(term: Term) -> Self {
+        Lead {
+            term,
+            copies: 0,
+            by_majority: false,
+            outranked: watch::Sender::new(None),
+        }
+    }
+}
+
+/// A change on its way to who follows.
+#[derive(Debug)]
+pub struct Entry {
+    /// How far a store is that has made it.
+    pub at: History,
+    /// The change.
+    pub change: Change,
+}
+
+/// Somebody who follows, by the queue that it reads.
+struct Follower {
+    queue: mpsc::Sender<Arc<Entry>>,
+    /// What it says that it has stored.
+    stored: Option<History>,
+}
+
+/// What is needed to catch up, and what comes then.
+pub struct Feed {
+    /// All that there is; none for who has it.
+    pub all: Option<(History, Stored)>,
+    /// Every change since.
+    pub changes: mpsc::Receiver<Arc<Entry>>,
+}
+
+/// The primary's store, and those who follow it.
+pub struct Journal {
+    store: Arc<Store>,
+    pub lead: Lead,
+    /// Whether it leads at switches.
+    leads: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Held from making a change until it is on its way to all who follow, so that they get them in order.
+    order: AsyncMutex<()>,
+    followers: Mutex<BTreeMap<u32, Follower>>,
+    /// That somebody has stored something, or it is closed.
+    news: watch::Sender<()>,
+    closed: AtomicBool,
+}
+
+impl Journal {
+    pub fn new(
+        store: Arc<Store>,
+        lead: Lead,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Journal {
+            store,
+            lead,
+            leads: Box::new(leads),
+            order: AsyncMutex::default(),
+            followers: Mutex::default(),
+            news: watch::Sender::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what it writes may be promised: nobody is known to lead since, and switches obey.
+    pub fn leads(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+            && self.lead.outranked.borrow().is_none()
+            && (self.leads)()
+    }
+
+    /// A later term is known: nothing is promised any more.
+    pub fn outrank(&self, later: Term) {
+        if later > self.lead.term {
+            self.lead.outranked.send_if_modified(|known| {
+                let is_new = known.is_none_or(|known| later > known);
+                if is_new {
+                    *known = Some(later);
+                }
+                is_new
+            });
+            self.news.send_replace(());
+        }
+    }
+
+    /// Makes a change and waits until it may be promised. What is not promised may be kept all the same, by some or all.
+    ///
+    /// # Errors
+    /// See [`KeepError`].
+    pub async fn write(&self, change: Change) -> Result<(), KeepError> {
+        let at = self.commit(change).await?;
+        self.copied(at).await
+    }
+
+    /// Makes a change without waiting for others to store it.
+    ///
+    /// # Errors
+    /// It cannot be written, or another controller leads.
+    pub async fn commit(&self, change: Change) -> Result<History, KeepError> {
+        let _order = self.order.lock().await;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(KeepError::NotPrimary);
+        }
+        let (store, term) = (Arc::clone(&self.store), self.lead.term);
+        let committed = tokio::task::spawn_blocking(move || {
+            let at = store.commit(term, &change)?;
+            Ok(Entry { at, change })
+        });
+        let committed = committed
+            .await
+            .expect("the store does not panic, and nobody cancels it");
+        let entry = match committed {
+            Ok(entry) => Arc::new(entry),
+            Err(StoreError::Outdated { accepted, .. }) => {
+                self.outrank(accepted);
+                return Err(KeepError::NotPrimary);
+            }
+            Err(error) => return Err(KeepError::Store(error)),
+        };
+        // Who does not read in time, or has gone, begins anew.
+        self.followers()
+            .retain(|_, follower| follower.queue.try_send(Arc::clone(&entry)).is_ok());
+        Ok(entry.at)
+    }
+
+    async fn copied(&self, at: History) -> Result<(), KeepError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut news = self.news.subscribe();
+        loop {
+            let copies = self.lead.copies;
+            let stored = self.copies_of(at);
+            if !self.leads() {
+                return Err(KeepError::NotPrimary);
+            }
+            if stored >= copies {
+                return Ok(());
+            }
+            if timeout_at(deadline, news.changed()).await.is_err() {
+                return Err(KeepError::Copies { stored, copies });
+            }
+        }
+    }
+
+    /// How many others have stored what was made at `at`.
+    fn copies_of(&self, at: History) -> usize {
+        let followers = self.followers();
+        let have = |follower: &&Follower| follower.stored.is_some_and(|stored| stored >= at);
+        followers.values().filter(have).count()
+    }
+
+    /// Somebody follows from now on. A second time it takes the place of the first: it has lost its connection.
+    ///
+    /// # Errors
+    /// The store cannot be read, or another controller leads.
+    pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, KeepError> {
+        let _order = self.order.lock().await;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(KeepError::NotPrimary);
+        }
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || match store.history()? == known {
+            true => Ok::<_, StoreError>(None),
+            false => store.snapshot().map(Some),
+        });
+        let all = read
+            .await
+            .expect("the store does not panic, and nobody cancels it")?;
+        let (queue, changes) = mpsc::channel(WAITING);
+        let stored = all.is_none().then_some(known);
+        let follower = Follower { queue, stored };
+        self.followers().insert(controller, follower);
+        self.news.send_replace(());
+        Ok(Feed { all, changes })
+    }
+
+    /// Who follows has stored everything up to `at`.
+    pub fn stored(&self, controller: u32, at: History) {
+        if let Some(follower) = self.followers().get_mut(&controller) {
+            follower.stored = Some(at);
+        }
+        self.news.send_replace(());
+    }
+
+    /// How far the primary's own store is.
+    pub fn history(&self) -> Result<History, StoreError> {
+        self.store.history()
+    }
+
+    /// The primary's number.
+    pub fn controller(&self) -> u32 {
+        self.store.controller()
+    }
+
+    /// Who follows, and what each has stored.
+    pub fn following(&self) -> Vec<(u32, Option<History>)> {
+        let mut followers = self.followers();
+        followers.retain(|_, follower| !follower.queue.is_closed());
+        let stored = followers.iter().map(|(who, it)| (*who, it.stored));
+        stored.collect()
+    }
+
+    /// Writes nothing any more; who follows is told by the end of its stream.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.followers().clear();
+        self.news.send_replace(());
+    }
+
+    fn followers(&self) -> MutexGuard<'_, BTreeMap<u32, Follower>> {
+        // Nothing panics while it holds the lock.
+        self.followers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

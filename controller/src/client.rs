@@ -10,6 +10,7 @@ use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, control_client::ControlClient};
 use crate::job::JobSpec;
+use crate::route::{self, Route};
 use crate::server::UNIX;
 
 /// In the metadata of what a controller that stands by answers: where the primary is, empty while it knows of none.
@@ -29,7 +30,7 @@ const AUDIT: Duration = Duration::from_secs(60);
 /// A connection to a controller. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rpc: ControlClient<Channel>,
+    rpc: ControlClient<Route>,
     address: String,
 }
 
@@ -53,6 +54,14 @@ pub enum ClientError {
     NotOurs {
         /// Where it is.
         address: String,
+    },
+    /// Controllers answer, and none of them is primary.
+    #[error(
+        "none of the controllers at {addresses} is primary; see why with `ultima controller status`"
+    )]
+    NoPrimary {
+        /// Where was looked.
+        addresses: String,
     },
     /// The controller says no.
     #[error("{message}")]
@@ -86,29 +95,45 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Erro
     }
 }
 
+/// Connects to the controller at `address`.
+pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
+    let no_answer = |error: tonic::transport::Error| {
+        let address = address.to_owned();
+        match address.starts_with(UNIX) && is_denied(&error) {
+            true => ClientError::NotOurs { address },
+            false => ClientError::NoAnswer {
+                address,
+                reason: root_cause(&error),
+            },
+        }
+    };
+    let endpoint = endpoint(address).map_err(no_answer)?;
+    let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
+    endpoint.connect().await.map_err(no_answer)
+}
+
 impl Client {
-    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`.
+    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`; of several, separated by commas, to whichever is
+    /// primary, also when that is another one later.
+    ///
+    /// # Errors
+    /// It doesn't answer, or none of them is primary for a while.
+    pub async fn connect(address: &str) -> Result<Self, ClientError> {
+        let addresses = address.split(',').map(|it| it.trim().to_owned());
+        let route = Route::find(addresses.collect()).await?;
+        Ok(Client {
+            address: route.addresses(),
+            rpc: ControlClient::new(route),
+        })
+    }
+
+    /// What the controller at `address` is, and who follows it.
     ///
     /// # Errors
     /// It doesn't answer.
-    pub async fn connect(address: &str) -> Result<Self, ClientError> {
-        let no_answer = |error: tonic::transport::Error| {
-            let address = address.to_owned();
-            match address.starts_with(UNIX) && is_denied(&error) {
-                true => ClientError::NotOurs { address },
-                false => ClientError::NoAnswer {
-                    address,
-                    reason: root_cause(&error),
-                },
-            }
-        };
-        let endpoint = endpoint(address).map_err(no_answer)?;
-        let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
-        let channel = endpoint.connect().await.map_err(no_answer)?;
-        Ok(Client {
-            rpc: ControlClient::new(channel),
-            address: address.to_owned(),
-        })
+    pub async fn standing(address: &str) -> Result<api::GetStandingResponse, ClientError> {
+        let standing = route::standing(dial(address).await?).await;
+        standing.map_err(|status| ClientError::of(status, address))
     }
 
     /// Creates a job.
@@ -317,16 +342,22 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    pub(crate) fn rpc(&self) -> ControlClient<Channel> {
+    pub(crate) fn rpc(&self) -> ControlClient<Route> {
         self.rpc.clone()
     }
 
     pub(crate) fn error(&self, status: Status) -> ClientError {
-        use std::error::Error as _;
+        ClientError::of(status, &self.address)
+    }
+}
+
+impl ClientError {
+    /// What a call to the controller at `address` gave.
+    pub(crate) fn of(status: Status, address: &str) -> ClientError {
         match status.source() {
             // Made here, not there: the transport failed.
             Some(source) => ClientError::NoAnswer {
-                address: self.address.clone(),
+                address: address.to_owned(),
                 reason: root_cause(source),
             },
             None => ClientError::Refused {

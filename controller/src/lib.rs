@@ -30,6 +30,7 @@ pub mod p4rt;
 pub mod plan;
 pub mod program;
 pub mod reconcile;
+mod route;
 pub mod routing;
 pub mod server;
 pub mod settings;

@@ -3,16 +3,19 @@
 #![allow(dead_code)] // Each test uses its part.
 
 mod service;
-mod wire;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
 use tonic::transport::Server;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
-use ultima_p4runtime::v1::{Entity, ForwardingPipelineConfig, MeterConfig};
+use ultima_p4runtime::v1::{Entity, ForwardingPipelineConfig, MeterConfig, StreamMessageResponse};
 
 use wire::Wire;
 
@@ -21,18 +24,34 @@ use wire::Wire;
 pub enum Fault {
     /// It is refused; the rest of the batch goes on.
     Refuse,
-    /// It is done, and the connection breaks before anything is answered.
+    /// It is done, late.
+    Delay,
+    /// It is done and what comes after it in its batch is not; what is answered says neither.
+    HalfApply,
+    /// It is done, and all connections break before anything is answered.
     DoAndDisconnect,
-    /// The connection breaks before it is done.
+    /// All connections break before it is done.
     Disconnect,
+    /// The switch forgets everything, as one that is restarted.
+    Forget,
 }
+
+/// All of them.
+pub const FAULTS: [Fault; 6] = [
+    Fault::Refuse,
+    Fault::Delay,
+    Fault::HalfApply,
+    Fault::DoAndDisconnect,
+    Fault::Disconnect,
+    Fault::Forget,
+];
 
 /// What the switch has, and what it will do.
 #[derive(Default)]
 pub struct State {
     pub pipeline: Option<ForwardingPipelineConfig>,
     /// Everything that was inserted, by key.
-    pub held: BTreeMap<Vec<u8>, Entity>,
+    pub held: Held,
     /// Counter cells that were written, by counter and index.
     pub cells: BTreeMap<(u32, i64), Entity>,
     /// Meter cells that have a configuration, by meter and index.
@@ -45,29 +64,54 @@ pub struct State {
     pub digest_lists: u64,
     /// Those that were acknowledged.
     pub acknowledged: u64,
-    /// The open streams and their election ids.
-    elections: BTreeMap<u64, u128>,
+    /// The open streams, their election ids, and where they are told of others.
+    elections: BTreeMap<u64, (u128, Answers)>,
+    /// The highest election id ever seen.
+    highest: u128,
     streams: u64,
 }
+
+/// Where a stream's answers go.
+type Answers = mpsc::Sender<Result<StreamMessageResponse, Status>>;
+
+/// The ways to a switch.
+type Wires = Arc<Mutex<Vec<Arc<Wire>>>>;
+
+fn cut_all(wires: &Wires) {
+    wires.lock().unwrap().iter().for_each(|wire| wire.cut());
+}
+
+/// What a switch holds, by key.
+pub type Held = BTreeMap<Vec<u8>, Entity>;
 
 /// A running server.
 pub struct ChaosSwitch {
     state: Arc<Mutex<State>>,
     wire: Arc<Wire>,
+    wires: Wires,
+    server_address: SocketAddr,
     server: tokio::task::JoinHandle<()>,
 }
+
+/// How often a switch asks whether a client is there that says nothing, and how long that may take to answer.
+const KEEPALIVE: Duration = Duration::from_millis(200);
 
 impl ChaosSwitch {
     /// Starts a switch, device 1, on a free port of loopback.
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let wire = Arc::new(Wire::start(listener.local_addr().unwrap()).await);
+        let server_address = listener.local_addr().unwrap();
+        let wire = Arc::new(Wire::start(server_address).await);
+        let wires = Arc::new(Mutex::new(vec![Arc::clone(&wire)]));
         let state = Arc::new(Mutex::new(State::default()));
         let service = service::Service {
             state: Arc::clone(&state),
-            wire: Arc::clone(&wire),
+            wires: Arc::clone(&wires),
         };
-        let server = Server::builder().add_service(P4RuntimeServer::new(service));
+        let server = Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
+            .add_service(P4RuntimeServer::new(service));
         let server = tokio::spawn(async move {
             server
                 .serve_with_incoming(TcpListenerStream::new(listener))
@@ -77,8 +121,17 @@ impl ChaosSwitch {
         ChaosSwitch {
             state,
             wire,
+            wires,
+            server_address,
             server,
         }
+    }
+
+    /// Another way to it, which may break on its own.
+    pub async fn wire(&self) -> Arc<Wire> {
+        let wire = Arc::new(Wire::start(self.server_address).await);
+        self.wires.lock().unwrap().push(Arc::clone(&wire));
+        wire
     }
 
     /// Where clients find it.
@@ -87,7 +140,7 @@ impl ChaosSwitch {
     }
 
     /// What it holds.
-    pub fn held(&self) -> BTreeMap<Vec<u8>, Entity> {
+    pub fn held(&self) -> Held {
         self.state().held.clone()
     }
 
@@ -112,9 +165,19 @@ impl ChaosSwitch {
         state.fault = Some((state.updates + nth, fault));
     }
 
+    /// Whether what was to go wrong has.
+    pub fn has_failed(&self) -> bool {
+        self.state().fault.is_none()
+    }
+
+    /// Nothing goes wrong any more; whether it has not yet.
+    pub fn forgive(&self) -> bool {
+        self.state().fault.take().is_some()
+    }
+
     /// Breaks all connections.
     pub fn cut(&self) {
-        self.wire.cut();
+        cut_all(&self.wires);
     }
 
     /// Does not answer any more, or again; what it holds stays.
@@ -124,12 +187,7 @@ impl ChaosSwitch {
 
     /// Forgets everything, as a switch that was restarted.
     pub fn reboot(&self) {
-        let mut state = self.state();
-        state.pipeline = None;
-        state.held.clear();
-        state.cells.clear();
-        state.meters.clear();
-        drop(state);
+        self.state().forget();
         self.cut();
     }
 
@@ -142,6 +200,6 @@ impl ChaosSwitch {
 impl Drop for ChaosSwitch {
     fn drop(&mut self) {
         self.server.abort();
-        self.wire.cut();
+        self.cut();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prost::Message as _;
 use tokio::sync::mpsc;
@@ -11,12 +12,14 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
-use super::wire::Wire;
-use super::{Fault, State};
+use super::{Answers, Fault, State, Wires, cut_all};
+
+/// How late what is late is.
+const LATE: Duration = Duration::from_millis(150);
 
 pub struct Service {
     pub state: Arc<Mutex<State>>,
-    pub wire: Arc<Wire>,
+    pub wires: Wires,
 }
 
 /// What an entity is found by.
@@ -38,8 +41,20 @@ fn key(entity: &Entity) -> Vec<u8> {
 }
 
 impl State {
+    /// Nobody is primary just because another has gone (P4Runtime §5.3).
     fn primary(&self) -> Option<u128> {
-        self.elections.values().max().copied()
+        let mut ids = self.elections.values().map(|(id, _)| *id);
+        ids.any(|id| id == self.highest).then_some(self.highest)
+    }
+
+    /// All that it knows, of who leads too.
+    pub fn forget(&mut self) {
+        self.pipeline = None;
+        self.held.clear();
+        self.cells.clear();
+        self.meters.clear();
+        self.elections.clear();
+        self.highest = 0;
     }
 
     fn apply(&mut self, update: Update) -> Error {
@@ -159,25 +174,24 @@ impl p4_runtime_server::P4Runtime for Service {
                 let mut state = self.state.lock().unwrap();
                 let number = state.updates;
                 state.updates += 1;
-                match state.fault.take_if(|(at, _)| *at == number) {
-                    Some((_, fault @ Fault::DoAndDisconnect)) => {
-                        outcomes.push(state.apply(update));
-                        Some(fault)
-                    }
-                    Some((_, fault)) => Some(fault),
-                    None => {
-                        outcomes.push(state.apply(update));
-                        None
-                    }
+                let fault = state.fault.take_if(|(at, _)| *at == number);
+                let fault = fault.map(|(_, fault)| fault);
+                match fault {
+                    Some(Fault::Refuse | Fault::Disconnect) => {}
+                    Some(Fault::Forget) => state.forget(),
+                    _ => outcomes.push(state.apply(update)),
                 }
+                fault
             };
             match fault {
                 None => {}
                 Some(Fault::Refuse) => {
                     outcomes.push(batch::failure(Code::ResourceExhausted, "on purpose"));
                 }
-                Some(Fault::DoAndDisconnect | Fault::Disconnect) => {
-                    self.wire.cut();
+                Some(Fault::Delay) => tokio::time::sleep(LATE).await,
+                Some(Fault::HalfApply) => return Err(Status::unknown("on purpose")),
+                Some(Fault::DoAndDisconnect | Fault::Disconnect | Fault::Forget) => {
+                    cut_all(&self.wires);
                     std::future::pending::<()>().await;
                 }
             }
@@ -255,7 +269,7 @@ impl p4_runtime_server::P4Runtime for Service {
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         let mut requests = request.into_inner();
-        let (responses, outgoing) = mpsc::channel(4);
+        let (responses, outgoing) = mpsc::channel(64);
         let state = Arc::clone(&self.state);
         tokio::spawn(async move {
             let stream = {
@@ -268,9 +282,10 @@ impl p4_runtime_server::P4Runtime for Service {
                     state.lock().unwrap().acknowledged += 1;
                     continue;
                 }
-                let answer = arbitrate(&mut state.lock().unwrap(), stream, message);
-                let refused = answer.is_err();
-                if responses.send(answer).await.is_err() || refused {
+                let answer = arbitrate(&mut state.lock().unwrap(), stream, message, &responses);
+                if let Err(refusal) = answer {
+                    // Whether anybody listens or not, it ends here.
+                    let _ = responses.send(Err(refusal)).await;
                     break;
                 }
                 let lists = 0..state.lock().unwrap().digest_lists;
@@ -280,7 +295,12 @@ impl p4_runtime_server::P4Runtime for Service {
                     }
                 }
             }
-            state.lock().unwrap().elections.remove(&stream);
+            let mut state = state.lock().unwrap();
+            let primary = state.primary();
+            state.elections.remove(&stream);
+            if state.primary() != primary {
+                state.tell(|_| true);
+            }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
     }
@@ -303,11 +323,42 @@ fn digest_list(list_id: u64) -> StreamMessageResponse {
     }
 }
 
+impl State {
+    /// Tells those streams who is primary.
+    fn tell(&self, to: impl Fn(u64) -> bool) {
+        let primary = self.primary();
+        for (stream, (id, answers)) in self.elections.iter().filter(|(stream, _)| to(**stream)) {
+            let (code, message) = match primary {
+                Some(primary) if primary == *id => (Code::Ok, "you are primary"),
+                Some(_) => (Code::AlreadyExists, "another client is"),
+                None => (Code::NotFound, "nobody is"),
+            };
+            let answer = MasterArbitrationUpdate {
+                device_id: 1,
+                election_id: Some(self.highest.into()),
+                status: Some(rpc::Status {
+                    code: code as i32,
+                    message: message.into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            };
+            let update = Some(stream_message_response::Update::Arbitration(answer));
+            let told = answers.try_send(Ok(StreamMessageResponse { update }));
+            assert!(
+                !matches!(told, Err(mpsc::error::TrySendError::Full(_))),
+                "stream {stream} is not read"
+            );
+        }
+    }
+}
+
 fn arbitrate(
     state: &mut State,
     stream: u64,
     message: StreamMessageRequest,
-) -> Result<StreamMessageResponse, Status> {
+    answers: &Answers,
+) -> Result<(), Status> {
     let Some(stream_message_request::Update::Arbitration(asked)) = message.update else {
         return Err(Status::invalid_argument("arbitration comes first"));
     };
@@ -318,33 +369,19 @@ fn arbitrate(
         )));
     }
     let election_id = asked.election_id.as_ref().map_or(0, u128::from);
-    if state
+    let mut others = state
         .elections
         .iter()
-        .any(|(other, id)| *other != stream && *id == election_id)
-    {
+        .filter(|(other, _)| **other != stream);
+    if others.any(|(_, (id, _))| *id == election_id) {
         return Err(Status::invalid_argument("the election id is in use"));
     }
-    state.elections.insert(stream, election_id);
+    let before = state.primary();
+    let entry = (election_id, answers.clone());
+    state.elections.insert(stream, entry);
+    state.highest = state.highest.max(election_id);
     let is_primary = state.primary() == Some(election_id);
-    let status = rpc::Status {
-        code: if is_primary {
-            Code::Ok
-        } else {
-            Code::AlreadyExists
-        } as i32,
-        message: if is_primary {
-            "you are primary"
-        } else {
-            "another client is"
-        }
-        .into(),
-        ..Default::default()
-    };
-    let answer = MasterArbitrationUpdate {
-        status: Some(status),
-        ..asked
-    };
-    let update = Some(stream_message_response::Update::Arbitration(answer));
-    Ok(StreamMessageResponse { update })
+    let all = is_primary || state.primary() != before;
+    state.tell(|other| all || other == stream);
+    Ok(())
 }

@@ -1,0 +1,170 @@
+//! The way to whichever of several controllers is primary.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::{Instant, sleep};
+use tonic::body::Body;
+use tonic::codegen::{Service, StdError, http};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use crate::api::replication_client::ReplicationClient;
+use crate::api::{GetStandingRequest, GetStandingResponse, Role};
+use crate::client::{ClientError, PRIMARY, dial};
+
+/// How long to look for a primary while controllers answer and none of them is it.
+const FIND: Duration = Duration::from_secs(10);
+/// The pause before all are asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a controller may take to say what it is.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Sends calls to the primary. When a call shows that it is that no more, the next one looks for it.
+#[derive(Clone, Debug)]
+pub struct Route {
+    addresses: Arc<[String]>,
+    known: Arc<AsyncMutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    primary: Option<Channel>,
+    /// Where a controller that stands by says that it is.
+    hint: Option<String>,
+}
+
+impl Route {
+    /// The way to whichever of the controllers at `addresses` is primary.
+    ///
+    /// # Errors
+    /// None of them answers, or none has become it for a while.
+    pub async fn find(addresses: Vec<String>) -> Result<Self, ClientError> {
+        let route = Route {
+            addresses: addresses.into(),
+            known: Arc::default(),
+        };
+        route.primary().await?;
+        Ok(route)
+    }
+
+    /// Where it looks, for errors.
+    pub fn addresses(&self) -> String {
+        self.addresses.join(", ")
+    }
+
+    async fn primary(&self) -> Result<Channel, ClientError> {
+        let mut known = self.known.lock().await;
+        if let Some(primary) = &known.primary {
+            return Ok(primary.clone());
+        }
+        let primary = self.look(known.hint.take()).await?;
+        known.primary = Some(primary.clone());
+        Ok(primary)
+    }
+
+    async fn look(&self, hint: Option<String>) -> Result<Channel, ClientError> {
+        let deadline = Instant::now() + FIND;
+        let mut hints: Vec<String> = hint.into_iter().collect();
+        loop {
+            let mut candidates: Vec<String> = std::mem::take(&mut hints);
+            candidates.extend(self.addresses.iter().cloned());
+            let mut last = ClientError::NoPrimary {
+                addresses: self.addresses(),
+            };
+            let mut answered = false;
+            for address in candidates {
+                match ask(&address).await {
+                    Ok((channel, Answer::Primary)) => return Ok(channel),
+                    Ok((_, Answer::Standby { primary })) => {
+                        answered = true;
+                        hints.extend(primary);
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            if !answered {
+                return Err(last);
+            }
+            if Instant::now() >= deadline {
+                return Err(ClientError::NoPrimary {
+                    addresses: self.addresses(),
+                });
+            }
+            hints.dedup();
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// A call went wrong, or to a controller that stands by.
+    async fn forget(&self, hint: Option<String>) {
+        *self.known.lock().await = Known {
+            primary: None,
+            hint,
+        };
+    }
+}
+
+enum Answer {
+    Primary,
+    Standby { primary: Option<String> },
+}
+
+async fn ask(address: &str) -> Result<(Channel, Answer), ClientError> {
+    let channel = dial(address).await?;
+    let answer = match standing(channel.clone()).await {
+        Ok(standing) if standing.role() == Role::Primary => Answer::Primary,
+        Ok(standing) => Answer::Standby {
+            primary: Some(standing.primary).filter(|primary| !primary.is_empty()),
+        },
+        // One that knows of no others.
+        Err(status) if status.code() == Code::Unimplemented => Answer::Primary,
+        Err(status) => return Err(ClientError::of(status, address)),
+    };
+    Ok((channel, answer))
+}
+
+/// What the controller at the other end of `channel` is.
+pub async fn standing(channel: Channel) -> Result<GetStandingResponse, Status> {
+    let mut request = Request::new(GetStandingRequest {});
+    request.set_timeout(ANSWER);
+    let standing = ReplicationClient::new(channel).get_standing(request).await;
+    standing.map(tonic::Response::into_inner)
+}
+
+impl Service<http::Request<Body>> for Route {
+    type Response = http::Response<Body>;
+    type Error = StdError;
+    type Future = BoxFuture<'static, Result<Self::Response, StdError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let route = self.clone();
+        Box::pin(async move {
+            let mut primary = route.primary().await?;
+            let answered = async {
+                std::future::poll_fn(|context| primary.poll_ready(context)).await?;
+                primary.call(request).await
+            };
+            match answered.await {
+                Ok(response) => {
+                    if let Some(hint) = response.headers().get(PRIMARY) {
+                        let hint = hint.to_str().ok().filter(|hint| !hint.is_empty());
+                        route.forget(hint.map(str::to_owned)).await;
+                    }
+                    Ok(response)
+                }
+                Err(error) => {
+                    route.forget(None).await;
+                    Err(error.into())
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,313 @@
+//! Controllers that stand by for each other, each with ways of its own to switches and to the others.
+
+#![allow(dead_code)] // Each test uses its part.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::chaos::wire::Wire;
+use crate::chaos::{ChaosSwitch, Held};
+use ultima_controller::api::GetStandingResponse;
+use ultima_controller::client::Client;
+use ultima_controller::fabric;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::server::{
+    self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
+};
+use ultima_controller::store::StoreError;
+
+/// For how long switches are to be without a primary.
+pub const GRACE: Duration = Duration::from_millis(300);
+
+/// Three switches in a row, a host at each; of three, two are enough.
+fn text(switches: &[String]) -> String {
+    let [a, b, c] = switches else {
+        panic!("three switches")
+    };
+    format!(
+        r#"
+switches:
+  - {{ name: s1, target: v1model, grpc: "{a}", device_id: 1 }}
+  - {{ name: s2, target: v1model, grpc: "{b}", device_id: 1 }}
+  - {{ name: s3, target: v1model, grpc: "{c}", device_id: 1 }}
+hosts:
+  - {{ name: h1, mac: "02:00:00:00:00:01", ip: 10.0.0.1, ranks: 2 }}
+  - {{ name: h2, mac: "02:00:00:00:00:02", ip: 10.0.0.2 }}
+  - {{ name: h3, mac: "02:00:00:00:00:03", ip: 10.0.0.3, ranks: 2 }}
+links:
+  - {{ ends: [h1, s1/1] }}
+  - {{ ends: [h2, s2/1] }}
+  - {{ ends: [h3, s3/1] }}
+  - {{ ends: [s1/9, s2/9] }}
+  - {{ ends: [s2/8, s3/8] }}
+"#
+    )
+}
+
+pub fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: ["h1", "h2", "h3"].map(String::from).to_vec(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The names of all jobs, by id.
+pub async fn names(client: &Client) -> Vec<String> {
+    let jobs = client.jobs().await.unwrap();
+    jobs.into_iter().map(|job| job.name).collect()
+}
+
+/// Switches, and room for so many controllers.
+pub struct Bed {
+    folder: tempfile::TempDir,
+    pub switches: Vec<ChaosSwitch>,
+    /// By controller and switch.
+    wires: Vec<Vec<Arc<Wire>>>,
+    /// By who asks and who answers.
+    peers: Vec<Vec<Wire>>,
+    change: Box<dyn Fn(&mut Group) + Send + Sync>,
+}
+
+/// A controller.
+pub struct Node {
+    handle: Option<MemberHandle>,
+}
+
+impl Bed {
+    pub async fn new(controllers: usize) -> Self {
+        Bed::with(controllers, |_| {}).await
+    }
+
+    /// With another configuration of all.
+    pub async fn with(
+        controllers: usize,
+        change: impl Fn(&mut Group) + Send + Sync + 'static,
+    ) -> Self {
+        let mut switches = Vec::new();
+        for _ in 0..3 {
+            switches.push(ChaosSwitch::start().await);
+        }
+        let (mut wires, mut peers) = (Vec::new(), Vec::new());
+        // One more, for who is none of them.
+        for _ in 0..=controllers {
+            let mut to_switches = Vec::new();
+            for switch in &switches {
+                to_switches.push(switch.wire().await);
+            }
+            wires.push(to_switches);
+        }
+        for _ in 0..controllers {
+            let mut to_peers = Vec::new();
+            for _ in 0..controllers {
+                // Nobody is there yet.
+                let wire = Wire::start(([127, 0, 0, 1], 1).into()).await;
+                to_peers.push(wire);
+            }
+            peers.push(to_peers);
+        }
+        Bed {
+            folder: tempfile::tempdir().unwrap(),
+            switches,
+            wires,
+            peers,
+            change: Box::new(change),
+        }
+    }
+
+    /// Where one of them keeps its jobs.
+    pub fn state(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("{at}.redb"))
+    }
+
+    /// Where one reaches another.
+    pub fn address(&self, from: usize, to: usize) -> String {
+        self.peers[from][to].address().to_string()
+    }
+
+    fn config(&self, at: usize) -> Config {
+        let wires = self.wires[at].iter().map(|wire| wire.address().to_string());
+        let text = text(&wires.collect::<Vec<_>>());
+        Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            patience: Duration::from_millis(500),
+            state: Some(self.state(at)),
+            ..Config::new(fabric::parse(&text, "three.yaml").unwrap()).unwrap()
+        }
+    }
+
+    pub async fn start(&self, at: usize) -> Node {
+        self.start_with(at, |_| {}).await
+    }
+
+    pub async fn start_with(&self, at: usize, change: impl Fn(&mut Group)) -> Node {
+        self.try_start(at, change).await.unwrap()
+    }
+
+    pub async fn try_start(
+        &self,
+        at: usize,
+        change: impl Fn(&mut Group),
+    ) -> Result<Node, ServeError> {
+        let others = (0..self.peers.len()).filter(|other| *other != at);
+        let mut group = Group::new(others.map(|other| self.address(at, other)).collect());
+        group.grace = GRACE;
+        (self.change)(&mut group);
+        change(&mut group);
+        let handle = loop {
+            match serve_in(self.config(at), group.clone()).await {
+                // Tasks of the one that was stopped, which is in this process too, still end.
+                Err(ServeError::Store(StoreError::InUse { .. })) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                started => break started?,
+            }
+        };
+        let Listen::Tcp(address) = handle.address() else {
+            panic!("an address")
+        };
+        for from in &self.peers {
+            from[at].redirect(*address);
+        }
+        Ok(Node {
+            handle: Some(handle),
+        })
+    }
+
+    /// A controller that knows of no others.
+    pub async fn serve_alone(&self, at: usize) -> Result<Handle, ServeError> {
+        loop {
+            match server::serve(self.config(at)).await {
+                Err(ServeError::Store(StoreError::InUse { .. })) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                served => return served,
+            }
+        }
+    }
+
+    /// Cuts one off from everything but its clients: what it sends is swallowed, or its connections break.
+    pub fn part(&self, at: usize, swallow: bool) {
+        self.every_way(at, |wire| match swallow {
+            true => wire.swallow(true),
+            false => wire.refuse(true),
+        });
+    }
+
+    pub fn heal(&self, at: usize) {
+        self.every_way(at, |wire| {
+            wire.swallow(false);
+            wire.refuse(false);
+        });
+    }
+
+    /// Cuts two off from each other.
+    pub fn part_peers(&self, one: usize, other: usize) {
+        self.peers[one][other].refuse(true);
+        self.peers[other][one].refuse(true);
+    }
+
+    pub fn heal_peers(&self, one: usize, other: usize) {
+        self.peers[one][other].refuse(false);
+        self.peers[other][one].refuse(false);
+    }
+
+    fn every_way(&self, at: usize, change: impl Fn(&Wire)) {
+        self.wires[at].iter().for_each(|wire| change(wire));
+        for other in 0..self.peers.len() {
+            change(&self.peers[at][other]);
+            change(&self.peers[other][at]);
+        }
+    }
+
+    pub fn held(&self) -> Vec<Held> {
+        self.switches.iter().map(ChaosSwitch::held).collect()
+    }
+
+    pub fn updates(&self) -> Vec<usize> {
+        self.switches.iter().map(ChaosSwitch::updates).collect()
+    }
+}
+
+impl Node {
+    pub fn handle(&self) -> &MemberHandle {
+        self.handle.as_ref().expect("it was not stopped")
+    }
+
+    /// Ends it at once, as far as one can within a process.
+    pub fn stop(&mut self) {
+        self.handle = None;
+    }
+
+    /// Waits until it leads.
+    pub async fn leads(&self) {
+        until(async || self.is_primary()).await;
+    }
+
+    fn is_primary(&self) -> bool {
+        let handle = self.handle.as_ref();
+        handle.is_some_and(|handle| handle.primary().is_some())
+    }
+
+    /// Waits until so many follow it and have all that it has.
+    pub async fn followers(&self, count: usize) {
+        until(async || {
+            let followers = self.standing().await.followers;
+            followers.iter().filter(|it| it.behind == Some(0)).count() == count
+        })
+        .await;
+    }
+
+    pub async fn client(&self) -> Client {
+        let address = self.handle().address().to_string();
+        Client::connect(&address).await.unwrap()
+    }
+
+    pub async fn standing(&self) -> GetStandingResponse {
+        let address = self.handle().address().to_string();
+        Client::standing(&address).await.unwrap()
+    }
+
+    /// Waits until all switches hold what they should.
+    pub async fn is_whole(&self) {
+        until(async || {
+            let Some(primary) = self.handle().primary() else {
+                return false;
+            };
+            let audit = primary.audit(false).await;
+            let whole = |diff: &Result<_, _>| {
+                diff.as_ref()
+                    .is_ok_and(ultima_controller::reconcile::Diff::is_empty)
+            };
+            audit.iter().all(|(_, diff)| whole(diff))
+        })
+        .await;
+    }
+}
+
+/// Which one leads, once one does. Two never do in the same term.
+pub async fn only_leader(nodes: &[Node]) -> usize {
+    let all: Vec<&Node> = nodes.iter().collect();
+    let leader = only_leader_of(&all).await;
+    (nodes.iter().position(|node| std::ptr::eq(node, leader))).expect("one of them")
+}
+
+pub async fn only_leader_of<'a>(nodes: &[&'a Node]) -> &'a Node {
+    loop {
+        let leaders = nodes.iter().filter(|node| node.is_primary());
+        if let [leader] = leaders.collect::<Vec<_>>()[..] {
+            return leader;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

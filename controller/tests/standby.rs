@@ -1,0 +1,287 @@
+//! Several controllers for one fabric: one leads, others stand by and take over, and one that is cut off does no harm.
+
+mod chaos;
+mod group;
+
+use std::time::{Duration, Instant};
+
+use group::{Bed, GRACE, Node, names, until};
+use ultima_controller::api::MemberState;
+use ultima_controller::p4rt::Term;
+use ultima_controller::server::{Group, JobRequestError};
+use ultima_controller::store::Store;
+
+/// What is promised is known to who takes over, switches keep what they have, and the first one follows when it is back.
+#[tokio::test]
+async fn one_that_stands_by_takes_over_and_the_first_follows() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    let client = first.client().await;
+    for name in ["one", "two", "gone"] {
+        client.create_job(&group::spec(name)).await.unwrap();
+    }
+    client.join("one", "h2", Duration::ZERO).await.unwrap();
+    client.delete_job("gone").await.unwrap();
+    client.drain("s1", true).await.unwrap();
+    let jobs = client.jobs().await.unwrap();
+    let (held, updates) = (bed.held(), bed.updates());
+
+    first.stop();
+    let ended = Instant::now();
+    second.leads().await;
+    eprintln!(
+        "takeover of 2 jobs on 3 switches: {:?}, of which {GRACE:?} grace",
+        ended.elapsed()
+    );
+    let client = second.client().await;
+    assert_eq!(client.jobs().await.unwrap(), jobs);
+    assert_eq!(jobs[0].members[1].state(), MemberState::Joined);
+    assert_eq!(client.switches().await.unwrap()[0].health, "drained");
+    assert_eq!(
+        (bed.held(), bed.updates()),
+        (held, updates),
+        "nothing is written"
+    );
+    // Nothing is promised that nobody else knows.
+    let refused = client.create_job(&group::spec("three")).await.unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("0 of 1 other controllers have stored it"),
+        "{text}"
+    );
+    assert_eq!(bed.held(), held_of(&bed, &second).await);
+    assert_eq!(names(&client).await, ["one", "two"]);
+
+    let first = bed.start(0).await;
+    second.followers(1).await;
+    client.create_job(&group::spec("three")).await.unwrap();
+    let standing = first.standing().await;
+    assert_eq!(
+        standing.primary,
+        bed.address(0, 1),
+        "it says where the primary is"
+    );
+    drop(second);
+    first.leads().await;
+    assert_eq!(names(&first.client().await).await, ["one", "two", "three"]);
+    first.is_whole().await;
+}
+
+/// What the switches hold once the primary has looked at them.
+async fn held_of(bed: &Bed, node: &Node) -> Vec<chaos::Held> {
+    node.is_whole().await;
+    bed.held()
+}
+
+/// A primary that reaches nobody promises nothing; when it does again, another one leads and it follows.
+#[tokio::test]
+async fn one_that_is_cut_off_does_no_harm() {
+    for swallow in [true, false] {
+        let bed = Bed::new(2).await;
+        let old = bed.start(0).await;
+        old.leads().await;
+        let new = bed.start(1).await;
+        old.followers(1).await;
+        let client = old.client().await;
+        client.create_job(&group::spec("before")).await.unwrap();
+
+        bed.part(0, swallow);
+        // It does not know yet that it leads no more: what it is asked now it cannot promise.
+        let controller = old.handle().primary().unwrap();
+        let asked =
+            tokio::spawn(async move { controller.join("before", "h1", None).await.map(drop) });
+        new.leads().await;
+        let client = new.client().await;
+        assert_eq!(names(&client).await, ["before"]);
+        // As nobody stands by any more, what needs a copy waits.
+        client.create_job(&group::spec("early")).await.unwrap_err();
+        asked.await.unwrap().unwrap_err();
+
+        bed.heal(0);
+        new.followers(1).await;
+        client.create_job(&group::spec("after")).await.unwrap();
+        new.is_whole().await;
+        assert_eq!(names(&client).await, ["before", "after"]);
+        until(async || old.standing().await.primary == bed.address(0, 1)).await;
+        assert!(old.handle().primary().is_none());
+        // It has what the other one has, and nothing of its own.
+        assert_eq!(old.standing().await.history, new.standing().await.history);
+    }
+}
+
+/// An old primary's controller object, held by whoever was in the middle of something, writes nothing after others have gone on.
+#[tokio::test]
+async fn who_has_stepped_down_changes_nothing() {
+    let bed = Bed::new(2).await;
+    let old = bed.start(0).await;
+    old.leads().await;
+    let controller = old.handle().primary().unwrap();
+    let new = bed.start(1).await;
+    old.followers(1).await;
+    bed.part(0, false);
+    new.leads().await;
+    let held = bed.held();
+    bed.heal(0);
+    new.followers(1).await;
+    for refused in [
+        controller.create_job(&group::spec("late")).await.map(drop),
+        controller.leave("none", 1, 0).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                JobRequestError::Stopping | JobRequestError::NoJob { .. }
+            ),
+            "{error}"
+        );
+    }
+    assert_eq!(bed.held(), held);
+}
+
+/// However often they end, of three one leads at a time, and all that was promised is there.
+#[tokio::test]
+async fn they_take_turns_and_forget_nothing() {
+    let bed = Bed::new(3).await;
+    let mut nodes = [bed.start(0).await, bed.start(1).await, bed.start(2).await];
+    let mut promised = Vec::new();
+    for round in 0..4 {
+        let leader = group::only_leader(&nodes).await;
+        nodes[leader].followers(2).await;
+        let client = nodes[leader].client().await;
+        for part in ["a", "b"] {
+            let name = format!("job{round}{part}");
+            client.create_job(&group::spec(&name)).await.unwrap();
+            promised.push(name);
+        }
+        if round > 0 {
+            let gone = promised.remove(0);
+            client.delete_job(&gone).await.unwrap();
+        }
+        assert_eq!(names(&client).await, promised);
+        nodes[leader].stop();
+        let next = group::only_leader(&nodes).await;
+        assert_ne!(next, leader);
+        nodes[leader] = bed.start(leader).await;
+    }
+    let leader = group::only_leader(&nodes).await;
+    assert_eq!(names(&nodes[leader].client().await).await, promised);
+    nodes[leader].is_whole().await;
+}
+
+/// One that comes late gets all that there is; one that was left behind gets it before it leads.
+#[tokio::test]
+async fn who_was_left_behind_learns_before_it_leads() {
+    let bed = Bed::new(3).await;
+    let nodes = [bed.start(0).await, bed.start(1).await];
+    let leader = group::only_leader(&nodes).await;
+    let [mut first, mut second] = match nodes {
+        [second, first] if leader == 1 => [first, second],
+        in_order => in_order,
+    };
+    first.followers(1).await;
+    let client = first.client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    let third = bed.start(2).await;
+    first.followers(2).await;
+    // The third does not get what comes next, and the second has it on its disk alone.
+    bed.part_peers(leader, 2);
+    client.create_job(&group::spec("two")).await.unwrap();
+    first.stop();
+    second.stop();
+    // It alone may not know all that was promised, and does not lead.
+    until(async || {
+        third
+            .standing()
+            .await
+            .problem
+            .contains("1 of 2 controllers")
+    })
+    .await;
+    assert!(third.handle().primary().is_none());
+    bed.heal_peers(leader, 2);
+    let second = bed.start(1 - leader).await;
+    let leader = group::only_leader_of(&[&second, &third]).await;
+    let client = leader.client().await;
+    assert_eq!(names(&client).await, ["one", "two"]);
+    leader.is_whole().await;
+}
+
+/// Where nothing is promised to be on two disks, the last primary may be the only one that knows: an older one does not lead
+/// by itself.
+#[tokio::test]
+async fn an_older_store_leads_only_when_it_is_told_to() {
+    let bed = Bed::with(2, |group| group.copies = 0).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let mut second = bed.start(1).await;
+    first.followers(1).await;
+    first.stop();
+    second.leads().await;
+    let client = second.client().await;
+    client.create_job(&group::spec("later")).await.unwrap();
+    second.stop();
+
+    let mut first = bed.start(0).await;
+    until(async || first.standing().await.problem.contains("is not known here")).await;
+    first.stop();
+    let first = bed.start_with(0, |group| group.lead_anyway = true).await;
+    first.leads().await;
+    assert_eq!(names(&first.client().await).await, [""; 0]);
+    first.is_whole().await;
+    // The other one has nothing to say against that any more.
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    until(async || second.standing().await.history == first.standing().await.history).await;
+}
+
+/// A controller with a store of one of several does not lead alone by mistake.
+#[tokio::test]
+async fn a_store_of_several_is_not_led_alone() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    first.stop();
+    let refused = bed.serve_alone(0).await.err().unwrap().to_string();
+    assert!(
+        refused.starts_with("this controller was one of several"),
+        "{refused}"
+    );
+}
+
+/// The switches alone decide: with another store and no peers, a later term is in the way.
+#[tokio::test]
+async fn who_never_heard_of_the_others_is_outranked() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    // While one leads, another is refused as ever.
+    let refused = bed.serve_alone(2).await.err().unwrap().to_string();
+    assert!(
+        refused.contains("has had a later primary, in term 1 of controller"),
+        "{refused}"
+    );
+    first.stop();
+    // And after it as well: what it has promised is not known to who begins anew.
+    let refused = bed.serve_alone(2).await.err().unwrap().to_string();
+    assert!(
+        refused.contains("has had a later primary, in term 1 of controller"),
+        "{refused}"
+    );
+    let store = Store::open(&bed.state(0)).unwrap();
+    let (history, by) = (store.history().unwrap(), store.controller());
+    assert_eq!(history.term, Term { number: 1, by });
+}
+
+#[tokio::test]
+async fn more_copies_than_others_are_refused() {
+    let bed = Bed::with(2, |group| group.copies = 2).await;
+    let refused = bed.try_start(0, |_: &mut Group| {}).await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "--copies 2: there are 1 other controllers; name more with --peers, or ask for fewer"
+    );
+}

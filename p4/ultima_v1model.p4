@@ -11,11 +11,12 @@
 #include "headers.p4"
 #include "parser.p4"
 #include "fragments.p4"
-#include "checksum.p4"
+#include "checksum_v1model.p4"
 #include "operation.p4"
+#include "window_v1model.p4"
 #include "jobs.p4"
 #include "admission.p4"
-#include "upstream.p4"
+#include "upstream_v1model.p4"
 #include "reflection.p4"
 #include "replication.p4"
 #include "routing.p4"
@@ -24,7 +25,7 @@
 #include "shares.p4"
 #include "budget.p4"
 #include "queue.p4"
-#include "operations.p4"
+#include "operations_v1model.p4"
 #include "trim.p4"
 #include "stamps.p4"
 
@@ -178,7 +179,7 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                         clone_preserving_field_list(CloneType.E2E, LOSS_SESSION, LOSS_FIELDS);
                     }
                     if (meta.cut == 1) {
-                        truncate(meta.kept);
+                        truncate(ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length);
                     }
                 }
             }

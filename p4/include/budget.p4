@@ -4,9 +4,9 @@
 control Budget(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.ultima.budget != NO_LIMIT) {
-            bit<32> was = hdr.ultima.budget;
-            hdr.ultima.budget = was |-| meta.residence;
-            meta.change = meta.change + replaced_addr(was, hdr.ultima.budget);
+            bit<32> left = hdr.ultima.budget |-| meta.residence;
+            UDP_CHANGED(replaced_addr(hdr.ultima.budget, left));
+            hdr.ultima.budget = left;
             // What an earlier switch cut was lost there, and says why.
             if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0) {
                 meta.late = 1;

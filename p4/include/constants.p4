@@ -1,11 +1,10 @@
-// Numbers that every target shares. What the controller must know of them it reads from P4Info
-// (table and counter sizes) or from ultima_p4::names (the trunk RID).
+// Numbers that every target shares; how large its tables are is the target's. What the controller must know it reads
+// from P4Info (table and counter sizes) or from ultima_p4::names (the trunk RID).
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
 const bit<8>  PROTOCOL_UDP   = 17;
-// Bytes of an Ethernet header, and of an IPv4 header without options.
-const bit<32> ETHERNET_LENGTH = 14;
+// Bytes of an IPv4 header without options.
 const bit<16> IPV4_LENGTH     = 20;
 
 const bit<16> ARP_REQUEST = 1;
@@ -29,6 +28,9 @@ const bit<4> KIND_FEEDBACK = 3;
 const bit<4> KIND_PROBE    = 4;
 const bit<4> KIND_REPORT   = 5;
 const bit<4> KIND_REPAIR   = 6;
+
+// Switches that a packet counts at most.
+const bit<5> MAX_HOPS = 31;
 
 // A budget of a packet whose receivers' limit the sender does not know.
 const bit<32> NO_LIMIT = 0xFFFFFFFF;
@@ -55,19 +57,5 @@ const bit<8> WINDOW_BITS = 4;
 // A gap in a source's packet numbers is a loss if it is less than 2 to the power of this; a number that is further
 // off, either way, is of a numbering that has begun anew.
 const bit<8> GAP_BITS = 12;
-// The latest packet numbers of a source that are remembered one by one.
-const bit<8> SEEN = 64;
-// Cells of a counter of gaps for each source: one for each bit of a gap, and four that nothing uses.
-const bit<8> GAP_CELL_BITS = 4;
-
-const bit<32> MAX_PORTS        = 512;
-const bit<32> MAX_JOBS         = 1024;
-const bit<32> MAX_SOURCES      = 16384;
-const bit<32> MAX_DESTINATIONS = 16384;
-// Sources whose host is linked to this switch, from 1.
-const bit<32> MAX_HOST_SOURCES = 2048;
-// Pairs of a job and an egress port, from 1.
-const bit<32> MAX_SHARES       = 2048;
-const bit<32> MAX_REPLICAS     = 16384;
-const bit<32> MAX_ROUTES       = 4096;
-const bit<32> MAX_NEIGHBORS    = 4096;
+// The latest packet numbers of a source that are remembered one by one: 2 to the power of this.
+const bit<8> SEEN_BITS = 6;

@@ -13,11 +13,9 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
     action readdress(bit<48> dst_mac, bit<32> dst_addr, bit<16> dst_port) {
         hdr.ethernet.dst_mac = dst_mac;
 
-        bit<32> change = replaced_addr(hdr.ipv4.dst_addr, dst_addr);
-        hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, change);
+        IPV4_CHANGED(replaced_addr(hdr.ipv4.dst_addr, dst_addr));
+        UDP_CHANGED(replaced_addr(hdr.ipv4.dst_addr, dst_addr) + replaced(hdr.udp.dst_port, dst_port));
         hdr.ipv4.dst_addr = dst_addr;
-
-        meta.change = meta.change + change + replaced(hdr.udp.dst_port, dst_port);
         hdr.udp.dst_port = dst_port;
     }
 

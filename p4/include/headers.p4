@@ -120,8 +120,8 @@ struct metadata_t {
     bit<32> queue_time;     // egress: ticks in the queue that it has left
     bit<1>  bad_checksum;   // the IPv4 header's does not match
     bit<1>  drop;
+    bit<1>  unrouted;       // ingress: it has no way to go
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
-    bit<32> kept;           // egress: bytes that stay of a frame that is cut; 0: all
 
     bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
     bit<1>  replicated;     // ordered to a group in ingress
@@ -137,13 +137,14 @@ struct metadata_t {
     bit<1>  cut;            // egress: the payload is
     bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
     bit<1>  marked;         // egress: a queue is over its marking threshold
-    bit<32> change;         // egress: what is to be added to the sum of the UDP checksum
 
     // What the controller is told, on its way from egress through ingress again.
     bit<1>  tell;
     bit<32> told_upstream;
     bit<48> told_operation; // its step and bucket
-    @field_list(1) bit<16> told_port;
-    @field_list(1) bit<32> told_trimmed;
-    @field_list(1) bit<32> told_late;
+    LOSS_FIELD bit<16> told_port;
+    LOSS_FIELD bit<32> told_trimmed;
+    LOSS_FIELD bit<32> told_late;
+
+    TARGET_METADATA
 }

@@ -1,6 +1,10 @@
 // Ethernet, ARP, IPv4, UDP, Ultima. An Ultima packet is known by magic and version, not by its port.
 
+// The target says what is to be summed of each header on the way.
+
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
+    CHECKSUMS
+
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -19,6 +23,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
     // refuses it.
     state ipv4 {
         packet.extract(hdr.ipv4);
+        CHECKSUM_OF_IPV4
         transition select(hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (5, 0, PROTOCOL_UDP): udp;
             default: accept;
@@ -27,6 +32,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
 
     state udp {
         packet.extract(hdr.udp);
+        CHECKSUM_OF_UDP
         transition select(packet.lookahead<bit<20>>()) {
             ULTIMA_MAGIC ++ ULTIMA_VERSION: ultima;
             default: accept;
@@ -37,6 +43,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
     state ultima {
         meta.claims_ultima = 1;
         packet.extract(hdr.ultima);
+        CHECKSUM_OF_ULTIMA
         transition select(hdr.ultima.kind, hdr.ultima.auth) {
             (KIND_PROBE, 0): report;
             default: accept;
@@ -45,6 +52,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
 
     state report {
         packet.extract(hdr.report);
+        CHECKSUM_OF_REPORT
         transition accept;
     }
 }

@@ -27,14 +27,16 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         queue_time.apply();
-        if (meta.queue_time > mark_over) {
+        bit<32> beyond_mark = meta.queue_time |-| mark_over;
+        bit<32> beyond_trim = meta.queue_time |-| trim_over;
+        if (beyond_mark != 0) {
             meta.marked = 1;
         }
-        if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && meta.queue_time > trim_over) {
+        if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && beyond_trim != 0) {
             meta.cause = CAUSE_TRIMMED;
         }
 
-        bit<2> color = METER_GREEN;
+        METER_COLOR color = METER_GREEN;
         if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && meta.share != 0) {
             METER_EXECUTE(share_rate, meta.share, color);
             if (color != METER_GREEN) {
@@ -55,10 +57,8 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.marked == 1 && hdr.ipv4.isValid() && hdr.ipv4.tos[1:0] != ECN_NOT_CAPABLE) {
-            bit<16> was = hdr.ipv4.version ++ hdr.ipv4.ihl ++ hdr.ipv4.tos;
+            IPV4_CHANGED(replaced((bit<16>)hdr.ipv4.tos, (bit<16>)(hdr.ipv4.tos[7:2] ++ ECN_CONGESTION)));
             hdr.ipv4.tos[1:0] = ECN_CONGESTION;
-            hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
-                replaced(was, hdr.ipv4.version ++ hdr.ipv4.ihl ++ hdr.ipv4.tos));
         }
     }
 }

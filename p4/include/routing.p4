@@ -6,10 +6,8 @@ control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
         if (hdr.ipv4.ttl <= 1) {
             meta.drop = 1;
         } else {
-            bit<16> was = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
+            IPV4_CHANGED(replaced(hdr.ipv4.ttl ++ hdr.ipv4.protocol, (hdr.ipv4.ttl - 1) ++ hdr.ipv4.protocol));
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-            hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
-                replaced(was, hdr.ipv4.ttl ++ hdr.ipv4.protocol));
         }
     }
 }

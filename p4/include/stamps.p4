@@ -6,27 +6,32 @@
 
 control Stamps(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        bit<16> was = FLAGS_WORD;
+        UDP_CHANGED(taken(FLAGS_WORD));
         if (meta.reflected == 1) {
             hdr.ultima.kind = KIND_REPORT;
         }
-        hdr.ultima.trimmed = hdr.ultima.trimmed | meta.cut;
-        hdr.ultima.late = hdr.ultima.late | meta.late;
-        hdr.ultima.congestion = hdr.ultima.congestion | meta.marked;
-        hdr.ultima.hops = hdr.ultima.hops |+| 1;
-        meta.change = meta.change + replaced(was, FLAGS_WORD);
-
-        if (meta.queue_time > hdr.ultima.path_queue) {
-            meta.change = meta.change + replaced_addr(hdr.ultima.path_queue, meta.queue_time);
-            hdr.ultima.path_queue = meta.queue_time;
+        if (meta.cut == 1) {
+            hdr.ultima.trimmed = 1;
         }
+        if (meta.late == 1) {
+            hdr.ultima.late = 1;
+        }
+        if (meta.marked == 1) {
+            hdr.ultima.congestion = 1;
+        }
+        if (hdr.ultima.hops != MAX_HOPS) {
+            hdr.ultima.hops = hdr.ultima.hops + 1;
+        }
+        UDP_CHANGED(put(FLAGS_WORD));
+
+        // The larger of both: chips subtract where they cannot compare.
+        bit<32> longer = meta.queue_time |-| hdr.ultima.path_queue;
+        UDP_CHANGED(replaced_addr(hdr.ultima.path_queue, hdr.ultima.path_queue + longer));
+        hdr.ultima.path_queue = hdr.ultima.path_queue + longer;
 
         // 0 means that there is none; a sum that comes out as 0 is sent as 0xFFFF (RFC 768).
         if (hdr.udp.checksum != 0) {
-            hdr.udp.checksum = checksum_after(hdr.udp.checksum, meta.change);
-            if (hdr.udp.checksum == 0) {
-                hdr.udp.checksum = 0xFFFF;
-            }
+            UDP_CHECKSUM_AFTER_CHANGES;
         }
     }
 }

@@ -8,7 +8,8 @@ control Payload(inout headers_t hdr, inout metadata_t meta) {
         if (hdr.ultima.auth == 1) {
             meta.header_length = ULTIMA_MIN_UDP_LENGTH + AUTH_LENGTH;
         }
-        if (is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0 && hdr.udp.length > meta.header_length) {
+        bit<16> payload = hdr.udp.length |-| meta.header_length;
+        if (is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0 && payload != 0) {
             meta.can_be_cut = 1;
         }
     }
@@ -33,12 +34,10 @@ control Trim(inout headers_t hdr, inout metadata_t meta) {
                 COUNT(cut_sealed, meta.job_index);
             }
             meta.cut = 1;
-            bit<16> was = hdr.ipv4.total_length;
             hdr.udp.length = meta.header_length;
             hdr.udp.checksum = 0;
+            IPV4_CHANGED(replaced(hdr.ipv4.total_length, IPV4_LENGTH + meta.header_length));
             hdr.ipv4.total_length = IPV4_LENGTH + meta.header_length;
-            hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, replaced(was, hdr.ipv4.total_length));
-            meta.kept = ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length;
         }
     }
 }

@@ -1,24 +1,51 @@
-//! Compiles Ultima's P4 programs with the p4c on the PATH and writes their manifest.
+//! Compiles Ultima's P4 programs with the p4c on the PATH and writes their manifests.
 //!
-//! Run it as `cargo run -p ultima-p4 --bin p4-recompile`, from anywhere in the repository.
+//! Run it as `cargo run -p ultima-p4 --bin p4-recompile`, from anywhere in the repository, for all targets, or with
+//! the names of those that are to be compiled.
 
 use std::path::Path;
 use std::process::ExitCode;
+
+use ultima_p4::manifest::{BUILDS, Build};
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("p4/ is in the repository");
-    match ultima_p4::manifest::recompile(root) {
-        Ok(manifest) => {
+    let result = builds(std::env::args().skip(1).collect()).and_then(|builds| {
+        for build in builds {
+            let manifest = build.recompile(root).map_err(|error| error.to_string())?;
             for path in manifest.outputs.keys() {
                 println!("{}", path.display());
             }
-            ExitCode::SUCCESS
         }
+        Ok(())
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The programs for the targets of these names, or all where there is no name.
+fn builds(targets: Vec<String>) -> Result<Vec<&'static Build>, String> {
+    if targets.is_empty() {
+        return Ok(BUILDS.iter().collect());
+    }
+    let find = |target: &String| {
+        BUILDS
+            .iter()
+            .find(|build| build.target == target)
+            .ok_or_else(|| {
+                let known: Vec<_> = BUILDS.iter().map(|build| build.target).collect();
+                format!(
+                    "{target} is no target: give one of {}, or none for all",
+                    known.join(", ")
+                )
+            })
+    };
+    targets.iter().map(find).collect()
 }

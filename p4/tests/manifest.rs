@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
-use ultima_p4::manifest::{self, Manifest, ManifestError};
+use ultima_p4::manifest::{BUILDS, Manifest, ManifestError, V1MODEL};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -32,12 +32,16 @@ fn copy() -> tempfile::TempDir {
 
 #[test]
 fn compiled_files_match_their_sources() {
-    let differences = Manifest::load(root()).unwrap().differences(root()).unwrap();
-    assert!(
-        differences.is_empty(),
-        "run `cargo run -p ultima-p4 --bin p4-recompile`:\n{}",
-        differences.join("\n")
-    );
+    for build in BUILDS {
+        let manifest = Manifest::load(build, root()).unwrap();
+        let differences = manifest.differences(build, root()).unwrap();
+        assert!(
+            differences.is_empty(),
+            "run `cargo run -p ultima-p4 --bin p4-recompile {}`:\n{}",
+            build.target,
+            differences.join("\n")
+        );
+    }
 }
 
 #[test]
@@ -50,16 +54,19 @@ fn a_changed_source_is_noticed() {
     )
     .unwrap();
     fs::write(dir.path().join("p4/include/added.p4"), "").unwrap();
-    fs::remove_file(dir.path().join("p4/include/arp.p4")).unwrap();
-    let differences = Manifest::load(dir.path())
+    let top = dir.path().join("p4/ultima_v1model.p4");
+    let text = fs::read_to_string(&top).unwrap();
+    fs::write(&top, text.replace("\"arp.p4\"", "\"added.p4\"")).unwrap();
+    let differences = Manifest::load(&V1MODEL, dir.path())
         .unwrap()
-        .differences(dir.path())
+        .differences(&V1MODEL, dir.path())
         .unwrap();
     assert_eq!(
         differences,
         [
             "p4/include/added.p4: not in the manifest",
             "p4/include/parser.p4: changed since it was compiled",
+            "p4/ultima_v1model.p4: changed since it was compiled",
             "p4/include/arp.p4: in the manifest, but gone",
         ]
     );
@@ -73,23 +80,25 @@ fn skipped(reason: &str) {
 
 #[test]
 fn the_compiler_prints_what_is_committed() {
-    let committed = Manifest::load(root()).unwrap();
-    match manifest::compiler_version() {
-        Err(ManifestError::NoCompiler(_)) => {
-            skipped(&format!("{} is not on the PATH", manifest::COMPILER));
-            return;
-        }
-        version => {
-            let version = version.unwrap();
-            if version != committed.compiler {
-                skipped(&format!(
-                    "{version} is not the {} of the manifest",
-                    committed.compiler
-                ));
-                return;
+    for build in BUILDS {
+        let committed = Manifest::load(build, root()).unwrap();
+        match build.compiler_version() {
+            Err(ManifestError::NoCompiler { .. }) => {
+                skipped(&format!("{} is not on the PATH", build.compiler()));
+                continue;
+            }
+            version => {
+                let version = version.unwrap();
+                if version != committed.compiler {
+                    skipped(&format!(
+                        "{version} is not the {} of the manifest",
+                        committed.compiler
+                    ));
+                    continue;
+                }
             }
         }
+        let dir = copy();
+        assert_eq!(build.recompile(dir.path()).unwrap(), committed);
     }
-    let dir = copy();
-    assert_eq!(manifest::recompile(dir.path()).unwrap(), committed);
 }

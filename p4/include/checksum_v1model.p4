@@ -1,9 +1,18 @@
 // Incremental update of an Internet checksum (RFC 1624, equation 3: HC' = ~(~HC + ~m + m')).
 // What a switch did not change stays covered, so corruption on the way is still caught at the end.
 
-// What replacing one 16-bit word adds to the ones' complement sum. Sums of a few words fit 32 bits unfolded.
+// What a 16-bit word that is taken away adds to the ones' complement sum, and one that is put in. Sums of a few words
+// fit 32 bits unfolded.
+bit<32> taken(in bit<16> was) {
+    return (bit<32>)(~was);
+}
+
+bit<32> put(in bit<16> now) {
+    return (bit<32>)now;
+}
+
 bit<32> replaced(in bit<16> was, in bit<16> now) {
-    return (bit<32>)(~was) + (bit<32>)now;
+    return taken(was) + put(now);
 }
 
 bit<32> replaced_addr(in bit<32> was, in bit<32> now) {

@@ -12,6 +12,11 @@
 // latest 64 any more. Which operation it was of nobody knows. It counts for the one whose packet showed the latest gap;
 // if that packet is of no operation, for none.
 
+// The latest packet numbers of a source, one bit each.
+const bit<8> SEEN = 1 << SEEN_BITS;
+// Cells of a counter of gaps for each source: one for each bit of a gap, and four that nothing uses.
+const bit<8> GAP_CELL_BITS = 4;
+
 // How many bits are 1: sums of two, four and eight beside each other, and the sum of all eights in the highest of them.
 bit<32> ones(in bit<64> bits) {
     bit<64> twos = bits - ((bits >> 1) & 0x5555555555555555);

@@ -10,6 +10,7 @@
 //! - [`accounts`] sends packets of every fate through several switches and has every count add up.
 //! - [`operator`] and [`third_party`] are other P4Runtime clients at the same switches, [`scripted`] runs
 //!   more of them, each at a switch of its own.
+//! - [`vectors`] are packets and what must come of them, as data.
 //! - [`needs`] says what is missing on this machine.
 
 pub mod accounts;
@@ -33,3 +34,4 @@ pub mod stamps;
 pub mod testbed;
 pub mod third_party;
 mod threads;
+pub mod vectors;

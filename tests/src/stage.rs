@@ -52,14 +52,17 @@ impl Target {
         jobs: &[&str],
         test: impl FnOnce(Stage) -> T + Send,
     ) -> T {
+        self.bare(fabric, |testbed| test(Stage::new(testbed, jobs)))
+    }
+
+    /// Runs `test` with any fabric, whose switches have no program and no controller.
+    pub fn bare<T: Send>(&self, fabric: Fabric, test: impl FnOnce(Testbed) -> T + Send) -> T {
         match self {
-            Target::Sockets => test(Stage::new(Testbed::of_embedded_on_sockets(fabric), jobs)),
+            Target::Sockets => test(Testbed::of_embedded_on_sockets(fabric)),
             Target::Interfaces => {
-                netns::within(|| test(Stage::new(Testbed::of_embedded_on_interfaces(fabric), jobs)))
+                netns::within(|| test(Testbed::of_embedded_on_interfaces(fabric)))
             }
-            Target::Bmv2(program) => {
-                netns::within(|| test(Stage::new(Testbed::of_bmv2(fabric, program), jobs)))
-            }
+            Target::Bmv2(program) => netns::within(|| test(Testbed::of_bmv2(fabric, program))),
         }
     }
 }

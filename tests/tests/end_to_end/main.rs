@@ -35,3 +35,4 @@ mod slots;
 mod spines;
 mod stamps;
 mod third_party;
+mod vectors;

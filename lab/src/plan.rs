@@ -180,7 +180,7 @@ impl Plan {
             links.push(PlannedLink {
                 ends: link.ends.map(|end| match end {
                     LinkEnd::Host(id) => fabric.host(id).name.clone(),
-                    LinkEnd::Port(at) => format!("{}/{}", fabric.switch(at.switch).name, at.port),
+                    LinkEnd::Port(at) => fabric.port_name(at),
                 }),
                 interfaces: link.ends.map(|end| match end {
                     LinkEnd::Host(id) => Interface {

@@ -1,5 +1,7 @@
 //! From a fabric's YAML form to a [`Fabric`], or to the first thing that is wrong.
 
+mod panel;
+
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use super::file::{
 use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
 use crate::mac::MacAddr;
-use crate::target::{Limits, PortNumber, TARGETS, Target, V1MODEL};
+use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
 
 /// Checks `file`; errors call it `source`.
@@ -142,6 +144,7 @@ impl Checker<'_> {
             });
         }
         let limits = self.limits(&field, target, &file.limits)?;
+        let panel = self.panel(&field, target, file)?;
         let tls = file.tls.as_ref().map(|file| self.tls(&field, file));
         self.switches.push(Switch {
             name: file.name.value.clone(),
@@ -150,7 +153,8 @@ impl Checker<'_> {
             grpc,
             device_id,
             tls: tls.transpose()?,
-            line_rate_queues: file.line_rate_queues,
+            line_rate_queues: file.line_rate_queues.unwrap_or(target.line_rate_queues),
+            panel,
         });
         Ok(())
     }
@@ -324,13 +328,19 @@ impl Checker<'_> {
             [LinkEnd::Port(_), LinkEnd::Port(_)] => {}
         }
         let mtu = self.mtu(index, file)?;
-        let wires = self.wires(index, file)?;
+        let speed = (self.speed(ends)).map_err(|problem| self.fail(&file.ends, field, problem))?;
+        let wires = self.wires(index, file, speed)?;
         if let [LinkEnd::Port(a), LinkEnd::Port(b)] = ends {
             let rate = wires.iter().filter_map(|wire| wire.rate).min();
             let ends = [a, b];
             self.trunks.push(Trunk { ends, rate });
         }
-        self.links.push(Link { ends, mtu, wires });
+        self.links.push(Link {
+            ends,
+            mtu,
+            wires,
+            speed,
+        });
         Ok(())
     }
 
@@ -346,16 +356,32 @@ impl Checker<'_> {
             })
     }
 
-    fn wires(&self, index: usize, file: &LinkFile) -> Result<[WireConfig; 2], FabricError> {
+    /// What happens to frames in each direction; a link between ports of a front panel has their speed as its rate, unless
+    /// the file gives it a lower one.
+    fn wires(
+        &self,
+        index: usize,
+        file: &LinkFile,
+        speed: Option<Speed>,
+    ) -> Result<[WireConfig; 2], FabricError> {
         let field = format!("links[{index}]");
         let both = settings::change(file.settings(), self.source, &field)?;
         let wire = |name: &str, own: &settings::Settings| {
             let field = format!("{field}.{name}");
             let own = own.iter().map(|(name, values)| (name.as_str(), values));
             let own = settings::change(own, self.source, &field)?;
-            let mut wire = WireConfig::default();
+            let mut wire = WireConfig {
+                rate: speed.map(Speed::bits_per_second),
+                ..WireConfig::default()
+            };
             both.apply(&mut wire);
             own.apply(&mut wire);
+            if let (Some(rate), Some(speed)) = (wire.rate, speed)
+                && rate > speed.bits_per_second()
+            {
+                let problem = FabricProblem::RateOverSpeed { rate, speed };
+                return Err(self.fail(&file.ends, format!("{field}.rate"), problem));
+            }
             wire.validate()
                 .map_err(|problem| self.fail(&file.ends, field, problem.into()))?;
             Ok(wire)
@@ -402,46 +428,36 @@ impl Checker<'_> {
         field: &str,
         text: &Spanned<String>,
     ) -> Result<LinkEnd, FabricError> {
-        let (name, port) = match text.value.split_once('/') {
+        let end = self.end_named(link, &text.value);
+        end.map_err(|problem| self.fail(text, field.to_owned(), problem))
+    }
+
+    fn end_named(&mut self, link: usize, text: &str) -> Result<LinkEnd, FabricProblem> {
+        let (name, port) = match text.split_once('/') {
             Some((name, port)) => (name, Some(port)),
-            None => (text.value.as_str(), None),
+            None => (text, None),
         };
-        let fail = |problem| Err(self.fail(text, field.to_owned(), problem));
         match (self.named.get(name), port) {
-            (None, _) => fail(FabricProblem::UnknownEnd(name.to_owned())),
-            (Some(Node::Switch(_)), None) => fail(FabricProblem::EndWithoutPort(name.to_owned())),
-            (Some(Node::Host(_)), Some(_)) => fail(FabricProblem::HostWithPort(name.to_owned())),
+            (None, _) => Err(FabricProblem::UnknownEnd(name.to_owned())),
+            (Some(&Node::Switch(switch)), None) => Err(FabricProblem::EndWithoutPort {
+                switch: name.to_owned(),
+                port: self.switches[switch.0].target.ports.example(),
+            }),
+            (Some(Node::Host(_)), Some(_)) => Err(FabricProblem::HostWithPort(name.to_owned())),
             (Some(&Node::Host(id)), None) => match self.hosts[id.0].attached {
                 None => Ok(LinkEnd::Host(id)),
-                Some((other, _)) => fail(FabricProblem::HostTaken {
+                Some((other, _)) => Err(FabricProblem::HostTaken {
                     host: name.to_owned(),
                     other: format!("links[{other}]"),
                 }),
             },
             (Some(&Node::Switch(switch)), Some(port)) => {
-                let target = self.switches[switch.0].target;
-                let number = port
-                    .parse()
-                    .ok()
-                    .filter(|number| target.ports.contains(number));
-                let Some(number) = number else {
-                    return fail(FabricProblem::Port {
-                        port: port.to_owned(),
-                        switch: name.to_owned(),
-                        target: target.name,
-                        first: *target.ports.start(),
-                        last: *target.ports.end(),
-                    });
-                };
-                let end = SwitchPort {
-                    switch,
-                    port: PortNumber(number),
-                };
+                let port = self.port_number(switch, port)?;
+                let end = SwitchPort { switch, port };
                 if let Some(other) = self.linked.get(&end) {
-                    let other = format!("links[{other}]");
-                    return fail(FabricProblem::PortTaken {
-                        end: text.value.clone(),
-                        other,
+                    return Err(FabricProblem::PortTaken {
+                        end: text.to_owned(),
+                        other: format!("links[{other}]"),
                     });
                 }
                 self.linked.insert(end, link);

@@ -5,8 +5,10 @@ use std::net::Ipv4Addr;
 use ultima_link::units::UnitError;
 use ultima_link::{ChangeError, WireError};
 
+use super::front_panel::{PanelError, PortMapError};
 use super::link::{MAX_MTU, MIN_MTU};
 use crate::mac::{MacAddr, ParseMacError};
+use crate::target::Speed;
 use crate::yaml::LoadError;
 
 /// Why a fabric file was not accepted.
@@ -126,8 +128,13 @@ pub enum FabricProblem {
     #[error("no switch or host is called {0:?}; ends are a host's name or SWITCH/PORT")]
     UnknownEnd(String),
     /// A switch's name without a port.
-    #[error("{0} is a switch; say which port, such as {0}/1")]
-    EndWithoutPort(String),
+    #[error("{switch} is a switch; say which port, such as {switch}/{port}")]
+    EndWithoutPort {
+        /// The switch's name.
+        switch: String,
+        /// What a port of it is called.
+        port: &'static str,
+    },
     /// A host's name with a port.
     #[error("{0} is a host, which has one link; write {0} without a port")]
     HostWithPort(String),
@@ -144,6 +151,92 @@ pub enum FabricProblem {
         first: u16,
         /// The highest port.
         last: u16,
+    },
+    /// Not a front panel's port.
+    #[error(
+        "{port:?} is no port of {switch}; those of target {target} are CONNECTOR/CHANNEL, such as {switch}/1/0"
+    )]
+    PanelPort {
+        /// What the file says.
+        port: String,
+        /// The switch's name.
+        switch: String,
+        /// Its target.
+        target: &'static str,
+    },
+    /// A port that the front panel cannot have, or not beside its others.
+    #[error(transparent)]
+    Panel(#[from] PanelError),
+    /// A setting of a front panel for a switch that has none.
+    #[error(
+        "ports of target {0} are numbers, which have no settings; leave it out, or name another target"
+    )]
+    NoPanel(&'static str),
+    /// A board that nobody knows, or one with another chip.
+    #[error(
+        "no board with a {target} is called {name:?}; known: {known}; of others give the first device port of each connector, such as {{ 1: 132, 2: 140 }}"
+    )]
+    Board {
+        /// What the file says.
+        name: String,
+        /// The switch's target.
+        target: &'static str,
+        /// The boards there are.
+        known: String,
+    },
+    /// A port map that is none.
+    #[error(transparent)]
+    PortMap(#[from] PortMapError),
+    /// No speed of the target's ports.
+    #[error("{text:?} is no speed of a port; target {target} has {known}")]
+    Speed {
+        /// What the file says.
+        text: String,
+        /// The switch's target.
+        target: &'static str,
+        /// Those that there are.
+        known: String,
+    },
+    /// No forward error correction.
+    #[error(
+        "{0:?} is no forward error correction; there are none, fc (Firecode) and rs (Reed-Solomon)"
+    )]
+    Fec(String),
+    /// Neither a connector nor a port of one.
+    #[error(
+        "{0:?} is no port of a front panel; one is CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first"
+    )]
+    Connector(String),
+    /// A connector that is broken out, and a speed beside that of its channels.
+    #[error("the channels' speed stands in `breakout`; leave `speed` out")]
+    BreakoutWithSpeed,
+    /// No way to break a connector out.
+    #[error(
+        "{text:?} breaks no connector of {lanes} lanes out; write CHANNELSxSPEED, such as {lanes}x25G"
+    )]
+    Breakout {
+        /// What the file says.
+        text: String,
+        /// Lanes of a connector.
+        lanes: u8,
+    },
+    /// A link between ports of two speeds.
+    #[error("{} is set to {}, and {} to {}; a link has one speed", ends[0], speeds[0], ends[1], speeds[1])]
+    TwoSpeeds {
+        /// Its ends.
+        ends: [String; 2],
+        /// Their speeds.
+        speeds: [Speed; 2],
+    },
+    /// A link with a higher rate than its ports.
+    #[error(
+        "a rate of {rate} bits per second over a port of {speed}; leave it out for the port's own"
+    )]
+    RateOverSpeed {
+        /// The rate.
+        rate: u64,
+        /// The port's speed.
+        speed: Speed,
     },
     /// Two links at one port.
     #[error("port {end} has a link already, {other}; a port takes one")]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
+use super::panel_file::{PortFile, PortMapFile};
 use crate::settings::{Settings, Values};
 
 #[derive(Debug, Deserialize)]
@@ -25,10 +26,14 @@ pub(super) struct SwitchFile {
     pub grpc: Option<Spanned<String>>,
     pub device_id: Option<Spanned<u64>>,
     pub tls: Option<TlsFile>,
-    #[serde(default)]
-    pub line_rate_queues: bool,
+    pub line_rate_queues: Option<bool>,
     #[serde(default)]
     pub limits: LimitsFile,
+    pub port_map: Option<Spanned<PortMapFile>>,
+    pub speed: Option<Spanned<String>>,
+    pub fec: Option<Spanned<String>>,
+    pub autoneg: Option<Spanned<bool>>,
+    pub ports: Option<Spanned<Vec<PortFile>>>,
 }
 
 /// How a switch's server is spoken to that serves TLS: files in PEM format.

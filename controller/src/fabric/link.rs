@@ -3,6 +3,7 @@
 use ultima_link::WireConfig;
 
 use super::{HostId, SwitchPort};
+use crate::target::Speed;
 
 /// What a link carries unless the fabric says otherwise, as an IPv4 packet's largest size in bytes.
 pub const DEFAULT_MTU: u16 = 1500;
@@ -29,12 +30,18 @@ pub struct Link {
     pub mtu: u16,
     /// What happens to frames from A to B, and to those from B to A.
     pub wires: [WireConfig; 2],
+    /// What the ports at its ends are set to, where they are on a front panel.
+    pub speed: Option<Speed>,
 }
 
 impl Link {
-    /// Whether it does anything to frames: a perfect link needs nobody to see to it.
+    /// Whether it does more to frames than its ports do by themselves: a perfect link needs nobody to see to it.
     pub fn is_impaired(&self) -> bool {
-        self.wires.iter().any(|wire| *wire != WireConfig::default())
+        let perfect = WireConfig {
+            rate: self.speed.map(Speed::bits_per_second),
+            ..WireConfig::default()
+        };
+        self.wires.iter().any(|wire| *wire != perfect)
     }
 }
 

@@ -8,8 +8,12 @@ mod check;
 pub mod damping;
 mod error;
 mod file;
+mod front_panel;
 mod health;
 mod link;
+mod panel_file;
+#[cfg(test)]
+mod panel_tests;
 mod part;
 #[cfg(test)]
 mod tests;
@@ -22,6 +26,7 @@ use std::path::Path;
 use ultima_link::WireConfig;
 
 pub use error::{FabricError, FabricProblem};
+pub use front_panel::{FrontPanel, FrontPort, PanelError, PanelPort, PortMapError, PortSettings};
 pub use health::{Health, Part};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 pub use part::UnknownPart;
@@ -60,6 +65,24 @@ pub struct Switch {
     /// link's doing. BMv2's don't, nor does a switch whose links are impaired by `ultima wire`: their queues are the
     /// process's backlog.
     pub line_rate_queues: bool,
+    /// Its front panel, where its target has one.
+    pub panel: Option<FrontPanel>,
+}
+
+impl Switch {
+    /// What the fabric's file calls a port: its place on the front panel, or its number.
+    pub fn port_label(&self, port: PortNumber) -> String {
+        let on_panel = self.panel.as_ref().and_then(|panel| panel.port(port));
+        on_panel.map_or_else(|| port.to_string(), |port| port.at.to_string())
+    }
+
+    /// The port of that name; whether a link is there is not asked.
+    pub fn port_labelled(&self, label: &str) -> Option<PortNumber> {
+        match &self.panel {
+            Some(panel) => panel.number_of(PanelPort::parse(label)?),
+            None => label.parse().ok().map(PortNumber),
+        }
+    }
 }
 
 /// One port of one switch.
@@ -171,6 +194,12 @@ impl Fabric {
     pub fn switch_named(&self, name: &str) -> Option<SwitchId> {
         let at = self.switches.iter().position(|switch| switch.name == name);
         at.map(SwitchId)
+    }
+
+    /// A port's name, as the fabric's file writes it.
+    pub fn port_name(&self, at: SwitchPort) -> String {
+        let switch = self.switch(at.switch);
+        format!("{}/{}", switch.name, switch.port_label(at.port))
     }
 
     /// One switch.

@@ -1,7 +1,6 @@
 //! Parts of a fabric by name, as operators say them and the store keeps them.
 
 use super::{Fabric, LinkEnd, Part, SwitchPort, TrunkId};
-use crate::target::PortNumber;
 
 /// A name that no part has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +51,7 @@ impl Fabric {
 
     /// The name by which [`part_named`](Self::part_named) knows a part.
     pub fn name_of(&self, part: Part) -> String {
-        let port = |at: SwitchPort| format!("{}/{}", self.switch(at.switch).name, at.port.0);
+        let port = |at: SwitchPort| self.port_name(at);
         match part {
             Part::Switch(switch) | Part::Transit(switch) => self.switch(switch).name.clone(),
             Part::Port(at) => port(at),
@@ -70,19 +69,17 @@ impl Fabric {
 
     /// A port that has a link, or what is not there.
     fn port_named(&self, name: &str) -> Result<SwitchPort, String> {
-        let (switch, number) = name
-            .rsplit_once('/')
+        let (switch, label) = name
+            .split_once('/')
             .ok_or_else(|| format!("no switch is called {name}"))?;
         let Some(id) = self.switch_named(switch) else {
             return Err(format!("no switch is called {switch}"));
         };
-        let port = number.parse().ok().map(|number| SwitchPort {
-            switch: id,
-            port: PortNumber(number),
-        });
+        let port = self.switch(id).port_labelled(label);
+        let port = port.map(|port| SwitchPort { switch: id, port });
         let mut ends = self.links().iter().flat_map(|link| link.ends);
         port.filter(|port| ends.any(|end| end == LinkEnd::Port(*port)))
-            .ok_or_else(|| format!("switch {switch} has no link at port {number}"))
+            .ok_or_else(|| format!("switch {switch} has no link at port {label}"))
     }
 }
 
@@ -90,6 +87,7 @@ impl Fabric {
 mod tests {
     use super::*;
     use crate::fabric::SwitchId;
+    use crate::target::PortNumber;
 
     #[test]
     fn parts_are_known_by_name() {

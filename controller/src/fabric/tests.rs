@@ -237,7 +237,7 @@ fn each_bad_file_gives_its_one_line() {
         (
             "v1model",
             "v2model",
-            "f.yaml:3:25: switches[0].target: no target is called \"v2model\"; known: v1model",
+            "f.yaml:3:25: switches[0].target: no target is called \"v2model\"; known: v1model, tofino, tofino2",
         ),
         (
             "\"127.0.0.1:9559\"",

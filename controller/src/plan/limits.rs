@@ -66,6 +66,20 @@ pub enum LimitError {
         /// Nodes that it has.
         limit: u32,
     },
+    /// The program's digest is longer than the target's can be.
+    #[error(
+        "switch {switch}: the program's digest has {needed} bits, and those of target {target} have at most {limit}; give the controller the program for {target}"
+    )]
+    Digest {
+        /// The switch's name.
+        switch: String,
+        /// Its target.
+        target: &'static str,
+        /// Bits of the digest.
+        needed: usize,
+        /// Bits that one may have.
+        limit: u32,
+    },
     /// The program's counter arrays have no place left.
     #[error(
         "switch {switch}: counter index {index} is needed, and {counter} has {size}; delete a job"
@@ -102,8 +116,23 @@ pub fn check_fabric(
     meter::NAMES
         .into_iter()
         .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
-    names.digest(loss::DIGEST)?;
+    fits_digest(fabric.switch(switch), names)?;
     Usage::of(&of_fabric(fabric, routes, switch)).check(fabric.switch(switch), names)
+}
+
+/// Whether the target can carry what the program tells of losses.
+fn fits_digest(switch: &Switch, names: &Names) -> Result<(), LimitError> {
+    let digest = names.digest(loss::DIGEST)?;
+    let needed: usize = digest.members.iter().map(|member| member.bitwidth).sum();
+    match switch.target.digests.max_bits {
+        Some(limit) if needed > limit as usize => Err(LimitError::Digest {
+            switch: switch.name.clone(),
+            target: switch.target.name,
+            needed,
+            limit,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// How much is held on one switch of what there is a limit of.

@@ -9,6 +9,7 @@ use ultima_p4runtime::replication::{Replica, clone_session};
 use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, digest_entry};
 
 use super::SchemaError;
+use crate::target::PortNumber;
 
 /// Longest that a loss waits for others to be told with.
 const MAX_WAIT: Duration = Duration::from_millis(10);
@@ -23,7 +24,10 @@ pub struct LossDigest;
 
 /// The clone session that brings a lossy operation from egress back to ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LossSession;
+pub struct LossSession {
+    /// Where it leads, which is the target's to say: packets that leave there come in again.
+    pub port: PortNumber,
+}
 
 impl LossDigest {
     /// The digest's entry.
@@ -41,7 +45,7 @@ impl LossSession {
     /// The session's entry.
     pub(crate) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
         let recirculated = Replica {
-            port: loss::SESSION_PORT.into(),
+            port: self.port.0.into(),
             instance: 0,
         };
         Ok(clone_session(loss::SESSION, [recirculated])?)

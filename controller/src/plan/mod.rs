@@ -77,7 +77,9 @@ pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 /// ports can carry.
 pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
-        Entity::LossSession(LossSession),
+        Entity::LossSession(LossSession {
+            port: fabric.switch(switch).target.loss_session,
+        }),
         Entity::LossDigest(LossDigest),
     ];
     for id in fabric.host_ids() {

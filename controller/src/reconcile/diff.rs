@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{self, Update, entity, packet_replication_engine_entry
 use super::describe::describe;
 use super::held::{Held, Item};
 use super::key::{Key, Stage};
-use crate::target::Limits;
+use crate::target::{Limits, Target};
 
 /// One thing in which a switch is not as it should be.
 #[derive(Clone, Debug)]
@@ -132,12 +132,12 @@ fn removal(mut held: v1::Entity) -> Update {
 }
 
 impl Diff {
-    /// In what `held` is not `wanted`.
-    pub fn between(held: &Held, wanted: &Held) -> Diff {
+    /// In what `held`, as a switch of this target says it, is not `wanted`.
+    pub fn between(held: &Held, wanted: &Held, target: &Target) -> Diff {
         let mut differences = Vec::new();
         for (key, item) in wanted.iter() {
             let there = held.get(key);
-            if !there.is_some_and(|there| there.value.does(&item.value)) {
+            if !there.is_some_and(|there| there.value.does(&item.value, target)) {
                 differences.push(Difference {
                     key: key.clone(),
                     held: there.cloned(),

@@ -12,6 +12,8 @@ use ultima_p4runtime::v1::{
     table_action,
 };
 
+use crate::target::Target;
+
 /// What an entity is found by on its switch. The order is none that means anything; see [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -198,19 +200,11 @@ fn copies(replicas: &[v1::Replica], cut: (u32, i32)) -> Value {
 }
 
 impl Value {
-    /// Whether a switch that says `self` does what `wanted` says.
-    pub(super) fn does(&self, wanted: &Value) -> bool {
+    /// Whether a switch of this target that says `self` does what `wanted` says.
+    pub(super) fn does(&self, wanted: &Value, target: &Target) -> bool {
         match (self, wanted) {
-            (Value::Meter(held), Value::Meter(wanted)) => {
-                // BMv2 keeps rates as floating-point bytes per microsecond and gives them back rounded.
-                let near = |held: i64, wanted: i64| {
-                    held.abs_diff(wanted) <= 1 + (wanted.unsigned_abs() >> 20)
-                };
-                near(held.cir, wanted.cir)
-                    && near(held.pir, wanted.pir)
-                    && held.cburst == wanted.cburst
-                    && held.pburst == wanted.pburst
-            }
+            (Value::Meter(held), Value::Meter(wanted)) => target.meters.keeps(wanted, held),
+            (Value::Digest(held), Value::Digest(wanted)) => target.digests.keeps(wanted, held),
             _ => self == wanted,
         }
     }

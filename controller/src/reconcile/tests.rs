@@ -10,7 +10,7 @@ use crate::MacAddr;
 use crate::job::{Epoch, GroupId, JobId, Rank, ShareIndex};
 use crate::plan::{Copy, Entity, Group, MeterCell, VirtualQueue, table};
 use crate::program::Program;
-use crate::target::{PortNumber, V1MODEL};
+use crate::target::{PortNumber, TOFINO, V1MODEL};
 
 fn names() -> Names {
     Program::v1model().unwrap().names().clone()
@@ -98,7 +98,7 @@ proptest! {
     fn any_state_becomes_the_wanted_one_with_the_fewest_updates(was in world(), wanted in world()) {
         let names = names();
         let (held, wanted) = (held(&was, &names), held(&wanted, &names));
-        let diff = Diff::between(&held, &wanted);
+        let diff = Diff::between(&held, &wanted, &V1MODEL);
         let room = Room { names: &names, limits: V1MODEL.limits };
         let updates = diff.updates(&held, room);
 
@@ -126,7 +126,7 @@ proptest! {
         }
         let mut now = Held::default();
         now.extend(switch.into_values());
-        prop_assert!(Diff::between(&now, &wanted).is_empty());
+        prop_assert!(Diff::between(&now, &wanted, &V1MODEL).is_empty());
     }
 }
 
@@ -149,7 +149,7 @@ fn how_a_server_writes_it_makes_no_difference() {
     entry.time_since_last_hit = Some(v1::table_entry::IdleTimeout { elapsed_ns: 7 });
     read.insert(entity);
     assert_eq!(read.len(), 1);
-    assert!(Diff::between(&read, &wanted).is_empty());
+    assert!(Diff::between(&read, &wanted, &V1MODEL).is_empty());
 
     // A rate that BMv2 has rounded is the rate; half of it isn't.
     let meter = |rate| {
@@ -171,8 +171,53 @@ fn how_a_server_writes_it_makes_no_difference() {
         );
         held
     };
-    assert!(Diff::between(&meter(124_999_999), &meter(125_000_000)).is_empty());
-    assert!(!Diff::between(&meter(62_500_000), &meter(125_000_000)).is_empty());
+    assert!(Diff::between(&meter(124_999_999), &meter(125_000_000), &V1MODEL).is_empty());
+    assert!(!Diff::between(&meter(62_500_000), &meter(125_000_000), &V1MODEL).is_empty());
+}
+
+/// Stratum tells the chip kilobits, the chip rounds to nine bits, and of a digest's subscription it knows only how long to wait.
+#[test]
+fn what_a_tofino_rounds_and_forgets_is_no_difference() {
+    let held_by = |cir, cburst, list| {
+        let mut held = Held::default();
+        let cell = names().meters.iter().next().unwrap().cell(5).unwrap();
+        let config = Some(v1::MeterConfig {
+            cir,
+            pir: cir,
+            cburst,
+            pburst: cburst,
+            ..Default::default()
+        });
+        held.insert(v1::MeterEntry { config, ..cell }.into());
+        let config = Some(v1::digest_entry::Config {
+            max_timeout_ns: 10_000_000,
+            max_list_size: list,
+            ack_timeout_ns: i64::from(list) * 1000,
+        });
+        let digest_id = names().digests.iter().next().unwrap().id;
+        held.insert(v1::DigestEntry { digest_id, config }.into());
+        held
+    };
+    let wanted = held_by(11_875_000_123, 788_000, 64);
+    let rounded = held_by(11_840_000_000, 782_000, 0);
+    assert!(Diff::between(&rounded, &wanted, &TOFINO).is_empty());
+    assert_eq!(
+        Diff::between(&rounded, &wanted, &V1MODEL)
+            .differences()
+            .len(),
+        2
+    );
+    for another in [
+        held_by(11_700_000_000, 788_000, 64),
+        held_by(11_875_000_123, 700_000, 64),
+    ] {
+        assert_eq!(
+            Diff::between(&another, &wanted, &TOFINO)
+                .differences()
+                .len(),
+            1
+        );
+    }
 }
 
 #[test]
@@ -181,7 +226,7 @@ fn the_old_makes_room_only_where_there_is_none_for_both() {
     let group = |id| planned((3, id, 1));
     let held = Held::planned(&[group(0), group(1)], &names).unwrap();
     let wanted = Held::planned(&[group(2)], &names).unwrap();
-    let diff = Diff::between(&held, &wanted);
+    let diff = Diff::between(&held, &wanted, &V1MODEL);
     let kinds = |groups| {
         let limits = crate::target::Limits {
             groups,

@@ -19,7 +19,7 @@ use crate::p4rt::{Device, Mastership, SwitchClient, Term};
 use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
-use crate::target::Limits;
+use crate::target::{Limits, Target};
 
 /// How long one attempt to reconnect may take.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -30,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct ManagedSwitch {
     pub id: SwitchId,
     device: Device,
+    target: &'static Target,
     limits: Limits,
     election_id: u128,
     state: Mutex<State>,
@@ -105,6 +106,7 @@ impl ManagedSwitch {
         ManagedSwitch {
             id,
             device: device_of(switch),
+            target: switch.target,
             limits: switch.limits,
             election_id,
             state: Mutex::new(State {
@@ -156,14 +158,14 @@ impl ManagedSwitch {
             let division = desired.division(self.id);
             let wanted = desired.on(self.id, &division)?;
             self.doubt();
-            clear_replication(&client).await;
+            clear_replication(&client, self.target).await;
             let set = client.set_pipeline(desired.program).await;
             set.map_err(|error| BringUpError::Pipeline {
                 switch: self.name().to_owned(),
                 error,
             })?;
             let held = Held::default();
-            let diff = Diff::between(&held, &wanted);
+            let diff = Diff::between(&held, &wanted, self.target);
             self.write(&client, desired, (&held, &diff), division)
                 .await?;
         }
@@ -198,7 +200,7 @@ impl ManagedSwitch {
         let wanted = desired.on(self.id, &desired.division(self.id))?;
         let held = reconcile::read(client, desired.program.names()).await;
         let held = held.map_err(|error| self.unreadable(error))?;
-        Ok(Diff::between(&held, &wanted))
+        Ok(Diff::between(&held, &wanted, self.target))
     }
 
     /// Looks at what the switch holds and mends what is not as it should be; returns that.
@@ -211,7 +213,7 @@ impl ManagedSwitch {
         let wanted = desired.on(self.id, &division)?;
         let held = reconcile::read(client, desired.program.names()).await;
         let held = held.map_err(|error| self.unreadable(error))?;
-        let diff = Diff::between(&held, &wanted);
+        let diff = Diff::between(&held, &wanted, self.target);
         self.write(client, desired, (&held, &diff), division)
             .await?;
         Ok(diff)
@@ -380,7 +382,7 @@ impl ManagedSwitch {
 /// Removes all multicast groups that a switch tells of, and our clone session. BMv2 empties its tables for a new
 /// program but keeps the replication engine's nodes; groups that were written again would then send twice.
 /// A switch without a program, or one that cannot list its groups, has nothing to remove.
-async fn clear_replication(client: &SwitchClient) {
+async fn clear_replication(client: &SwitchClient, target: &Target) {
     let all = Entity::from(MulticastGroupEntry::default());
     let Ok(groups) = client.read(vec![all]).await else {
         return;
@@ -389,7 +391,8 @@ async fn clear_replication(client: &SwitchClient) {
     if let Err(error) = client.write(groups).await {
         tracing::warn!(switch = client.device().name, %error, "old groups not removed");
     }
-    if let Ok(session) = LossSession.entry()
+    let port = target.loss_session;
+    if let Ok(session) = (LossSession { port }).entry()
         && let Err(error) = client.write(vec![Update::delete(session)]).await
     {
         // A switch that has just started has none.

@@ -1,0 +1,51 @@
+//! A front panel's YAML form: its port map, and what its ports are set to.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_yaml::Spanned;
+
+/// A known board's name, or the first device port of each connector.
+#[derive(Debug)]
+pub(super) enum PortMapFile {
+    Board(String),
+    Connectors(Vec<(u16, u16)>),
+}
+
+impl<'de> Deserialize<'de> for PortMapFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = PortMapFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a board's name, or the first device port of each connector")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<PortMapFile, E> {
+                Ok(PortMapFile::Board(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortMapFile, A::Error> {
+                let mut connectors = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    connectors.push(entry);
+                }
+                Ok(PortMapFile::Connectors(connectors))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// What one port, or all channels of one connector, are set to.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PortFile {
+    pub port: Spanned<String>,
+    pub breakout: Option<Spanned<String>>,
+    pub speed: Option<Spanned<String>>,
+    pub fec: Option<Spanned<String>>,
+    pub autoneg: Option<Spanned<bool>>,
+}

@@ -1,0 +1,231 @@
+//! Fabrics whose switches have a front panel.
+
+use super::*;
+use crate::target::{Fec, Speed, TOFINO};
+
+const GOOD: &str = r#"
+switches:
+  - name: t1
+    target: tofino
+    ports:
+      - { port: 5, breakout: 4x25G, fec: fc }
+      - { port: 6/2, speed: 50G, autoneg: true }
+  - { name: t2, target: tofino, port_map: wedge100bf-32x-odd, speed: 40G }
+hosts:
+  - { name: h1, mac: "02:00:00:00:00:01", ip: 10.0.0.1 }
+  - { name: h2, mac: "02:00:00:00:00:02", ip: 10.0.0.2 }
+  - { name: h3, mac: "02:00:00:00:00:03", ip: 10.0.0.3 }
+links:
+  - { ends: [h1, t1/1/0] }
+  - { ends: [h2, t1/5/3] }
+  - { ends: [h3, t2/1/0], a_to_b: { rate: 10G } }
+  - { ends: [t1/2/0, t2/2/0] }
+"#;
+
+fn at(switch: usize, port: u16) -> SwitchPort {
+    SwitchPort {
+        switch: SwitchId(switch),
+        port: PortNumber(port),
+    }
+}
+
+fn good() -> Fabric {
+    // The trunk's ends have two speeds as it stands.
+    parse(&GOOD.replace("speed: 40G", "speed: 100G"), "f.yaml").unwrap()
+}
+
+#[test]
+fn names_of_the_front_panel_become_device_ports() {
+    let fabric = good();
+    let attached = |name| fabric.host(fabric.host_named(name).unwrap()).attached;
+    // Wedge 100BF-32X: connector 1 is device port 132 with one half of the chip's MACs, 128 with the other.
+    assert_eq!(attached("h1"), at(0, 132));
+    assert_eq!(attached("h2"), at(0, 164 + 3));
+    assert_eq!(attached("h3"), at(1, 128));
+    assert_eq!(fabric.across(at(0, 140)), Some(at(1, 136)));
+    assert_eq!(fabric.port_name(at(0, 167)), "t1/5/3");
+    let t1 = fabric.switch(SwitchId(0));
+    assert_eq!(t1.target, &TOFINO);
+    assert!(t1.line_rate_queues);
+    let settings = |port| {
+        let found = t1.panel.as_ref().unwrap().port(PortNumber(port)).unwrap();
+        let PortSettings {
+            speed,
+            fec,
+            autoneg,
+        } = found.settings;
+        (speed, fec, autoneg)
+    };
+    assert_eq!(settings(132), (Speed::G100, Fec::ReedSolomon, None));
+    assert_eq!(settings(165), (Speed::G25, Fec::FireCode, None));
+    assert_eq!(settings(174), (Speed::G50, Fec::ReedSolomon, Some(true)));
+}
+
+/// A port's speed is its link's rate, in both directions, and jobs' virtual queues follow from it; a link is not thereby
+/// one that somebody has to impair.
+#[test]
+fn a_ports_speed_is_its_links_rate() {
+    let fabric = good();
+    let rate = |port| fabric.wire_out_of(port).unwrap().0.rate;
+    assert_eq!(rate(at(0, 132)), Some(100_000_000_000));
+    assert_eq!(rate(at(0, 167)), Some(25_000_000_000));
+    let [h1, _, h3, trunk] = fabric.links() else {
+        panic!("four links");
+    };
+    assert_eq!(h3.wires[0].rate, Some(10_000_000_000));
+    assert_eq!(h3.wires[1].rate, Some(100_000_000_000));
+    assert!(!h1.is_impaired() && !trunk.is_impaired() && h3.is_impaired());
+    assert_eq!(fabric.trunks()[0].rate, Some(100_000_000_000));
+}
+
+#[test]
+fn parts_are_called_as_the_file_calls_them() {
+    let fabric = good();
+    for name in ["t1/1/0", "t1/2/0-t2/2/0", "t2"] {
+        let part = fabric.part_named(name).unwrap();
+        assert_eq!(fabric.name_of(part), name);
+    }
+    assert_eq!(
+        fabric.part_named("t1/132").unwrap_err().why,
+        "switch t1 has no link at port 132"
+    );
+}
+
+#[test]
+fn any_board_can_be_given() {
+    let map = "port_map: { 1: 0, 2: 4, 7: 128 }";
+    let text = GOOD.replace("port_map: wedge100bf-32x-odd, speed: 40G", map);
+    let fabric = parse(&text, "f.yaml").unwrap();
+    assert_eq!(fabric.across(at(0, 140)), Some(at(1, 4)));
+}
+
+#[test]
+fn each_bad_front_panel_gives_its_one_line() {
+    let cases = [
+        (
+            "t1/1/0]",
+            "t1/33/0]",
+            "f.yaml:14:18: links[0].ends: there is no connector 33; the port map has 1 to 32",
+        ),
+        (
+            "t1/1/0]",
+            "t1/132]",
+            "f.yaml:14:18: links[0].ends: \"132\" is no port of t1; those of target tofino are CONNECTOR/CHANNEL, such as t1/1/0",
+        ),
+        (
+            "t1/1/0]",
+            "t1]",
+            "f.yaml:14:18: links[0].ends: t1 is a switch; say which port, such as t1/1/0",
+        ),
+        (
+            "t1/1/0]",
+            "t1/1/1]",
+            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes: its channel is a multiple of 4 below 4, and not 1",
+        ),
+        (
+            "t1/1/0]",
+            "t1/5/4]",
+            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes: its channel is a multiple of 4 below 4, and not 4",
+        ),
+        (
+            "t1/1/0]",
+            "t1/6/0]",
+            "f.yaml:14:18: links[0].ends: 6/0 and 6/2 cannot both be: 6/2 at 50G takes lanes 2 to 3 of connector 6",
+        ),
+        (
+            "t1/1/0]",
+            "t1/5/3]",
+            "f.yaml:15:18: links[1].ends: port t1/5/3 has a link already, links[0]; a port takes one",
+        ),
+        (
+            "6/2, speed: 50G",
+            "6/1, speed: 50G",
+            "f.yaml:7:17: switches[0].ports[1].port: a port of 50G takes 2 of a connector's 4 lanes: its channel is a multiple of 2 below 4, and not 1",
+        ),
+        (
+            "6/2, speed: 50G",
+            "5/2, speed: 50G",
+            "f.yaml:7:17: switches[0].ports[1].port: 5/2 and 5/2 cannot both be: 5/2 at 25G takes lanes 2 to 2 of connector 5",
+        ),
+        (
+            "6/2, speed: 50G",
+            "6/2, speed: 400G",
+            "f.yaml:7:29: switches[0].ports[1].speed: \"400G\" is no speed of a port; target tofino has 1G, 10G, 25G, 40G, 50G, 100G",
+        ),
+        (
+            "6/2, speed: 50G",
+            "six",
+            "f.yaml:7:17: switches[0].ports[1].port: \"six\" is no port of a front panel; one is CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first",
+        ),
+        (
+            "4x25G",
+            "3x25G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: \"3x25G\" breaks no connector of 4 lanes out; write CHANNELSxSPEED, such as 4x25G",
+        ),
+        (
+            "4x25G",
+            "4x100G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: \"4x100G\" breaks no connector of 4 lanes out; write CHANNELSxSPEED, such as 4x25G",
+        ),
+        (
+            "4x25G, fec: fc",
+            "4x25G, speed: 25G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: the channels' speed stands in `breakout`; leave `speed` out",
+        ),
+        (
+            "fec: fc",
+            "fec: on",
+            "f.yaml:6:42: switches[0].ports[0].fec: \"on\" is no forward error correction; there are none, fc (Firecode) and rs (Reed-Solomon)",
+        ),
+        (
+            "4x25G, fec: fc",
+            "4x10G, fec: rs",
+            "f.yaml:6:17: switches[0].ports[0].port: ports of 10G cannot have fec rs",
+        ),
+        (
+            "wedge100bf-32x-odd",
+            "wedge",
+            "f.yaml:8:43: switches[1].port_map: no board with a tofino is called \"wedge\"; known: wedge100bf-32x, wedge100bf-32x-odd, wedge100bf-65x; of others give the first device port of each connector, such as { 1: 132, 2: 140 }",
+        ),
+        (
+            "wedge100bf-32x-odd",
+            "{ 1: 64 }",
+            "f.yaml:8:43: switches[1].port_map: connector 1: device port 64 is port 64 of pipe 0, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+        ),
+        (
+            "wedge100bf-32x-odd",
+            "{ 1: 0, 2: 2 }",
+            "f.yaml:8:43: switches[1].port_map: connectors 1 and 2 both have device port 2; each has 4 of its own",
+        ),
+        (
+            "wedge100bf-32x-odd",
+            "{}",
+            "f.yaml:16:18: links[2].ends: the port map is empty",
+        ),
+        (
+            "speed: 40G",
+            "speed: 40G, fec: rs",
+            "f.yaml:8:80: switches[1].fec: ports of 40G cannot have fec rs",
+        ),
+        (
+            "speed: 40G",
+            "speed: 40G",
+            "f.yaml:17:13: links[3].ends: t1/2/0 is set to 100G, and t2/2/0 to 40G; a link has one speed",
+        ),
+        (
+            "rate: 10G",
+            "rate: 50G",
+            "f.yaml:16:13: links[2].a_to_b.rate: a rate of 50000000000 bits per second over a port of 40G; leave it out for the port's own",
+        ),
+        (
+            "target: tofino, port_map: wedge100bf-32x-odd",
+            "port_map: wedge100bf-32x-odd",
+            "f.yaml:8:27: switches[1].port_map: ports of target v1model are numbers, which have no settings; leave it out, or name another target",
+        ),
+    ];
+    for (from, to, line) in cases {
+        assert!(GOOD.contains(from), "{from:?} is not in the good file");
+        let error = parse(&GOOD.replacen(from, to, 1), "f.yaml").unwrap_err();
+        assert_eq!(error.to_string(), line, "with {to:?} for {from:?}");
+    }
+}

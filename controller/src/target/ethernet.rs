@@ -1,0 +1,121 @@
+//! What a port of a front panel can be set to: speed and forward error correction.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A port's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // The names say it.
+pub enum Speed {
+    G1,
+    G10,
+    G25,
+    G40,
+    G50,
+    G100,
+    G200,
+    G400,
+}
+
+impl Speed {
+    /// All of them, slowest first.
+    pub const ALL: [Speed; 8] = [
+        Speed::G1,
+        Speed::G10,
+        Speed::G25,
+        Speed::G40,
+        Speed::G50,
+        Speed::G100,
+        Speed::G200,
+        Speed::G400,
+    ];
+
+    /// 10^9 bits per second.
+    pub const fn gigabits(self) -> u64 {
+        match self {
+            Speed::G1 => 1,
+            Speed::G10 => 10,
+            Speed::G25 => 25,
+            Speed::G40 => 40,
+            Speed::G50 => 50,
+            Speed::G100 => 100,
+            Speed::G200 => 200,
+            Speed::G400 => 400,
+        }
+    }
+
+    /// Bits per second.
+    pub const fn bits_per_second(self) -> u64 {
+        self.gigabits() * 1_000_000_000
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}G", self.gigabits())
+    }
+}
+
+impl FromStr for Speed {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let speed = Speed::ALL.into_iter().find(|it| it.to_string() == text);
+        speed.ok_or(())
+    }
+}
+
+/// A port's forward error correction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fec {
+    /// None.
+    Off,
+    /// Firecode, also called BASE-R (IEEE 802.3 clause 74).
+    FireCode,
+    /// Reed-Solomon (clauses 91, 108 and 119).
+    ReedSolomon,
+}
+
+impl Fec {
+    /// All of them.
+    pub const ALL: [Fec; 3] = [Fec::Off, Fec::FireCode, Fec::ReedSolomon];
+
+    /// Whether ports of this speed can have it: Firecode is for lanes of 10G and 25G, Reed-Solomon for 25G a lane and above.
+    pub fn suits(self, speed: Speed) -> bool {
+        match self {
+            Fec::Off => speed < Speed::G200,
+            Fec::FireCode => matches!(speed, Speed::G10 | Speed::G25 | Speed::G40 | Speed::G50),
+            Fec::ReedSolomon => !matches!(speed, Speed::G1 | Speed::G10 | Speed::G40),
+        }
+    }
+
+    /// What ports of a speed have unless the fabric says otherwise: what their links need whatever the cable.
+    pub fn usual(speed: Speed) -> Fec {
+        match Fec::ReedSolomon.suits(speed) {
+            true => Fec::ReedSolomon,
+            false => Fec::Off,
+        }
+    }
+}
+
+/// As fabric files write it.
+impl fmt::Display for Fec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fec::Off => "none",
+            Fec::FireCode => "fc",
+            Fec::ReedSolomon => "rs",
+        })
+    }
+}
+
+impl FromStr for Fec {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Fec::ALL
+            .into_iter()
+            .find(|it| it.to_string() == text)
+            .ok_or(())
+    }
+}

@@ -1,0 +1,37 @@
+//! The v1model architecture, as BMv2's `simple_switch_grpc` and the embedded switch run it.
+
+use ultima_p4::names::loss;
+
+use super::{Digests, Limits, MeterGrain, PortNumber, Ports, ProgramForm, Target};
+
+/// Ports are 9 bits wide; 0 is left out because an unset port in a message reads as 0, 510 is that of
+/// the clone session by which egress tells of losses (`names::loss::SESSION_PORT`), and 511 is the
+/// drop port. Groups and nodes are BMv2's defaults (`bm_sim/simple_pre.h`:
+/// `DEFAULT_MGID_TABLE_SIZE`, `DEFAULT_L1_MAX_ENTRIES`), which its users cannot change without
+/// recompiling; replicas of one group are the embedded switch's (`engine::Limits`), which is stricter
+/// there. BMv2 keeps a meter's rate as floating-point
+/// bytes per microsecond and gives it back rounded.
+pub const V1MODEL: Target = Target {
+    name: "v1model",
+    program: ProgramForm::Bmv2,
+    ports: Ports::Flat {
+        first: 1,
+        last: 509,
+    },
+    limits: Limits {
+        groups: 4096,
+        group_replicas: 1024,
+        nodes: 4096,
+    },
+    meters: MeterGrain {
+        step: 1,
+        rate_bits: 20,
+        burst_bits: None,
+    },
+    digests: Digests {
+        max_bits: None,
+        keeps_list_and_ack: true,
+    },
+    loss_session: PortNumber(loss::SESSION_PORT),
+    line_rate_queues: false,
+};

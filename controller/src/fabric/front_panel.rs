@@ -265,7 +265,7 @@ impl FrontPanel {
         let speed = settings.speed;
         let needed = (self.kind.lanes_at(speed)).ok_or(PanelError::NoSpeed(speed))?;
         check_fec(settings)?;
-        if at.channel % needed != 0 || at.channel >= lanes {
+        if !at.channel.is_multiple_of(needed) || at.channel >= lanes {
             return Err(PanelError::Lanes {
                 at,
                 speed,

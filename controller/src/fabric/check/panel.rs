@@ -262,7 +262,7 @@ impl Reader<'_, '_> {
         let lanes = self.kind.lanes;
         let parsed = text.value.split_once('x').and_then(|(channels, speed)| {
             let (channels, speed) = (channels.parse::<u8>().ok()?, speed.parse().ok()?);
-            let whole = channels > 0 && lanes % channels == 0 && first.channel == 0;
+            let whole = channels > 0 && lanes.is_multiple_of(channels) && first.channel == 0;
             let each = whole.then(|| lanes / channels)?;
             let needed = self.kind.lanes_at(speed)?;
             (needed <= each).then_some((channels, each, speed))

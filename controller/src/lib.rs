@@ -7,6 +7,7 @@
 //!   multicast takes.
 //! - [`plan`]: what each switch should hold, as pure functions of fabric, routes and jobs; [`ledger`]: what jobs have
 //!   taken, and whether another fits.
+//! - [`membership`]: other members while a job runs.
 //! - [`moves`]: from one plan to another while packets go by both.
 //! - [`reconcile`]: what a switch holds against what it should.
 //! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
@@ -25,6 +26,7 @@ pub mod install;
 pub mod job;
 pub mod ledger;
 mod mac;
+pub mod membership;
 pub mod moves;
 pub mod p4rt;
 pub mod plan;

@@ -1,0 +1,258 @@
+//! The controller's side of a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::Succession;
+use crate::job::Rank;
+
+/// How long members that stay may take to pledge.
+const ASKING: Duration = Duration::from_secs(3);
+/// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
+/// computed between them.
+const GOING_OVER: Duration = Duration::from_secs(60);
+/// How long one is waited for that is not there: who has lost its connection comes back within a second.
+const COMING_BACK: Duration = Duration::from_secs(3);
+
+/// What happens where a member that should stay does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lost {
+    /// The change is called off; the old epoch goes on.
+    #[default]
+    CallOff,
+    /// It is made without that member.
+    LeaveOut,
+}
+
+/// How a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long newcomers may take to join.
+    pub join: Duration,
+    /// What becomes of a member that does not answer.
+    pub lost: Lost,
+}
+
+/// One time that a member attends: another when it has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attendance(pub u64);
+
+/// Who is in touch with the controller.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Members of the old epoch.
+    pub old: BTreeMap<Rank, Attendance>,
+    /// Members of the new one.
+    pub new: BTreeMap<Rank, Attendance>,
+    /// Ranks of the old epoch that have left by themselves.
+    pub left: BTreeSet<Rank>,
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Newcomers join.
+    Gathering,
+    /// Members that stay pledge.
+    Asking,
+    /// The new epoch's first operation is kept.
+    Decided(u32),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A member of the old epoch is told what becomes of it, and asked to pledge.
+    Prepare(Rank),
+    /// A member of the old epoch is told the new one's first operation.
+    Begin(Rank),
+    /// A newcomer is.
+    Welcome(Rank),
+    /// This operation is to be kept as the new epoch's first; then [`Change::decided`].
+    Decide(u32),
+    /// The new epoch is to be taken back, and these members' places with it: they did not answer.
+    LeaveOut(Vec<Rank>),
+    /// The new epoch is to be taken back, for this reason.
+    CallOff(String),
+    /// The old epoch is to be taken off the switches. The change is over.
+    Fence,
+}
+
+/// A change of one job's members.
+#[derive(Clone, Debug)]
+pub struct Change {
+    succession: Succession,
+    terms: Terms,
+    phase: Phase,
+    since: Instant,
+    pledges: BTreeMap<Rank, u32>,
+    /// Members of the old epoch that said why they cannot.
+    refusals: BTreeMap<Rank, String>,
+    told_old: BTreeMap<Rank, Attendance>,
+    told_new: BTreeMap<Rank, Attendance>,
+}
+
+impl Change {
+    /// One that begins `now`. Where operations have not begun, newcomers are not waited for: all are.
+    pub fn new(succession: Succession, terms: Terms, has_begun: bool, now: Instant) -> Self {
+        let gathers = has_begun && succession.newcomers().next().is_some();
+        let phase = match gathers {
+            true => Phase::Gathering,
+            false => Phase::Asking,
+        };
+        Change::at(phase, succession, terms, now)
+    }
+
+    /// One that had been decided when the controller ended.
+    pub fn resumed(succession: Succession, terms: Terms, first: u32, now: Instant) -> Self {
+        Change::at(Phase::Decided(first), succession, terms, now)
+    }
+
+    fn at(phase: Phase, succession: Succession, terms: Terms, now: Instant) -> Self {
+        Change {
+            succession,
+            terms,
+            phase,
+            since: now,
+            pledges: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            told_old: BTreeMap::new(),
+            told_new: BTreeMap::new(),
+        }
+    }
+
+    /// How far it has come.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What becomes of the members.
+    pub fn succession(&self) -> &Succession {
+        &self.succession
+    }
+
+    /// How it is made.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// A member of the old epoch begins nothing from `operation` on before it is told.
+    pub fn pledged(&mut self, rank: Rank, operation: u32) {
+        // Not any more once it is decided: that is how it was decided.
+        if self.phase == Phase::Asking {
+            self.pledges.insert(rank, operation);
+        }
+    }
+
+    /// A member of the old epoch cannot go over.
+    pub fn refused(&mut self, rank: Rank, reason: String) {
+        self.refusals.insert(rank, reason);
+    }
+
+    /// The new epoch's first operation is kept.
+    pub fn decided(&mut self, first: u32, now: Instant) {
+        self.enter(Phase::Decided(first), now);
+    }
+
+    fn enter(&mut self, phase: Phase, now: Instant) {
+        self.phase = phase;
+        self.since = now;
+        self.told_old.clear();
+    }
+
+    /// When there is something to do although nothing happens.
+    pub fn due(&self, now: Instant) -> Instant {
+        self.since
+            + match self.phase {
+                Phase::Gathering => self.terms.join,
+                Phase::Asking => ASKING,
+                Phase::Decided(_) if now < self.since + COMING_BACK => COMING_BACK,
+                Phase::Decided(_) => GOING_OVER,
+            }
+    }
+
+    /// What is to be done `now`.
+    pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        if self.phase == Phase::Gathering {
+            let is_missing = |rank: &Rank| !view.new.contains_key(rank);
+            let missing = self.succession.newcomers().find(is_missing);
+            match missing {
+                Some(rank) if now >= self.due(now) => {
+                    let waited = self.terms.join.as_secs_f32();
+                    let reason = format!("rank {rank} did not come within {waited} s");
+                    return vec![Step::CallOff(reason)];
+                }
+                Some(_) => return Vec::new(),
+                None => self.enter(Phase::Asking, now),
+            }
+        }
+        match self.phase {
+            Phase::Gathering => Vec::new(),
+            Phase::Asking => self.ask(now, view),
+            Phase::Decided(_) => self.go_over(now, view),
+        }
+    }
+
+    fn ask(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        let missing: Vec<Rank> = (self.succession.survivors())
+            .map(|(old, _)| old)
+            .filter(|old| !self.pledges.contains_key(old))
+            .collect();
+        if missing.is_empty() {
+            // Those who are left out, too, where they have answered: what they have begun is still of the old epoch.
+            let first = self.pledges.values().max().copied();
+            return vec![Step::Decide(first.unwrap_or_default())];
+        }
+        let cannot = |rank: &&Rank| self.refusals.contains_key(rank) || view.left.contains(rank);
+        let mut lost: Vec<Rank> = missing.iter().filter(cannot).copied().collect();
+        if now >= self.due(now) {
+            lost = missing;
+        }
+        if let Some(first) = lost.first() {
+            return vec![match self.terms.lost {
+                Lost::LeaveOut => Step::LeaveOut(lost),
+                Lost::CallOff => Step::CallOff(match self.refusals.get(first) {
+                    Some(reason) => format!("rank {first} cannot go over: {reason}"),
+                    None if view.left.contains(first) => format!("rank {first} has left"),
+                    None => format!("rank {first} did not answer within {} s", ASKING.as_secs()),
+                }),
+            }];
+        }
+        let untold = newly(&mut self.told_old, &view.old);
+        untold.into_iter().map(Step::Prepare).collect()
+    }
+
+    fn go_over(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        let has_come = |(old, new)| view.new.contains_key(&new) || view.left.contains(&old);
+        let have_come = self.succession.survivors().all(has_come);
+        let not_back = now >= self.since + COMING_BACK;
+        let mut steps = self.tell(view);
+        // Who is left out ends its last operation, too.
+        if (view.old.is_empty() && (have_come || not_back)) || now >= self.since + GOING_OVER {
+            steps.push(Step::Fence);
+        }
+        steps
+    }
+
+    fn tell(&mut self, view: &View) -> Vec<Step> {
+        let old = newly(&mut self.told_old, &view.old);
+        let newcomers: BTreeSet<Rank> = self.succession.newcomers().collect();
+        let new = newly(&mut self.told_new, &view.new);
+        let new = new.into_iter().filter(|rank| newcomers.contains(rank));
+        let old = old
+            .into_iter()
+            .flat_map(|rank| [Step::Prepare(rank), Step::Begin(rank)]);
+        old.chain(new.map(Step::Welcome)).collect()
+    }
+}
+
+/// Who has not been told since it attends; it is now.
+fn newly(told: &mut BTreeMap<Rank, Attendance>, here: &BTreeMap<Rank, Attendance>) -> Vec<Rank> {
+    let untold = |(rank, attendance): &(&Rank, &Attendance)| told.get(rank) != Some(attendance);
+    let untold: Vec<Rank> = (here.iter())
+        .filter(untold)
+        .map(|(rank, _)| *rank)
+        .collect();
+    *told = here.clone();
+    untold
+}

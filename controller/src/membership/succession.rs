@@ -1,0 +1,108 @@
+//! What becomes of an epoch's members in the next one.
+
+use std::collections::BTreeMap;
+
+use crate::fabric::HostId;
+use crate::job::Rank;
+
+/// Who stays, who comes and who is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Succession {
+    /// For each rank of the new epoch the one that it had; none for one who comes.
+    pub was: Vec<Option<Rank>>,
+    /// Ranks of the old epoch that have none in the new one, and why, on one line.
+    pub left_out: BTreeMap<Rank, String>,
+}
+
+impl Succession {
+    /// Members on the hosts `to`, in rank order. A host's members that `stay` keep its places there, lowest ranks first; its other places
+    /// are for newcomers. Of who has no place `why` says why.
+    pub fn new(
+        from: &[HostId],
+        stays: impl Fn(Rank) -> bool,
+        to: &[HostId],
+        why: impl Fn(Rank) -> String,
+    ) -> Self {
+        // A job has no more members than ranks have numbers.
+        let ranks = || (0..=u16::MAX).map(Rank).zip(from);
+        let mut staying: BTreeMap<HostId, Vec<Rank>> = BTreeMap::new();
+        for (rank, host) in ranks().filter(|(rank, _)| stays(*rank)) {
+            staying.entry(*host).or_default().push(rank);
+        }
+        let mut staying: BTreeMap<HostId, _> = (staying.into_iter())
+            .map(|(host, ranks)| (host, ranks.into_iter()))
+            .collect();
+        let was: Vec<Option<Rank>> = (to.iter())
+            .map(|host| staying.get_mut(host)?.next())
+            .collect();
+        let left_out = ranks().filter(|(rank, _)| !was.contains(&Some(*rank)));
+        Succession {
+            left_out: left_out.map(|(rank, _)| (rank, why(rank))).collect(),
+            was,
+        }
+    }
+
+    /// Who stays: the old rank and the new one, by the new one.
+    pub fn survivors(&self) -> impl Iterator<Item = (Rank, Rank)> + '_ {
+        self.by_rank().filter_map(|(new, was)| Some(((*was)?, new)))
+    }
+
+    /// The new ranks of who comes.
+    pub fn newcomers(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.by_rank()
+            .filter(|(_, was)| was.is_none())
+            .map(|(new, _)| new)
+    }
+
+    /// What becomes of a rank of the old epoch; none if it is left out.
+    pub fn becomes(&self, old: Rank) -> Option<Rank> {
+        let mut survivors = self.survivors();
+        survivors
+            .find(|(was, _)| *was == old)
+            .map(|(_, becomes)| becomes)
+    }
+
+    fn by_rank(&self) -> impl Iterator<Item = (Rank, &Option<Rank>)> {
+        (0..=u16::MAX).map(Rank).zip(&self.was)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stays_keeps_its_host_and_the_lowest_rank_comes_first() {
+        let [a, b, c] = [0, 1, 2].map(HostId);
+        let from = [a, b, a, c];
+        let why = |rank: Rank| format!("{rank} goes");
+        let of =
+            |to: &[HostId], gone: u16| Succession::new(&from, |rank| rank != Rank(gone), to, why);
+        let grown = of(&[a, b, a, c, b], 9);
+        assert_eq!(
+            grown.was,
+            [0, 1, 2, 3]
+                .map(|rank| Some(Rank(rank)))
+                .to_vec()
+                .into_iter()
+                .chain([None])
+                .collect::<Vec<_>>()
+        );
+        assert!(grown.left_out.is_empty());
+        assert_eq!(grown.newcomers().collect::<Vec<_>>(), [Rank(4)]);
+
+        // Of two on one host the one that does not stay goes, whichever it is.
+        let shrunk = of(&[c, a], 0);
+        assert_eq!(shrunk.was, [Some(Rank(3)), Some(Rank(2))]);
+        assert_eq!(
+            shrunk.left_out.keys().collect::<Vec<_>>(),
+            [&Rank(0), &Rank(1)]
+        );
+        assert_eq!(shrunk.becomes(Rank(3)), Some(Rank(0)));
+        assert_eq!(shrunk.becomes(Rank(1)), None);
+
+        // A host that has one place more than members that stay gets a newcomer.
+        let refilled = of(&[a, a], 2);
+        assert_eq!(refilled.was, [Some(Rank(0)), None]);
+    }
+}

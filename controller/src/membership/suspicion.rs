@@ -1,0 +1,162 @@
+//! Who is not there any more, as the controller and the other members see it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::job::Rank;
+
+/// How long a member may be out of touch before it is suspected: who has lost its connection comes back within a second.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What is seen of a job's members.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Who has joined.
+    pub joined: BTreeSet<Rank>,
+    /// Who is in touch.
+    pub attending: BTreeSet<Rank>,
+}
+
+/// What has turned out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// A member is suspected from now on.
+    Suspected(Rank),
+    /// A member is not suspected any more.
+    Cleared(Rank),
+}
+
+/// Which members of a job are suspected, and since when.
+#[derive(Clone, Debug, Default)]
+pub struct Suspicion {
+    /// Out of touch since.
+    away: BTreeMap<Rank, Instant>,
+    /// Of whom each member hears nothing.
+    reports: BTreeMap<Rank, BTreeSet<Rank>>,
+    since: BTreeMap<Rank, Instant>,
+}
+
+impl Suspicion {
+    /// A member hears nothing of these others; of all others it does.
+    pub fn report(&mut self, by: Rank, of: impl IntoIterator<Item = Rank>) {
+        self.reports.insert(by, of.into_iter().collect());
+    }
+
+    /// Who is suspected, and since when.
+    pub fn since(&self) -> &BTreeMap<Rank, Instant> {
+        &self.since
+    }
+
+    /// Looks again. A member is suspected that has been out of touch for [`GRACE`], unless nobody is in touch, as in jobs whose programs do not
+    /// attend; or of which more than half of the others hear nothing that are in touch themselves.
+    pub fn look(&mut self, seen: &Seen, now: Instant) -> Vec<Turned> {
+        let here = &seen.attending;
+        self.away.retain(|rank, _| !here.contains(rank));
+        if here.is_empty() {
+            self.away.clear();
+        }
+        for rank in seen.joined.difference(here).filter(|_| !here.is_empty()) {
+            self.away.entry(*rank).or_insert(now);
+        }
+        self.reports.retain(|by, _| here.contains(by));
+        let is_away =
+            |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + GRACE);
+        let is_unheard = |rank: &Rank| {
+            let others = here.iter().filter(|other| *other != rank);
+            let reports = |by: &Rank| self.reports.get(by).is_some_and(|of| of.contains(rank));
+            let by = self
+                .reports
+                .keys()
+                .filter(|by| *by != rank && reports(by))
+                .count();
+            by > 0 && 2 * by > others.count()
+        };
+        let suspected: BTreeSet<Rank> = (seen.joined.iter())
+            .filter(|rank| is_away(rank) || is_unheard(rank))
+            .copied()
+            .collect();
+        let before: BTreeSet<Rank> = self.since.keys().copied().collect();
+        self.since.retain(|rank, _| suspected.contains(rank));
+        for rank in &suspected {
+            self.since.entry(*rank).or_insert(now);
+        }
+        let new = suspected
+            .difference(&before)
+            .copied()
+            .map(Turned::Suspected);
+        let cleared = before.difference(&suspected).copied().map(Turned::Cleared);
+        new.chain(cleared).collect()
+    }
+
+    /// When to look again although nothing happens, where suspects are evicted after `bound`.
+    pub fn due(&self, bound: Option<Duration>) -> Option<Instant> {
+        let turns = (self.away.iter())
+            .filter(|(rank, _)| !self.since.contains_key(rank))
+            .map(|(_, since)| *since + GRACE);
+        let ends = (bound.into_iter())
+            .flat_map(|bound| self.since.values().map(move |since| *since + bound));
+        turns.chain(ends).min()
+    }
+
+    /// Who has been suspected for as long as `bound`.
+    pub fn overdue(&self, bound: Duration, now: Instant) -> Vec<Rank> {
+        let is_due = |(_, since): &(&Rank, &Instant)| now >= **since + bound;
+        let due = self.since.iter().filter(is_due);
+        due.map(|(rank, _)| *rank).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(joined: u16, attending: &[u16]) -> Seen {
+        Seen {
+            joined: (0..joined).map(Rank).collect(),
+            attending: attending.iter().copied().map(Rank).collect(),
+        }
+    }
+
+    #[test]
+    fn who_is_out_of_touch_is_suspected_after_the_grace_and_cleared_when_back() {
+        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
+        assert_eq!(suspicion.look(&seen(3, &[0, 1]), start), []);
+        assert_eq!(suspicion.due(None), Some(start + GRACE));
+        let then = start + GRACE;
+        assert_eq!(
+            suspicion.look(&seen(3, &[0, 1]), then),
+            [Turned::Suspected(Rank(2))]
+        );
+        let bound = Duration::from_secs(5);
+        assert_eq!(suspicion.due(Some(bound)), Some(then + bound));
+        assert_eq!(suspicion.overdue(bound, then), []);
+        assert_eq!(suspicion.overdue(bound, then + bound), [Rank(2)]);
+        assert_eq!(
+            suspicion.look(&seen(3, &[0, 1, 2]), then),
+            [Turned::Cleared(Rank(2))]
+        );
+        assert_eq!(suspicion.due(Some(bound)), None);
+        // A job whose programs never attend.
+        assert_eq!(suspicion.look(&seen(3, &[]), then), []);
+        assert_eq!(suspicion.look(&seen(3, &[]), then + GRACE), []);
+        // Who has not joined, or has left, is not expected.
+        let two = seen(2, &[0, 1]);
+        assert_eq!(suspicion.look(&two, then + GRACE), []);
+    }
+
+    #[test]
+    fn more_than_half_of_the_others_are_believed() {
+        let (mut suspicion, now) = (Suspicion::default(), Instant::now());
+        let all = seen(4, &[0, 1, 2, 3]);
+        suspicion.report(Rank(3), [0, 1, 2].map(Rank));
+        suspicion.report(Rank(0), [Rank(3)]);
+        assert_eq!(suspicion.look(&all, now), [], "one of three each");
+        suspicion.report(Rank(1), [Rank(3)]);
+        assert_eq!(suspicion.look(&all, now), [Turned::Suspected(Rank(3))]);
+        suspicion.report(Rank(1), []);
+        assert_eq!(suspicion.look(&all, now), [Turned::Cleared(Rank(3))]);
+        // What one said who is not in touch any more does not count.
+        suspicion.report(Rank(1), [Rank(3)]);
+        assert_eq!(suspicion.look(&seen(4, &[0, 2, 3]), now), [], "one of two");
+    }
+}

@@ -1,0 +1,398 @@
+//! Changes with members that die, lose their connections and are slow, and controllers that are started again: whatever happens, all who
+//! stay run each operation in the same epoch.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fabric::HostId;
+use crate::job::Rank;
+
+/// What a member is told, and what it answers.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Prepare(u16),
+    Begin(u16, u32),
+    AsItWas,
+    Pledge(u16, u32),
+}
+
+/// A member of the old epoch.
+struct Member {
+    alive: bool,
+    turns: Turns,
+    next: u32,
+    /// It runs operations of the new epoch.
+    over: bool,
+    attendance: Option<Attendance>,
+    to: VecDeque<Word>,
+    from: VecDeque<Word>,
+}
+
+/// What is kept whatever happens to the controller.
+#[derive(Clone)]
+struct Kept {
+    succession: Succession,
+    first: Option<u32>,
+}
+
+struct World {
+    now: Instant,
+    members: Vec<Member>,
+    serial: u64,
+    terms: Terms,
+    /// Newcomers that have joined, and what they were told to begin with.
+    newcomers: BTreeMap<Rank, (Attendance, Option<u32>)>,
+    kept: Option<Kept>,
+    change: Option<Change>,
+    /// Who is not in the old epoch's list any more because the change was made without it.
+    given_up: BTreeSet<Rank>,
+    last_number: u16,
+    is_over: bool,
+    /// By operation: who ran it, and in the new epoch or the old.
+    ran: BTreeMap<u32, Vec<(Rank, bool)>>,
+}
+
+impl World {
+    fn new(members: usize, to: &[HostId], lost: Lost) -> Self {
+        let start = Instant::now();
+        let from: Vec<HostId> = (0..members).map(HostId).collect();
+        let succession = Succession::new(&from, |_| true, to, |rank| format!("{rank}"));
+        let member = |_| Member {
+            alive: true,
+            turns: Turns::default(),
+            next: 0,
+            over: false,
+            attendance: None,
+            to: VecDeque::new(),
+            from: VecDeque::new(),
+        };
+        let terms = Terms {
+            join: Duration::from_secs(60),
+            lost,
+        };
+        let mut world = World {
+            now: start,
+            members: (0..members).map(member).collect(),
+            serial: 0,
+            terms,
+            newcomers: BTreeMap::new(),
+            kept: None,
+            change: None,
+            given_up: BTreeSet::new(),
+            last_number: 0,
+            is_over: false,
+            ran: BTreeMap::new(),
+        };
+        (0..members).for_each(|rank| world.attend(rank));
+        // All have begun.
+        (0..members).for_each(|rank| world.run(rank));
+        world.propose(succession);
+        world
+    }
+
+    fn propose(&mut self, succession: Succession) {
+        self.last_number += 1;
+        self.newcomers.clear();
+        self.kept = Some(Kept {
+            succession,
+            first: None,
+        });
+        self.resume();
+    }
+
+    /// What a controller does that has been started.
+    fn resume(&mut self) {
+        self.change = self.kept.clone().map(|kept| match kept.first {
+            None => Change::new(kept.succession, self.terms, true, self.now),
+            Some(first) => Change::resumed(kept.succession, self.terms, first, self.now),
+        });
+    }
+
+    fn restart(&mut self) {
+        for rank in 0..self.members.len() {
+            self.part(rank);
+        }
+        let newcomers = self.newcomers.clone();
+        for (rank, (_, told)) in newcomers {
+            self.serial += 1;
+            self.newcomers.insert(rank, (Attendance(self.serial), told));
+        }
+        self.resume();
+    }
+
+    fn part(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        member.attendance = None;
+        member.to.clear();
+        member.from.clear();
+    }
+
+    fn attend(&mut self, rank: usize) {
+        self.part(rank);
+        // One of an epoch that is gone is refused.
+        let decided = self.kept.as_ref().is_some_and(|kept| kept.first.is_some());
+        if !self.members[rank].alive || (self.is_over && decided && !self.members[rank].over) {
+            return;
+        }
+        self.serial += 1;
+        let member = &mut self.members[rank];
+        member.attendance = Some(Attendance(self.serial));
+        if self.change.is_none() {
+            member.to.push_back(Word::AsItWas);
+        }
+    }
+
+    /// A member begins its next operation, if it may.
+    fn run(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        if !member.alive {
+            return;
+        }
+        if !member.over {
+            match member.turns.turn(member.next) {
+                Turn::Wait => return,
+                Turn::Begin => {}
+                Turn::Over => {
+                    let succession = &self.kept.as_ref().unwrap().succession;
+                    if succession.becomes(Rank(rank as u16)).is_none() {
+                        member.alive = false;
+                        return self.part(rank);
+                    }
+                    member.over = true;
+                    self.attend(rank);
+                }
+            }
+        }
+        let member = &mut self.members[rank];
+        let ran = (Rank(rank as u16), member.over);
+        self.ran.entry(member.next).or_default().push(ran);
+        member.next += 1;
+    }
+
+    fn hear(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        match member.to.pop_front() {
+            _ if !member.alive || member.over => {}
+            Some(Word::Prepare(number)) => {
+                if let Some(until) = member.turns.pledge(number) {
+                    member.from.push_back(Word::Pledge(number, until));
+                }
+            }
+            Some(Word::Begin(number, first)) => member.turns.decide(number, first),
+            Some(Word::AsItWas) => member.turns.call_off(),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, rank: usize) {
+        if let (Some(Word::Pledge(number, until)), Some(change)) =
+            (self.members[rank].from.pop_front(), &mut self.change)
+            && number == self.last_number
+        {
+            change.pledged(Rank(rank as u16), until);
+        }
+    }
+
+    fn view(&self) -> View {
+        let mut view = View::default();
+        let succession = &self.kept.as_ref().unwrap().succession;
+        for (member, rank) in self.members.iter().zip((0..).map(Rank)) {
+            match (member.attendance, member.over) {
+                (Some(at), false) => drop(view.old.insert(rank, at)),
+                (Some(at), true) => drop(view.new.insert(succession.becomes(rank).unwrap(), at)),
+                (None, _) => {}
+            }
+        }
+        let newcomers = self.newcomers.iter();
+        view.new
+            .extend(newcomers.map(|(rank, (at, _))| (*rank, *at)));
+        view
+    }
+
+    /// The controller looks; with `dies` it ends right after it has kept what it decides.
+    fn step(&mut self, dies: bool) {
+        let view = match &self.change {
+            Some(_) => self.view(),
+            None => return,
+        };
+        let change = self.change.as_mut().unwrap();
+        let steps = change.steps(self.now, &view);
+        let first = match change.phase() {
+            Phase::Decided(first) => Some(first),
+            _ => None,
+        };
+        let number = self.last_number;
+        for step in steps {
+            match step {
+                Step::Prepare(rank) => self.tell(rank, Word::Prepare(number)),
+                Step::Begin(rank) => self.tell(rank, Word::Begin(number, first.unwrap())),
+                Step::Welcome(rank) => self.newcomers.get_mut(&rank).unwrap().1 = first,
+                Step::Decide(first) => {
+                    self.kept.as_mut().unwrap().first = Some(first);
+                    if dies {
+                        return self.restart();
+                    }
+                    self.change.as_mut().unwrap().decided(first, self.now);
+                }
+                Step::LeaveOut(ranks) => {
+                    self.given_up.extend(ranks);
+                    let stay: Vec<HostId> = (0..self.members.len())
+                        .filter(|rank| !self.given_up.contains(&Rank(*rank as u16)))
+                        .map(HostId)
+                        .collect();
+                    let from: Vec<HostId> = (0..self.members.len()).map(HostId).collect();
+                    let why = |rank: Rank| rank.to_string();
+                    self.propose(Succession::new(&from, |_| true, &stay, why));
+                    return;
+                }
+                Step::CallOff(_) => {
+                    (self.kept, self.change, self.is_over) = (None, None, true);
+                    for rank in 0..self.members.len() {
+                        self.tell(Rank(rank as u16), Word::AsItWas);
+                    }
+                    return;
+                }
+                Step::Fence => {
+                    self.is_over = true;
+                    self.change = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, rank: Rank, word: Word) {
+        let member = &mut self.members[usize::from(rank.0)];
+        if member.attendance.is_some() {
+            member.to.push_back(word);
+        }
+    }
+
+    fn join(&mut self, at: usize) {
+        let Some(kept) = &self.kept else { return };
+        let newcomers: Vec<Rank> = kept.succession.newcomers().collect();
+        if let Some(rank) = newcomers.get(at % newcomers.len().max(1)) {
+            self.serial += 1;
+            self.newcomers
+                .entry(*rank)
+                .or_insert((Attendance(self.serial), None));
+        }
+    }
+
+    /// From here on nothing more goes wrong.
+    fn settle(&mut self) {
+        for _ in 0..40 {
+            for rank in 0..self.members.len() {
+                if self.members[rank].attendance.is_none() {
+                    self.attend(rank);
+                }
+                while !self.members[rank].to.is_empty() {
+                    self.hear(rank);
+                }
+                while !self.members[rank].from.is_empty() {
+                    self.answer(rank);
+                }
+                self.join(rank);
+                self.run(rank);
+            }
+            self.step(false);
+            if let Some(change) = &self.change
+                && !matches!(change.phase(), Phase::Asking)
+            {
+                continue;
+            }
+            // Who died is not waited for.
+            self.now += Duration::from_secs(1);
+        }
+        self.now += Duration::from_secs(61);
+        self.step(false);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Run(usize),
+    Hear(usize),
+    Answer(usize),
+    Part(usize),
+    Attend(usize),
+    Kill(usize),
+    Join(usize),
+    Step { dies: bool },
+    Restart,
+    Pass(u64),
+}
+
+fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
+    let member = 0..members;
+    let event = prop_oneof![
+        20 => member.clone().prop_map(Event::Run),
+        20 => member.clone().prop_map(Event::Hear),
+        20 => member.clone().prop_map(Event::Answer),
+        2 => member.clone().prop_map(Event::Part),
+        4 => member.clone().prop_map(Event::Attend),
+        1 => member.clone().prop_map(Event::Kill),
+        4 => member.prop_map(Event::Join),
+        20 => prop::bool::weighted(0.1).prop_map(|dies| Event::Step { dies }),
+        1 => Just(Event::Restart),
+        2 => (0..4000u64).prop_map(Event::Pass),
+    ];
+    prop::collection::vec(event, 0..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn who_stays_runs_each_operation_in_the_same_epoch(
+        (members, to, leaves_out, events) in (2usize..6).prop_flat_map(|members| {
+            let hosts: Vec<HostId> = (0..members + 2).map(HostId).collect();
+            let to = prop::sample::subsequence(hosts, 2..=members).prop_shuffle();
+            (Just(members), to, any::<bool>(), events(members))
+        })
+    ) {
+        let lost = if leaves_out { Lost::LeaveOut } else { Lost::CallOff };
+        let mut world = World::new(members, &to, lost);
+        for event in events {
+            match event {
+                Event::Run(rank) => world.run(rank),
+                Event::Hear(rank) => world.hear(rank),
+                Event::Answer(rank) => world.answer(rank),
+                Event::Part(rank) => world.part(rank),
+                Event::Attend(rank) => world.attend(rank),
+                Event::Kill(rank) => {
+                    world.members[rank].alive = false;
+                    world.part(rank);
+                }
+                Event::Join(at) => world.join(at),
+                Event::Step { dies } => world.step(dies),
+                Event::Restart => world.restart(),
+                Event::Pass(millis) => world.now += Duration::from_millis(millis),
+            }
+        }
+        world.settle();
+        prop_assert!(world.is_over, "the change ends: {:?}", world.change);
+        let first = world.kept.as_ref().and_then(|kept| kept.first);
+        let stays = |rank: &Rank| match &world.kept {
+            Some(kept) => kept.succession.becomes(*rank).is_some(),
+            None => true,
+        };
+        for (operation, ran) in &world.ran {
+            for (rank, over) in ran.iter().filter(|(rank, _)| stays(rank)) {
+                let is_new = first.is_some_and(|first| *operation >= first);
+                prop_assert_eq!(*over, is_new, "rank {} in operation {}", rank, operation);
+            }
+        }
+        // Newcomers begin with the same one.
+        for (_, told) in world.newcomers.values() {
+            prop_assert_eq!(*told, first);
+        }
+        // Nobody who is there waits for ever: who was told in time goes on.
+        for (member, rank) in world.members.iter().zip((0..).map(Rank)) {
+            let was_cut_off = member.attendance.is_none();
+            prop_assert!(!member.alive || was_cut_off || member.turns.change().is_none() || member.over, "rank {}", rank);
+        }
+    }
+}

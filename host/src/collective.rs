@@ -122,7 +122,7 @@ pub struct Collective {
     coding: Coding,
     in_use: CodingInUse,
     /// With recycling: what is carried from step to step.
-    carry: Option<Carry>,
+    pub(crate) carry: Option<Carry>,
     /// What was started and not waited for.
     under_way: Vec<UnderWay>,
     /// Results, whose memory the next operations are encoded to.

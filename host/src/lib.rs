@@ -54,6 +54,7 @@ mod config;
 mod core;
 mod driver;
 mod element;
+mod epoch;
 mod estimator;
 mod exact;
 mod hadamard;

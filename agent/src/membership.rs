@@ -106,7 +106,7 @@ impl Membership {
         Self::read(job, &answer)
     }
 
-    fn read(job: &str, answer: &JoinResponse) -> Result<Self, JoinError> {
+    pub(crate) fn read(job: &str, answer: &JoinResponse) -> Result<Self, JoinError> {
         let seats = answer
             .members
             .iter()
@@ -214,6 +214,7 @@ impl Membership {
             epoch: self.epoch.into(),
             rank: self.rank.into(),
             slot_bytes: u32::try_from(slot_bytes).unwrap_or(u32::MAX),
+            job_id: self.id.into(),
         }
     }
 

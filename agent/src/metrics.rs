@@ -49,13 +49,23 @@ struct Seen {
 
 impl Metrics {
     /// From now on this rank is among them.
-    pub fn watch(&self, job: &str, rank: u16, observer: Observer) {
-        self.lock().push(Watched {
+    pub fn watch(&self, job: &str, rank: u16, observer: Observer) -> WatchedRank {
+        let mut watched = self.lock();
+        watched.push(Watched {
             job: job.to_owned(),
             rank,
             observer,
             report: Report::default(),
         });
+        WatchedRank(watched.len() - 1)
+    }
+
+    /// The same rank has another number, and another collective, in another epoch: its counts begin anew.
+    pub fn watch_on(&self, watched: WatchedRank, rank: u16, observer: Observer) {
+        if let Some(watched) = self.lock().get_mut(watched.0) {
+            (watched.rank, watched.observer) = (rank, observer);
+            watched.report = Report::default();
+        }
     }
 
     /// All metrics as OpenMetrics text. Waits for the ranks' data threads to look up what they counted.
@@ -73,6 +83,10 @@ impl Metrics {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A rank that is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchedRank(usize);
 
 impl Watched {
     fn look(&mut self) -> Seen {

@@ -8,6 +8,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ultima_controller::fabric::{self, Fabric, Health, Part, SwitchId};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
 use ultima_controller::ledger::Ledger;
+use ultima_controller::membership::Eviction;
 use ultima_controller::plan::{self, JobPlan};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
@@ -60,6 +61,7 @@ fn spec(job: usize) -> JobSpec {
         seed: Some(1),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

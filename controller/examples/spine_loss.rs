@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config};
 use ultima_switch::{Switch, SwitchConfig};
 
@@ -45,6 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             seed: Some(1),
             loss_threshold: DEFAULT_LOSS_THRESHOLD,
             weight: Weight::default(),
+            eviction: Eviction::default(),
         };
         controller.create_job(&spec).await?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, Streaming};
 use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, control_client::ControlClient};
@@ -32,6 +32,24 @@ const AUDIT: Duration = Duration::from_secs(60);
 pub struct Client {
     rpc: ControlClient<Route>,
     address: String,
+}
+
+/// What happens to a job's members.
+#[derive(Debug)]
+pub struct JobWatch {
+    stream: Streaming<api::WatchJobResponse>,
+    client: Client,
+}
+
+impl JobWatch {
+    /// The next that happens; none when the job has been deleted, or the controller stops.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn next(&mut self) -> Result<Option<api::WatchJobResponse>, ClientError> {
+        let next = self.stream.message().await;
+        next.map_err(|status| self.client.error(status))
+    }
 }
 
 /// Why a request was not granted.
@@ -112,6 +130,19 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
     endpoint.connect().await.map_err(no_answer)
 }
 
+impl ClientError {
+    /// Whether a member is refused because its epoch is over: there is nothing that it could try again.
+    pub fn is_over(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Refused {
+                code: Code::OutOfRange,
+                ..
+            }
+        )
+    }
+}
+
 impl Client {
     /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`; of several, separated by commas, to whichever is
     /// primary, also when that is another one later.
@@ -148,6 +179,7 @@ impl Client {
             seed: spec.seed,
             loss_threshold: Some(spec.loss_threshold),
             weight: Some(spec.weight.get().into()),
+            evict_after_s: spec.eviction.seconds(),
         };
         let answer = self.rpc.clone().create_job(within(ANSWER, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
@@ -197,6 +229,60 @@ impl Client {
             .map_err(|status| self.error(status))?
             .into_inner()
             .pending_switches)
+    }
+
+    /// Gives a job other members, on these hosts in rank order; newcomers may take `join_wait` to join. Members that should stay and do not
+    /// answer are left out, or else the change is called off then. Answers when the new epoch is installed; [`Client::watch_job`] tells
+    /// what follows.
+    ///
+    /// # Errors
+    /// The controller refuses it or doesn't answer.
+    pub async fn resize_job(
+        &self,
+        job: &str,
+        members: &[String],
+        (join_wait, leave_out_lost): (Duration, bool),
+    ) -> Result<api::Job, ClientError> {
+        let request = api::ResizeJobRequest {
+            job: job.into(),
+            members: members.to_vec(),
+            join_wait_ms: u32::try_from(join_wait.as_millis()).unwrap_or(u32::MAX),
+            leave_out_lost,
+        };
+        let answer = self.rpc.clone().resize_job(within(ANSWER, request)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Takes a member's place away, for a `reason` that it is told.
+    ///
+    /// # Errors
+    /// The controller refuses it or doesn't answer.
+    pub async fn evict(
+        &self,
+        job: &str,
+        member: api::evict_member_request::Member,
+        reason: &str,
+    ) -> Result<api::Job, ClientError> {
+        let request = api::EvictMemberRequest {
+            job: job.into(),
+            member: Some(member),
+            reason: reason.into(),
+        };
+        let answer = self.rpc.clone().evict_member(within(ANSWER, request)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// The job as it is, and then whatever happens to its members, until it is deleted.
+    ///
+    /// # Errors
+    /// There is no such job, or the controller doesn't answer.
+    pub async fn watch_job(&self, name: &str) -> Result<JobWatch, ClientError> {
+        let request = api::WatchJobRequest { name: name.into() };
+        let stream = self.rpc.clone().watch_job(request).await;
+        Ok(JobWatch {
+            stream: stream.map_err(|status| self.error(status))?.into_inner(),
+            client: self.clone(),
+        })
     }
 
     /// Joins a job from `host`; `wait` is how long to wait for all other members, zero not at all.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use crate::fabric::{self, Fabric, Health, HostId, Part, SwitchId, SwitchPort, TrunkId};
 use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
 use crate::ledger::{Ledger, Refusal};
+use crate::membership::Eviction;
 use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
@@ -70,6 +71,7 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
         seed: Some(1),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

@@ -8,10 +8,11 @@ use chaos::ChaosSwitch;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use ultima_controller::api::{self, Hop};
-use ultima_controller::attend::Prober;
+use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle};
 
@@ -39,6 +40,7 @@ async fn one_gone() -> (ChaosSwitch, Handle, Client) {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     };
     client.create_job(&spec).await.unwrap();
     drop(s2);
@@ -104,8 +106,11 @@ async fn a_check_names_it_first_and_goes_on() {
                 epoch: 1,
                 rank,
                 slot_bytes: 1408,
+                job_id: 0,
             };
-            client.attend(attendance, &mut Silent).await
+            client
+                .attend(attendance, &mut Silent, &mut Fixed::default())
+                .await
         })
     });
     let check = loop {

@@ -9,10 +9,11 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 use tonic::Code;
 use ultima_controller::api::{self, MemberState};
-use ultima_controller::attend::Prober;
+use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.
@@ -51,6 +52,7 @@ fn spec(name: &str, members: &[&str]) -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 
@@ -420,12 +422,16 @@ async fn members_attend_until_they_leave_or_the_controller_stops() {
         epoch: job.epoch,
         rank,
         slot_bytes: 1408,
+        job_id: 0,
     };
     let attend = |rank| {
         let (client, attendance) = (client.clone(), attendance(rank));
         let (here, all_here) = watch::channel(false);
-        let attending =
-            tokio::spawn(async move { client.attend(attendance, &mut Listener(here)).await });
+        let attending = tokio::spawn(async move {
+            client
+                .attend(attendance, &mut Listener(here), &mut Fixed::default())
+                .await
+        });
         (attending, all_here)
     };
     let (early, _) = attend(0);

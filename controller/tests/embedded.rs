@@ -6,6 +6,7 @@ use prost::Message as _;
 use ultima_controller::fabric::{self, Fabric, Health, SwitchId};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::ledger::Ledger;
+use ultima_controller::membership::Eviction;
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
 use ultima_controller::program::Program;
@@ -57,6 +58,7 @@ fn spec() -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::fabric::{self, Fabric};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
 
 /// Two switches with a trunk, two hosts at each.
@@ -41,6 +42,7 @@ fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

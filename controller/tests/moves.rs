@@ -11,6 +11,7 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
@@ -59,6 +60,7 @@ fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 
@@ -83,6 +84,7 @@ fn spec(name: &str) -> JobSpec {
         seed: None,
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

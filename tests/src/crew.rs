@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
 use ultima_controller::api::CheckJobResponse;
+use ultima_controller::attend::Fixed;
 use ultima_controller::client::Client;
 use ultima_host::{CheckPacket, Collective, Destination, OperationId};
 
@@ -106,7 +107,9 @@ impl Crew {
         let client = self.client.clone();
         let attending = self.testbed.runtime.spawn(async move {
             // It ends with the test.
-            let _ = client.attend(attendance, &mut probes).await;
+            let _ = client
+                .attend(attendance, &mut probes, &mut Fixed::default())
+                .await;
         });
         let member = Member {
             collective,

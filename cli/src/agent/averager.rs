@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use ultima_host::{
-    Collective, Error, Grid, GridOutcome, Hierarchical, OperationId, Outcome, Prober, Report,
-};
+use tokio::task::AbortHandle;
+use ultima_agent::{Go, Membership};
+use ultima_host::{Error, Grid, GridOutcome, Hierarchical, OperationId, Outcome, Prober, Report};
+
+use super::side::Side;
 
 /// A rank's collective, or its row's and its column's.
 pub enum Averager {
-    Flat(Box<Collective>),
-    Grid(Box<Hierarchical>),
+    Flat(Box<Side>),
+    Grid {
+        both: Box<Hierarchical>,
+        memberships: [Membership; 2],
+        attending: [Option<AbortHandle>; 2],
+    },
 }
 
 impl Averager {
@@ -23,8 +29,8 @@ impl Averager {
         bucket: &mut [f32],
     ) -> Result<Vec<Outcome>, Error> {
         Ok(match self {
-            Averager::Flat(collective) => vec![collective.allreduce(id, bucket)?],
-            Averager::Grid(grid) => {
+            Averager::Flat(side) => vec![side.collective.allreduce(id, bucket)?],
+            Averager::Grid { both: grid, .. } => {
                 let GridOutcome {
                     scatter,
                     across,
@@ -38,20 +44,73 @@ impl Averager {
     /// One for each job that the rank is in.
     pub fn probers(&mut self) -> Vec<Prober> {
         match self {
-            Averager::Flat(collective) => vec![collective.prober()],
-            Averager::Grid(grid) => grid.probers().into(),
+            Averager::Flat(side) => vec![side.collective.prober()],
+            Averager::Grid { both, .. } => both.probers().into(),
         }
     }
 
-    /// Goes on receiving for `linger`, then ends; what happened, by job.
+    /// Goes on receiving for `linger`, then ends and attends no more; what happened, by job.
     ///
     /// # Errors
     /// [`Error::Link`] if the network is gone.
     pub fn finish(self, linger: Duration) -> Result<Vec<Report>, Error> {
         Ok(match self {
-            Averager::Flat(collective) => vec![collective.finish(linger)?],
-            Averager::Grid(grid) => grid.finish(linger)?.to_vec(),
+            Averager::Flat(side) => {
+                let attending = side.attending();
+                let report = side.collective.finish(linger);
+                end(attending);
+                vec![report?]
+            }
+            Averager::Grid {
+                both, attending, ..
+            } => {
+                let reports = both.finish(linger);
+                attending.into_iter().for_each(end);
+                reports?.to_vec()
+            }
         })
+    }
+
+    /// Whether an operation begins in this epoch; a grid has but one.
+    pub fn go(&self, operation: u32) -> Go<Box<Side>> {
+        match self {
+            Averager::Flat(side) => side.epochs.go(operation),
+            Averager::Grid { .. } => Go::Begin,
+        }
+    }
+
+    /// The epoch, of a grid its row's.
+    pub fn epoch(&self) -> u16 {
+        match self {
+            Averager::Flat(side) => side.membership.epoch,
+            Averager::Grid { memberships, .. } => memberships[0].epoch,
+        }
+    }
+
+    /// This rank's places, by job.
+    pub fn memberships(&self) -> Vec<Membership> {
+        match self {
+            Averager::Flat(side) => vec![side.membership.clone()],
+            Averager::Grid { memberships, .. } => memberships.to_vec(),
+        }
+    }
+
+    /// Of which ranks this one hears nothing. Rows and columns keep their members, whoever is silent.
+    pub fn suspect(&self, ranks: Vec<u16>) {
+        if let Averager::Flat(side) = self {
+            let ranks: Vec<u32> = ranks.into_iter().map(u32::from).collect();
+            side.suspects.send_if_modified(|now| {
+                let changes = *now != ranks;
+                *now = ranks;
+                changes
+            });
+        }
+    }
+}
+
+fn end(attending: Option<AbortHandle>) {
+    if let Some(attending) = attending {
+        attending.abort();
     }
 }
 
@@ -79,6 +138,15 @@ const JOBS: [Job; 2] = [Job::Row, Job::Column];
 const PHASES: [Job; 3] = [Job::Row, Job::Column, Job::Row];
 
 impl Place {
+    /// That rank of so many, alone.
+    pub fn flat((rank, ranks): (u16, u16)) -> Self {
+        Self {
+            rank,
+            ranks,
+            grid: None,
+        }
+    }
+
     /// This rank's number, and that of its job's ranks, in the job with that number.
     pub fn in_job(&self, job: usize) -> (u16, u16) {
         match self.grid {

@@ -16,13 +16,14 @@ use crate::units;
 /// Runs this host's ranks of a job: AllReduces over kernel UDP sockets, each by its deadline
 ///
 /// Every host of the job runs one, or one for each of its ranks. It takes the next free rank of its host, waits until
-/// all members are there, averages seeded data as often as it is told, and leaves. Ranks are handed out once: create
-/// the job again to start over.
-#[derive(clap::Args)]
+/// all members are there, averages seeded data as often as it is told, and leaves. Ranks are handed out once an epoch: a rank that
+/// ended comes back with `ultima job resize`. Where the job's members change while it runs, it goes on with the new ones.
+#[derive(Clone, clap::Args)]
 #[command(
     after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n         \
     ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n\n\
-    Exit codes: 0 all operations ended; 1 a result is wrong, or nothing came from anybody; 2 bad input, or no rank to take."
+    Exit codes: 0 all operations ended, or the rank was left out as the job was resized; 1 a result is wrong, nothing came from\n\
+    anybody, or the job has gone on without the rank; 2 bad input, or no rank to take."
 )]
 pub struct Options {
     /// The job's name
@@ -39,7 +40,7 @@ pub struct Options {
     /// Values (binary32) in each AllReduce
     #[arg(long, value_name = "SIZE", default_value = "1000000")]
     pub allreduce: NonZeroU32,
-    /// AllReduces
+    /// AllReduces; who joins while the job runs does those that are left
     #[arg(long, value_name = "N", default_value = "1")]
     pub repeat: NonZeroU32,
     /// Compare every result with the exact mean
@@ -95,7 +96,7 @@ pub struct Options {
     /// Serve metrics to Prometheus while it runs, at http://ADDRESS:PORT/metrics; without an address on loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics_address)]
     pub metrics: Option<SocketAddr>,
-    /// Write what happens, packet by packet, for `ultima trace`
+    /// Write what happens, packet by packet, for `ultima trace`; of the first epoch in which the ranks are
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Print one JSON object

@@ -10,13 +10,15 @@ use anyhow::Result;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use ultima_agent::{Quiet, RENDEZVOUS, ask, meet};
+use ultima_agent::{Go, Membership, Next, Quiet, RENDEZVOUS, ask, meet};
 use ultima_host::{
-    ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Phases, Report, StartError,
+    ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Phases, Prober, Report,
+    StartError, Stopped,
 };
 
 use super::averager::{Averager, Place};
 use super::data::{self, Data};
+use super::side::{Shared, Start};
 
 /// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
 /// adds up thousands of values, each rounded to about 6 × 10⁻⁸.
@@ -27,6 +29,10 @@ pub const ROUNDING: f64 = 1e-10;
 pub struct Operation {
     /// Its number, from 0.
     pub step: u32,
+    /// In which epoch it was.
+    pub epoch: u16,
+    /// Which rank this was then, of how many.
+    pub place: Place,
     /// How it ended, or of a grid its phases in their order.
     pub phases: Vec<Outcome>,
     /// ‖result − mean‖² / ‖mean‖², where it was asked for.
@@ -72,7 +78,8 @@ impl Operation {
     }
 
     /// Whose packets did not come in time, by rank of the whole job.
-    pub fn missing_from(&self, place: &Place) -> Vec<(u16, FromRank)> {
+    pub fn missing_from(&self) -> Vec<(u16, FromRank)> {
+        let place = &self.place;
         let mut missing: BTreeMap<u16, FromRank> = BTreeMap::new();
         for (phase, outcome) in self.phases.iter().enumerate() {
             let job = Place::job_of_phase(phase);
@@ -86,7 +93,8 @@ impl Operation {
     }
 
     /// Who was silent so long that it is not waited for, by rank of the whole job.
-    pub fn suspected(&self, place: &Place) -> Vec<u16> {
+    pub fn suspected(&self) -> Vec<u16> {
+        let place = &self.place;
         let of_phase = |(phase, outcome): (usize, &Outcome)| {
             let job = Place::job_of_phase(phase);
             let ranks = outcome.suspected.iter();
@@ -147,8 +155,12 @@ fn silent_job(phases: impl Iterator<Item = (usize, [u64; 2])>) -> Option<usize> 
 /// What a rank did.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Which rank.
+    /// Which rank, at last.
     pub place: Place,
+    /// Its places, by job, at last.
+    pub memberships: Vec<Membership>,
+    /// Why it stopped although there was more to do.
+    pub stopped: Option<String>,
     /// Its operations, in order.
     pub operations: Vec<Operation>,
     /// The same folded.
@@ -211,10 +223,13 @@ impl fmt::Display for Silence {
 }
 
 /// What a rank is to do.
-#[derive(Clone, Debug)]
 pub struct Work {
     /// Which rank.
     pub place: Place,
+    /// How it begins.
+    pub start: Start,
+    /// What ranks of the process share.
+    pub shared: Shared,
     /// The names of the jobs that it is in.
     pub jobs: Vec<String>,
     /// What is averaged.
@@ -240,49 +255,73 @@ pub struct Work {
 /// Runs a rank's operations, on a thread where blocking is allowed.
 pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     let Work {
-        place,
+        mut place,
+        start,
+        shared,
         jobs,
-        data,
+        mut data,
         repeat,
         verify,
         recycles,
         linger,
-        quiet,
-        elsewhere,
+        mut quiet,
+        mut elsewhere,
         silent,
         mut checked,
     } = work;
-    let rank = place.rank;
-    let probers = averager.probers();
+    let mut probers = averager.probers();
     let mut told = false;
-    // Side by side: a row that is not whole keeps no column waiting.
-    let missed = thread::scope(|scope| {
-        let meeting = probers.iter().enumerate().map(|(at, prober)| {
-            let (number, ranks) = place.in_job(at);
-            scope.spawn(move || meet(prober, number, ranks, RENDEZVOUS))
-        });
-        let meeting: Vec<_> = meeting.collect();
-        let met = meeting.into_iter().map(|met| match met.join() {
-            Ok(met) => met,
-            Err(panic) => resume_unwind(panic),
-        });
-        met.collect::<Result<Vec<_>, _>>()
-    })?;
+    let missed = match start.together {
+        true => meet_all(&probers, &place)?,
+        // The others have been running.
+        false => Vec::new(),
+    };
     for ((at, missed), job) in missed.into_iter().enumerate().zip(&jobs) {
         if !missed.is_empty() {
             let from = missed
                 .iter()
                 .map(|&other| place.of_job(at, other))
                 .collect();
-            let job = job.clone();
+            let (job, rank) = (job.clone(), place.rank);
             // Nobody listens where a check has been asked for already.
             let _ = silent.send(Silence::Ranks { job, rank, from });
             told = true;
         }
     }
-    let mut operations = Vec::new();
-    for step in 0..repeat {
+    let mut operations: Vec<Operation> = Vec::new();
+    // Collectives of epochs that are over, which send what others still wait for.
+    let mut ending = Vec::new();
+    let mut stopped = None;
+    let mut step = start.first;
+    while step < repeat {
         quiet.iter().for_each(Quiet::wait);
+        match averager.go(step) {
+            Go::Begin => {}
+            Go::Over(Next::Place(next)) => {
+                if let Averager::Flat(side) = &mut averager {
+                    let before = side.go_over(next, step, &shared);
+                    ending.push(thread::spawn(move || before.collective.finish(linger)));
+                    let config = side.collective.config();
+                    place = Place::flat((config.rank, config.ranks));
+                    quiet = vec![side.quiet.clone()];
+                    elsewhere = side.membership.elsewhere();
+                }
+                data.ranks = place.ranks;
+                probers = averager.probers();
+                continue;
+            }
+            Go::Over(Next::LeftOut(why)) => {
+                let rank = place.rank;
+                eprintln!("rank {rank} has no place from operation {step} on: {why}");
+                break;
+            }
+            Go::Nowhere(why) => {
+                eprintln!("rank {} stops: {why}", place.rank);
+                stopped = Some(why);
+                break;
+            }
+        }
+        let rank = place.rank;
         let mut bucket = data.contribution(step, rank);
         let phases = match averager.allreduce(OperationId { step, bucket: 0 }, &mut bucket) {
             Err(Error::Start(StartError::Alone { operations, .. })) => {
@@ -293,23 +332,27 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         };
         let mut operation = Operation {
             step,
+            epoch: averager.epoch(),
+            place,
             phases,
             switch: None,
             error: verify.then(|| data.error(step, &bucket)),
             sha256: data::sha256(&bucket),
         };
+        averager.suspect(operation.suspected());
         let lost = operation.lost();
         if let Some(other) = elsewhere
             && lost.scatter.total() + lost.gather.total() > 0
         {
             operation.switch = ask(&probers[0], other, OperationId { step, bucket: 0 })?;
         }
-        if let (0, Some(job)) = (step, operation.heard_nothing()) {
+        if let (true, Some(job)) = (operations.is_empty(), operation.heard_nothing()) {
             let job = jobs[job].clone();
             let _ = silent.send(Silence::Operation { job, rank });
             told = true;
         }
         operations.push(operation);
+        step += 1;
     }
     if told {
         // An error is that nobody checks.
@@ -319,13 +362,41 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     for operation in &operations {
         history.add(&operation.folded());
     }
-    let reports = averager.finish(linger)?;
+    let memberships = averager.memberships();
+    let mut reports = Vec::new();
+    for collective in ending {
+        reports.push(
+            collective
+                .join()
+                .unwrap_or_else(|panic| resume_unwind(panic))?,
+        );
+    }
+    reports.extend(averager.finish(linger)?);
     Ok(Done {
         place,
+        memberships,
+        stopped,
         operations,
         history,
         reports,
         recycles,
+    })
+}
+
+/// Meets all other ranks in each job; who was not heard there.
+fn meet_all(probers: &[Prober], place: &Place) -> Result<Vec<Vec<u16>>, Stopped> {
+    // Side by side: a row that is not whole keeps no column waiting.
+    thread::scope(|scope| {
+        let meeting = probers.iter().enumerate().map(|(at, prober)| {
+            let (number, ranks) = place.in_job(at);
+            scope.spawn(move || meet(prober, number, ranks, RENDEZVOUS))
+        });
+        let meeting: Vec<_> = meeting.collect();
+        let met = meeting.into_iter().map(|met| match met.join() {
+            Ok(met) => met,
+            Err(panic) => resume_unwind(panic),
+        });
+        met.collect()
     })
 }
 

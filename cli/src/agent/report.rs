@@ -10,7 +10,6 @@ use ultima_host::{
     RecyclingCounters, Span, underweight,
 };
 
-use super::averager::Place;
 use super::rank::{Done, Operation};
 use crate::command::check;
 use crate::output::table;
@@ -38,6 +37,10 @@ struct Rank {
 #[derive(Serialize)]
 struct Row {
     step: u32,
+    /// The membership epoch.
+    epoch: u16,
+    /// How many ranks it averaged over.
+    ranks: u16,
     ms: f64,
     /// Until this rank's own shard had closed; on a grid, until it was averaged over all groups.
     shard_ms: f64,
@@ -114,6 +117,9 @@ struct Summary {
     /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late. Empty on a grid,
     /// where no rank knows of other rows.
     weights: Vec<f32>,
+    /// Why it stopped although there was more to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<String>,
     /// Who was not waited for at last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     suspected: Vec<u16>,
@@ -171,6 +177,8 @@ impl Report {
         let header = [
             "RANK",
             "STEP",
+            "EPOCH",
+            "RANKS",
             "MS",
             "CLOSED BY",
             "CONTRIBUTIONS LOST",
@@ -182,6 +190,8 @@ impl Report {
                 [
                     rank.rank.to_string(),
                     row.step.to_string(),
+                    row.epoch.to_string(),
+                    row.ranks.to_string(),
                     format!("{:.2}", row.ms),
                     row.closed_by.to_owned(),
                     row.lost_contributions.text(),
@@ -243,20 +253,21 @@ impl Report {
 fn rank(done: &Done) -> Rank {
     Rank {
         rank: done.place.rank,
-        operations: (done.operations.iter())
-            .map(|operation| row(&done.place, operation))
-            .collect(),
+        operations: (done.operations.iter()).map(row).collect(),
         summary: summary(done),
     }
 }
 
-fn row(place: &Place, operation: &Operation) -> Row {
+fn row(operation: &Operation) -> Row {
+    let place = &operation.place;
     let phases = &operation.phases;
     let lost = operation.lost();
-    let missing = operation.missing_from(place).into_iter();
+    let missing = operation.missing_from().into_iter();
     let phases_ms = || phases.iter().map(|phase| ms(phase.duration)).collect();
     Row {
         step: operation.step,
+        epoch: operation.epoch,
+        ranks: place.ranks,
         ms: ms(operation.duration()),
         shard_ms: ms(operation.shard_duration()),
         phases_ms: place.grid.map(|_| phases_ms()),
@@ -265,7 +276,7 @@ fn row(place: &Place, operation: &Operation) -> Row {
         lost_contributions: lost.scatter.into(),
         lost_aggregates: lost.gather.into(),
         incomplete_aggregates: phases.iter().map(|phase| phase.incomplete_aggregates).sum(),
-        suspected: operation.suspected(place),
+        suspected: operation.suspected(),
         missing_from: missing.map(MissingFrom::from).collect(),
         cut: phases
             .iter()
@@ -308,7 +319,8 @@ fn summary(done: &Done) -> Summary {
         },
         suspected: operations
             .last()
-            .map_or_else(Vec::new, |last| last.suspected(&done.place)),
+            .map_or_else(Vec::new, Operation::suspected),
+        stopped: done.stopped.clone(),
         recycling: done.recycles.then(|| {
             let mut recycling = RecyclingCounters::default();
             for report in reports {

@@ -75,10 +75,10 @@ async fn work(options: &Options) -> Result<ExitCode> {
         None => None,
     };
     let shared = Shared {
-        client: &client,
-        options,
-        host: &host,
-        metrics: &metrics,
+        client: client.clone(),
+        options: Arc::new(options.clone()),
+        host: host.as_str().into(),
+        metrics,
     };
     let mut trace = None;
     let mut seats: Vec<Seat> = Vec::new();
@@ -93,9 +93,15 @@ async fn work(options: &Options) -> Result<ExitCode> {
             }
         }
     }
-    let all_here = try_join_all(seats.iter_mut().map(Seat::all_here));
-    match timeout(options.join_timeout, all_here).await {
-        Ok(all_here) => all_here?,
+    let ready = try_join_all(seats.iter_mut().map(|seat| seat.ready(&shared)));
+    let starts = match timeout(options.join_timeout, ready).await {
+        Ok(Ok(starts)) => starts,
+        Ok(Err(error)) => {
+            for seat in &seats {
+                seat.leave(&client).await;
+            }
+            return Err(error);
+        }
         Err(_) => {
             let missing = missing(&client, named.jobs()).await;
             for seat in &seats {
@@ -112,10 +118,12 @@ async fn work(options: &Options) -> Result<ExitCode> {
     let (silent, silences) = mpsc::unbounded_channel();
     let (check_ended, checked) = watch::channel(false);
     let memberships: Vec<Membership> = seats.iter().flat_map(Seat::memberships).cloned().collect();
-    let running = seats.into_iter().map(|seat| {
-        let Seat { place, sides } = &seat;
+    let running = seats.into_iter().zip(starts).map(|(seat, start)| {
+        let (place, sides) = (seat.place(), &seat.sides);
         let work = Work {
-            place: *place,
+            place,
+            start,
+            shared: shared.clone(),
             jobs: seat
                 .memberships()
                 .map(|membership| membership.job.clone())
@@ -147,6 +155,13 @@ async fn work(options: &Options) -> Result<ExitCode> {
         found
     };
     let (done, found) = tokio::join!(running, check);
+    let memberships = match &done {
+        Ok(done) => done
+            .iter()
+            .flat_map(|done| done.memberships.clone())
+            .collect(),
+        Err(_) => memberships,
+    };
     for membership in &memberships {
         give_up(&client, membership).await;
     }
@@ -194,7 +209,7 @@ async fn end(trace: TraceFile, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Wrong results, and operations that heard nothing, are failures; loss is not.
+/// Wrong results, operations that heard nothing and jobs that went on without a rank are failures; loss is not.
 fn verdict(done: &[Done]) -> ExitCode {
     let operations = || done.iter().flat_map(|done| &done.operations);
     let wrong = operations()
@@ -218,7 +233,8 @@ fn verdict(done: &[Done]) -> ExitCode {
             "{refused} datagrams were refused; start all agents with the same --allreduce, --slot-bytes and --no-hadamard"
         );
     }
-    match wrong + deaf {
+    let stopped = done.iter().filter(|done| done.stopped.is_some()).count();
+    match wrong + deaf + stopped {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }

@@ -1,6 +1,8 @@
 //! A rank of this host: in one job, or in a row and a column of a grid.
 
-use anyhow::{Result, bail};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
 use futures_util::future::try_join_all;
 use ultima_agent::Membership;
 use ultima_controller::api;
@@ -12,7 +14,7 @@ use ultima_host::{Coding, Config, EarlyBounds, Grid, GridBounds, Hierarchical, P
 use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
-use super::side::{Shared, Side, give_up};
+use super::side::{Configure, Shared, Side, Start, give_up};
 
 /// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
 const PACING_BURST: u32 = 10 * 1500;
@@ -22,7 +24,7 @@ const EARLY_OPERATIONS: usize = 64;
 /// The job that a name stands for.
 pub enum Named {
     /// One job.
-    Flat(api::Job),
+    Flat(Box<api::Job>),
     /// A grid, with its rows in their order, then its columns.
     Grid(Grid, Vec<api::Job>),
 }
@@ -37,7 +39,7 @@ impl Named {
         };
         let mut lines: Vec<(Line, api::Job)> = all.iter().filter_map(of_grid).collect();
         if lines.is_empty() || all.iter().any(|job| job.name == name) {
-            return Ok(Named::Flat(client.job(name).await?));
+            return Ok(Named::Flat(Box::new(client.job(name).await?)));
         }
         lines.sort_by_key(|(line, _)| *line);
         let rows = lines
@@ -63,7 +65,7 @@ impl Named {
     /// Its jobs.
     pub fn jobs(&self) -> &[api::Job] {
         match self {
-            Named::Flat(job) => std::slice::from_ref(job),
+            Named::Flat(job) => std::slice::from_ref(&**job),
             Named::Grid(_, jobs) => jobs,
         }
     }
@@ -71,7 +73,7 @@ impl Named {
 
 /// A rank that has joined, with its sockets open.
 pub struct Seat {
-    pub place: Place,
+    grid: Option<Grid>,
     /// One, or a row's and a column's.
     pub sides: Vec<Side>,
 }
@@ -79,59 +81,52 @@ pub struct Seat {
 impl Seat {
     /// Takes the next free rank of this host.
     pub async fn join(
-        shared: &Shared<'_>,
+        shared: &Shared,
         named: &Named,
         trace: &mut Option<TraceFile>,
     ) -> Result<Self> {
-        let options = shared.options;
+        let options = &shared.options;
         let (grid, jobs) = match named {
             Named::Flat(job) => {
-                let side = Side::join(shared, &job.name, trace, |c| configure(options, c)).await?;
-                let config = side.collective.config();
-                let place = Place {
-                    rank: config.rank,
-                    ranks: config.ranks,
-                    grid: None,
-                };
+                let options = options.clone();
+                let configure: Configure = Arc::new(move |config| configure(&options, config));
+                let side = Side::join(shared, &job.name, trace, &configure).await?;
                 let sides = vec![side];
-                return Ok(Self { place, sides });
+                return Ok(Self { grid: None, sides });
             }
             Named::Grid(grid, jobs) => (*grid, jobs),
         };
-        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == shared.host);
+        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *shared.host);
         let groups = usize::from(grid.groups());
         let Some(group) = jobs[..groups].iter().position(is_here) else {
             bail!("no group of {} has host {}", options.job, shared.host);
         };
-        let row = Side::join(shared, &jobs[group].name, trace, |config| {
-            let config = configure(options, config);
-            GridBounds::new(config.t_s, config.t_b).of_row(config)
-        });
-        let row = row.await?;
+        let bounded = |of: fn(GridBounds, Config) -> Config| -> Configure {
+            let options = options.clone();
+            Arc::new(move |config| {
+                let config = configure(&options, config);
+                of(GridBounds::new(config.t_s, config.t_b), config)
+            })
+        };
+        let of_row = bounded(|bounds, config| bounds.of_row(config));
+        let row = Side::join(shared, &jobs[group].name, trace, &of_row).await?;
         let member = row.membership.rank;
         let job = &jobs[groups + usize::from(member)].name;
-        let column = Side::join(shared, job, trace, |config| {
-            let config = configure(options, config);
-            GridBounds::new(config.t_s, config.t_b).of_column(config)
-        });
-        let place = Place {
-            rank: grid.rank(group as u16, member),
-            ranks: grid.ranks(),
-            grid: Some(grid),
-        };
+        let of_column = bounded(|bounds, config| bounds.of_column(config));
+        let column = Side::join(shared, job, trace, &of_column);
         let column = match column.await {
             Ok(column) => column,
             Err(error) => {
-                give_up(shared.client, &row.membership).await;
+                give_up(&shared.client, &row.membership).await;
                 return Err(error);
             }
         };
         let seat = Self {
-            place,
+            grid: Some(grid),
             sides: vec![row, column],
         };
         if usize::from(seat.sides[1].membership.rank) != group {
-            seat.leave(shared.client).await;
+            seat.leave(&shared.client).await;
             bail!(
                 "{job} gave host {} another group's rank; its ranks are to be of one group",
                 shared.host
@@ -144,10 +139,31 @@ impl Seat {
         self.sides.iter().map(|side| &side.membership)
     }
 
-    /// Waits until all members of its jobs have their sockets open.
-    pub async fn all_here(&mut self) -> Result<()> {
-        try_join_all(self.sides.iter_mut().map(Side::all_here)).await?;
-        Ok(())
+    /// Which rank of its job it is.
+    pub fn place(&self) -> Place {
+        let of = |side: &Side| {
+            let config = side.collective.config();
+            (config.rank, config.ranks)
+        };
+        match (self.grid, &self.sides[..]) {
+            (Some(grid), [row, column, ..]) => {
+                let ((member, _), (group, _)) = (of(row), of(column));
+                Place {
+                    rank: grid.rank(group, member),
+                    ranks: grid.ranks(),
+                    grid: Some(grid),
+                }
+            }
+            (_, sides) => Place::flat(sides.first().map(of).unwrap_or_default()),
+        }
+    }
+
+    /// Waits until operations may begin; the first.
+    pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
+        let ready = self.sides.iter_mut().map(|side| side.ready(shared));
+        let starts = try_join_all(ready).await?;
+        // A row and a column begin with the job's first operation.
+        starts.first().copied().context("a rank without a job")
     }
 
     /// Gives the rank back.
@@ -159,23 +175,22 @@ impl Seat {
 
     /// Does its work.
     pub async fn run(self, work: Work) -> Result<Done> {
-        let Self { place, sides } = self;
-        let mut attending = Vec::new();
-        let mut collectives = Vec::new();
-        for side in sides {
-            attending.push(side.attending);
-            collectives.push(side.collective);
-        }
-        let averager = match (place.grid, collectives.pop(), collectives.pop()) {
+        let mut sides = self.sides;
+        let averager = match (self.grid, sides.pop(), sides.pop()) {
             (Some(grid), Some(column), Some(row)) => {
-                Averager::Grid(Box::new(Hierarchical::new(grid, row, column)?))
+                let memberships = [&row, &column].map(|side| side.membership.clone());
+                let attending = [row.attending(), column.attending()];
+                let both = Hierarchical::new(grid, row.collective, column.collective)?;
+                Averager::Grid {
+                    both: Box::new(both),
+                    memberships,
+                    attending,
+                }
             }
-            (_, Some(collective), _) => Averager::Flat(Box::new(collective)),
+            (_, Some(side), _) => Averager::Flat(Box::new(side)),
             _ => bail!("a rank without a job"),
         };
-        let done = tokio::task::spawn_blocking(move || rank::run(work, averager)).await?;
-        attending.iter().for_each(|attending| attending.abort());
-        done
+        tokio::task::spawn_blocking(move || rank::run(work, averager)).await?
     }
 }
 

@@ -1,12 +1,14 @@
 //! A rank in one job, with its socket open: a flat job's, or a grid's row or column.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
-use ultima_agent::{Membership, Metrics, Probes, Quiet};
+use ultima_agent::{Epochs, Follower, Go, Membership, Metrics, Next, Probes, Quiet, WatchedRank};
+use ultima_controller::api::Attendance;
 use ultima_controller::client::Client;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
@@ -16,86 +18,208 @@ use super::options::Options;
 /// The pause before a rank that lost the controller tries to attend again.
 const ATTEND_AGAIN: Duration = Duration::from_secs(1);
 
+/// What ranks of a process share.
+#[derive(Clone)]
+pub struct Shared {
+    pub client: Client,
+    pub options: Arc<Options>,
+    /// The fabric's name for this host.
+    pub host: Arc<str>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// What makes a rank's configuration of what the controller said.
+pub type Configure = Arc<dyn Fn(Config) -> Config + Send + Sync>;
+
+/// A rank's part in one epoch of one job.
 pub struct Side {
     pub membership: Membership,
     pub collective: Collective,
     pub quiet: Quiet,
+    pub epochs: Epochs<Box<Side>>,
+    /// Where the controller is told of whom this rank hears nothing.
+    pub suspects: watch::Sender<Vec<u32>>,
     here: watch::Receiver<bool>,
-    pub attending: JoinHandle<()>,
+    first: watch::Receiver<Option<u32>>,
+    /// Until it attends.
+    word: Option<Word>,
+    attending: Option<JoinHandle<()>>,
+    watched: Option<WatchedRank>,
 }
 
-/// What ranks of a process share.
-pub struct Shared<'a> {
-    pub client: &'a Client,
-    pub options: &'a Options,
-    /// The fabric's name for this host.
-    pub host: &'a str,
-    pub metrics: &'a Metrics,
+/// What attends for it.
+struct Word {
+    attendance: Attendance,
+    probes: Probes,
+    follower: Follower<Box<Side>>,
+}
+
+/// How a rank begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// With which operation.
+    pub first: u32,
+    /// Whether all ranks do: then they meet.
+    pub together: bool,
 }
 
 impl Side {
-    /// Takes the next free rank of `job` on this host; `configure` makes its configuration of what the controller said.
+    /// Takes the next free rank of `job` on this host.
     pub async fn join(
-        shared: &Shared<'_>,
+        shared: &Shared,
         job: &str,
         trace: &mut Option<TraceFile>,
-        configure: impl Fn(Config) -> Config,
+        configure: &Configure,
     ) -> Result<Self> {
-        let Shared { client, host, .. } = shared;
-        let membership = Membership::join(client, job, host, Duration::ZERO).await?;
-        let config = configure(membership.config(shared.options.deadline));
-        let opened = Self::open(shared, membership.clone(), trace, config);
-        if opened.is_err() {
-            give_up(client, &membership).await;
+        let client = &shared.client;
+        let membership = Membership::join(client, job, &shared.host, Duration::ZERO).await?;
+        let opened = Self::open(shared, &membership, configure)
+            .and_then(|side| side.traced(&shared.options, trace));
+        match opened {
+            Ok(mut side) => {
+                let Membership { job, rank, .. } = &side.membership;
+                let observer = side.collective.observer();
+                side.watched = Some(shared.metrics.watch(job, *rank, observer));
+                side.attend(client);
+                Ok(side)
+            }
+            Err(error) => {
+                give_up(client, &membership).await;
+                Err(error)
+            }
         }
-        opened
     }
 
-    /// The first one begins the trace, which has what all of them do.
-    fn open(
-        shared: &Shared<'_>,
-        membership: Membership,
-        trace: &mut Option<TraceFile>,
-        config: Config,
-    ) -> Result<Self> {
+    fn open(shared: &Shared, membership: &Membership, configure: &Configure) -> Result<Self> {
+        let config = configure(membership.config(shared.options.deadline));
         let udp = membership.udp()?;
         let attendance = membership.attendance(config.slot_bytes);
-        if let (Some(path), None) = (&shared.options.trace, &trace) {
-            let head = Head::new(&config, Clock::Real, &format!("job {}", membership.job));
-            let file = TraceFile::create(path, &head, WhenFull::Drop);
-            *trace = Some(file.with_context(|| path.display().to_string())?);
-        }
-        let mut collective = Collective::over_udp(config, udp)?;
-        if let Some(trace) = trace {
-            collective.trace(Box::new(trace.sink()));
-        }
-        let Membership { job, rank, .. } = &membership;
-        shared.metrics.watch(job, *rank, collective.observer());
-        let mut probes = Probes::new(collective.prober());
-        let all_here = probes.all_here();
-        let quiet = probes.quiet();
-        let client = shared.client.clone();
-        let attending = tokio::spawn(async move {
-            loop {
-                if let Err(error) = client.attend(attendance.clone(), &mut probes).await {
-                    tracing::debug!(%error, "not in touch with the controller");
-                }
-                sleep(ATTEND_AGAIN).await;
-            }
-        });
-        Ok(Self {
+        let collective = Collective::over_udp(config, udp)?;
+        let probes = Probes::new(collective.prober());
+        let epochs = Epochs::new();
+        let again = (shared.clone(), configure.clone());
+        let follower = Follower::new(
             membership,
+            epochs.clone(),
+            Box::new(move |membership| {
+                let (shared, configure) = &again;
+                let opened = Self::open(shared, &membership, configure);
+                opened.map(Box::new).map_err(|error| format!("{error:#}"))
+            }),
+        );
+        Ok(Self {
+            membership: membership.clone(),
             collective,
-            here: all_here,
-            quiet,
-            attending,
+            quiet: probes.quiet(),
+            epochs,
+            suspects: follower.suspects(),
+            here: probes.all_here(),
+            first: follower.first(),
+            word: Some(Word {
+                attendance,
+                probes,
+                follower,
+            }),
+            attending: None,
+            watched: None,
         })
     }
 
-    /// Waits until all members of the job have their sockets open.
-    pub async fn all_here(&mut self) -> Result<()> {
-        self.here.wait_for(|all_here| *all_here).await?;
-        Ok(())
+    /// The first one begins the trace, which has what all of them do.
+    fn traced(mut self, options: &Options, trace: &mut Option<TraceFile>) -> Result<Self> {
+        if let (Some(path), None) = (&options.trace, &trace) {
+            let job = format!("job {}", self.membership.job);
+            let head = Head::new(self.collective.config(), Clock::Real, &job);
+            let file = TraceFile::create(path, &head, WhenFull::Drop);
+            *trace = Some(file.with_context(|| path.display().to_string())?);
+        }
+        if let Some(trace) = trace {
+            self.collective.trace(Box::new(trace.sink()));
+        }
+        Ok(self)
+    }
+
+    /// Stays in touch with the controller from now on.
+    fn attend(&mut self, client: &Client) {
+        let Some(word) = self.word.take() else {
+            return;
+        };
+        let Word {
+            attendance,
+            mut probes,
+            mut follower,
+        } = word;
+        let (client, epochs) = (client.clone(), self.epochs.clone());
+        self.attending = Some(tokio::spawn(async move {
+            loop {
+                let attended = client.attend(attendance.clone(), &mut probes, &mut follower);
+                match attended.await {
+                    Err(error) if error.is_over() => {
+                        epochs.end(error.to_string());
+                        return;
+                    }
+                    Err(error) => tracing::debug!(%error, "not in touch with the controller"),
+                    Ok(()) => {}
+                }
+                sleep(ATTEND_AGAIN).await;
+            }
+        }));
+    }
+
+    /// Waits until operations may begin: all members have their sockets open, or the job has been running and this rank comes in. Before
+    /// that its members may change.
+    pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
+        loop {
+            let (mut here, mut first) = (self.here.clone(), self.first.clone());
+            let epochs = self.epochs.clone();
+            tokio::select! {
+                here = here.wait_for(|here| *here) => {
+                    here?;
+                    return Ok(Start { first: 0, together: true });
+                }
+                first = first.wait_for(Option::is_some) => {
+                    let first = first?.unwrap_or_default();
+                    epochs.starts_at(first);
+                    return Ok(Start { first, together: false });
+                }
+                over = epochs.over_before_it_began() => match over {
+                    Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, shared)),
+                    Go::Over(Next::LeftOut(why)) | Go::Nowhere(why) => {
+                        bail!("rank {}: {why}", self.membership.rank)
+                    }
+                    Go::Begin => {}
+                },
+            }
+        }
+    }
+
+    /// Becomes this rank in the next epoch, which begins for it with `operation`; returns what it was. What it carries goes along.
+    pub fn go_over(&mut self, mut next: Box<Side>, operation: u32, shared: &Shared) -> Side {
+        next.collective.inherit(&mut self.collective);
+        next.epochs.starts_at(operation);
+        next.attend(&shared.client);
+        next.watched = self.watched;
+        let Membership { rank, epoch, .. } = &next.membership;
+        if let Some(watched) = next.watched {
+            let observer = next.collective.observer();
+            shared.metrics.watch_on(watched, *rank, observer);
+        }
+        eprintln!(
+            "rank {} of epoch {} is rank {rank} of {} in epoch {epoch} from operation {operation} on",
+            self.membership.rank,
+            self.membership.epoch,
+            next.membership.seats.len()
+        );
+        let before = std::mem::replace(self, *next);
+        if let Some(attending) = &before.attending {
+            attending.abort();
+        }
+        before
+    }
+
+    /// What ends its attendance.
+    pub fn attending(&self) -> Option<AbortHandle> {
+        self.attending.as_ref().map(JoinHandle::abort_handle)
     }
 }
 

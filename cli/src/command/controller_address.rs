@@ -6,7 +6,7 @@ use ultima_controller::server::DEFAULT_LISTEN;
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 
 /// The controller's address.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
     /// Where the controller listens: HOST:PORT, or unix:PATH
     #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string())]

@@ -13,6 +13,7 @@ use ultima_host::{Config, Grid, Path};
 
 use super::check;
 use super::controller_address::ControllerAddress;
+use super::membership;
 use super::telemetry::{AWAY, away};
 use crate::output::{self, table};
 use crate::units::{bit_rate, bytes};
@@ -37,6 +38,7 @@ enum Command {
         seed: 7                       # of all that is random; else one is drawn\n  \
         loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
         weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100\n  \
+        evict_after_s: 0              # seconds after which a suspected member loses its place; 0 for never\n  \
         groups: 2                     # makes a job of each group, NAME.row0 …, and of each\n                                \
         # place in groups, NAME.column0 …, for hierarchical\n                                \
         # AllReduces; show, check, delete take NAME for all"
@@ -74,6 +76,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Give a job other members while it runs
+    ///
+    /// The new members are installed as another epoch beside the one that the job is in. When all newcomers have joined, the members that stay
+    /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself.
+    #[command(
+        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait"
+    )]
+    Resize(membership::Resize),
+    /// Take a member's place away while the job runs
+    #[command(after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"")]
+    Evict(membership::Evict),
+    /// Show what happens to a job's members as it happens
+    #[command(after_help = "Example: ultima job watch train --json")]
+    Watch(membership::Watch),
     /// Take a job off all its switches
     #[command(after_help = "Example: ultima job delete train")]
     Delete {
@@ -138,6 +154,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                         false => reports.iter().map(check::Report::text).collect(),
                     }
                 }
+                Command::Resize(arguments) => {
+                    return membership::resize(&client, &arguments).await;
+                }
+                Command::Evict(arguments) => return membership::evict(&client, &arguments).await,
+                Command::Watch(arguments) => return membership::watch(&client, &arguments).await,
                 Command::Delete { name } => {
                     let mut text = String::new();
                     for name in jobs_of(&client, &name).await? {
@@ -266,7 +287,7 @@ fn summary(jobs: &[api::Job]) -> String {
 }
 
 fn document(job: &api::Job) -> Value {
-    let members = job.members.iter().map(|member| {
+    let member = |member: &api::Member| {
         json!({
             "rank": member.rank,
             "host": member.host,
@@ -278,7 +299,7 @@ fn document(job: &api::Job) -> Value {
             "state": state(member),
             "cut_off": member.cut_off,
         })
-    });
+    };
     json!({
         "name": job.name,
         "id": job.id,
@@ -295,7 +316,15 @@ fn document(job: &api::Job) -> Value {
         "weight": job.weight,
         "switches": job.switches,
         "stays": job.stays,
-        "members": members.collect::<Vec<_>>(),
+        "evict_after_s": job.evict_after_s,
+        "first_operation": job.first_operation,
+        "unchanged": job.unchanged,
+        "next": job.next.as_ref().map(|next| json!({
+            "epoch": next.epoch,
+            "id": next.id,
+            "members": next.members.iter().map(member).collect::<Vec<_>>(),
+        })),
+        "members": job.members.iter().map(member).collect::<Vec<_>>(),
     })
 }
 
@@ -304,6 +333,7 @@ fn state(member: &api::Member) -> &'static str {
         api::MemberState::Free => "free",
         api::MemberState::Joined => "joined",
         api::MemberState::Left => "left",
+        api::MemberState::Suspected => "suspected",
         api::MemberState::Unspecified => "unknown",
     }
 }
@@ -322,12 +352,23 @@ fn members(job: &api::Job) -> String {
             },
         ]
     });
-    let stays = match job.stays.as_str() {
-        "" => String::new(),
-        reason => format!("keeps its ways: {reason}\n"),
-    };
+    let mut notes = String::new();
+    if !job.stays.is_empty() {
+        notes += &format!("keeps its ways: {}\n", job.stays);
+    }
+    if let Some(next) = &job.next {
+        let hosts = next.members.iter().map(|m| match m.state() {
+            api::MemberState::Free => format!("{} (has not joined)", m.host),
+            _ => m.host.clone(),
+        });
+        let hosts: Vec<String> = hosts.collect();
+        notes += &format!("changes to epoch {}: {}\n", next.epoch, hosts.join(", "));
+    }
+    if !job.unchanged.is_empty() {
+        notes += &format!("{}\n", job.unchanged);
+    }
     format!(
-        "\n{}{stays}",
+        "\n{}{notes}",
         table(["RANK", "HOST", "MAC", "ADDRESS", "PORT", "STATE"], rows)
     )
 }

@@ -14,6 +14,7 @@ pub mod controller_address;
 mod fabric;
 mod job;
 mod lab;
+mod membership;
 mod sim;
 mod study;
 mod switch;

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_controller::client::Client;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_host::Estimation;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
@@ -177,6 +178,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         seed: Some(options.seed),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     };
     Client::connect(&controller_address)
         .await?

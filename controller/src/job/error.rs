@@ -34,6 +34,12 @@ pub enum JobProblem {
     /// A weight that is none.
     #[error("a job's weight is 1 to 100, not {0}")]
     Weight(u32),
+    /// A wait that is too long.
+    #[error("suspected members are evicted after at most 86400 s, not {0}; say 0 for never")]
+    Eviction(u32),
+    /// Rows and columns that would not fit each other any more.
+    #[error("a grid keeps its members, so that nobody can be evicted; leave evict_after_s out")]
+    GridEviction,
 }
 
 /// Why a job's members cannot be placed on the fabric's hosts.

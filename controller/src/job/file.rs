@@ -6,6 +6,7 @@ use serde_yaml::Spanned;
 use super::{
     DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobError, JobProblem, JobRequest, JobSpec, Weight,
 };
+use crate::membership::Eviction;
 use crate::yaml;
 
 #[derive(Debug, Deserialize)]
@@ -19,6 +20,7 @@ pub(super) struct JobFile {
     #[serde(default = "default_loss_threshold")]
     loss_threshold: u32,
     weight: Option<Spanned<u32>>,
+    evict_after_s: Option<Spanned<u32>>,
     groups: Option<Spanned<u16>>,
 }
 
@@ -40,6 +42,13 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError>
         Weight::try_from(given.value)
             .map_err(|problem| yaml::invalid(source, given, "weight", problem))
     });
+    let eviction = file.evict_after_s.as_ref().map(|given| {
+        let eviction = Eviction::of_seconds(given.value);
+        eviction.ok_or_else(|| {
+            let problem = JobProblem::Eviction(given.value);
+            yaml::invalid(source, given, "evict_after_s", problem)
+        })
+    });
     let spec = JobSpec {
         name: file.name.value.clone(),
         members: file
@@ -55,6 +64,7 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError>
         seed: file.seed,
         loss_threshold: file.loss_threshold,
         weight: weight.transpose()?.unwrap_or_default(),
+        eviction: eviction.transpose()?.unwrap_or_default(),
     };
     let checked = spec.check().and_then(|()| match &file.groups {
         Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
@@ -62,7 +72,7 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError>
     });
     checked.map_err(|problem| match (&problem, &file.groups) {
         (JobProblem::Name(_), _) => yaml::invalid(source, &file.name, "name", problem),
-        (JobProblem::Groups { .. }, Some(groups)) => {
+        (JobProblem::Groups { .. } | JobProblem::GridEviction, Some(groups)) => {
             yaml::invalid(source, groups, "groups", problem)
         }
         _ => yaml::invalid(source, &file.members, "members", problem),

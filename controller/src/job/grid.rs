@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{JobProblem, JobSpec};
+use crate::membership::Eviction;
 
 /// What a user asks for: groups of equally many ranks, for hierarchical AllReduces.
 ///
@@ -54,11 +55,14 @@ impl GridSpec {
     /// `whole` in that many groups.
     ///
     /// # Errors
-    /// [`JobProblem::Groups`], [`JobProblem::Scattered`]; [`JobProblem::Name`] for a name too long for its parts'.
+    /// [`JobProblem::Groups`], [`JobProblem::Scattered`], [`JobProblem::GridEviction`]; [`JobProblem::Name`] for a name too long for its parts'.
     pub fn new(whole: JobSpec, groups: u16) -> Result<Self, JobProblem> {
         let (ranks, groups) = (whole.members.len(), usize::from(groups));
         if groups < 2 || !ranks.is_multiple_of(groups) || ranks / groups < 2 {
             return Err(JobProblem::Groups { groups, ranks });
+        }
+        if whole.eviction != Eviction::Never {
+            return Err(JobProblem::GridEviction);
         }
         let spec = Self { whole, groups };
         for (at, host) in spec.whole.members.iter().enumerate() {
@@ -118,6 +122,7 @@ mod tests {
             seed: None,
             loss_threshold: DEFAULT_LOSS_THRESHOLD,
             weight: Weight::default(),
+            eviction: Eviction::default(),
         }
     }
 
@@ -153,5 +158,10 @@ mod tests {
         let long = "n".repeat(60);
         assert!(said(whole(&long, &four), 2).contains("is no name"));
         assert!(GridSpec::new(whole("train", &["a", "a", "b", "b"]), 2).is_ok());
+        let evicts = JobSpec {
+            eviction: Eviction::After(5),
+            ..whole("train", &four)
+        };
+        assert!(said(evicts, 2).contains("a grid keeps its members"));
     }
 }

@@ -20,6 +20,7 @@ pub use grid::{GridSpec, Line};
 pub use placement::{Member, place};
 
 use crate::fabric::SwitchPort;
+use crate::membership::Eviction;
 use crate::tree::JobTree;
 use crate::yaml;
 
@@ -88,6 +89,8 @@ pub struct JobSpec {
     pub loss_threshold: u32,
     /// What it may take of ports that it shares with other jobs.
     pub weight: Weight,
+    /// When a member that is suspected loses its place.
+    pub eviction: Eviction,
 }
 
 /// What a job file asks for.
@@ -158,6 +161,8 @@ pub struct Job {
     pub loss_threshold: u32,
     /// As in [`JobSpec`].
     pub weight: Weight,
+    /// As in [`JobSpec`].
+    pub eviction: Eviction,
     /// Its members in rank order.
     pub members: Vec<Member>,
     /// Where its counts stand for each port that it leaves switches by.

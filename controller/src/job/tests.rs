@@ -19,6 +19,7 @@ fn spec(members: &[&str]) -> JobSpec {
         seed: None,
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 
@@ -28,11 +29,13 @@ fn reads_yaml() {
         parse("name: train\nmembers: [h1, h2]\n", "j.yaml").unwrap(),
         JobRequest::Job(spec(&["h1", "h2"]))
     );
-    let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\n";
+    let full =
+        "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\nevict_after_s: 5\n";
     let expected = JobSpec {
         gather: Gather::Unicast,
         seed: Some(7),
         weight: Weight(100),
+        eviction: Eviction::After(5),
         ..spec(&["h1", "h2"])
     };
     assert_eq!(parse(full, "j.yaml").unwrap(), JobRequest::Job(expected));
@@ -47,7 +50,7 @@ fn each_bad_file_gives_its_one_line() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, groups",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, groups",
         ),
         (
             "name: a b\nmembers: [h1, h2]",
@@ -72,6 +75,10 @@ fn each_bad_file_gives_its_one_line() {
         (
             "name: train\nmembers: [h1, h2]\nweight: 101",
             "j.yaml:3:9: weight: a job's weight is 1 to 100, not 101",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\nevict_after_s: 86401",
+            "j.yaml:3:16: evict_after_s: suspected members are evicted after at most 86400 s, not 86401; say 0 for never",
         ),
         (
             "name: train\nmembers: [h1, h2, h3]\ngroups: 2",

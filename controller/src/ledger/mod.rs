@@ -78,6 +78,22 @@ impl Ledger {
         spec: &JobSpec,
         seed: u64,
     ) -> Result<(Job, JobPlan), Refusal> {
+        self.propose_epoch(fabric, routes, names, (spec, Epoch(1)), seed)
+    }
+
+    /// The same for another epoch of a job, beside those that it has: with numbers and UDP ports of its own, so that both can be on the
+    /// switches at the same time. The program knows a job's group and its ranks' addresses by its number alone.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn propose_epoch(
+        &self,
+        fabric: &Fabric,
+        routes: &Routes,
+        names: &Names,
+        (spec, epoch): (&JobSpec, Epoch),
+        seed: u64,
+    ) -> Result<(Job, JobPlan), Refusal> {
         let members = place(fabric, spec, &self.members)?;
         let homes = homes(fabric, &members);
         reach_each_other(fabric, routes, &members)?;
@@ -112,12 +128,13 @@ impl Ledger {
         let job = Job {
             id: JobId(id),
             name: spec.name.clone(),
-            epoch: Epoch(1),
+            epoch,
             seed: spec.seed.unwrap_or(seed),
             counter: CounterIndex(counter),
             multicast,
             loss_threshold: spec.loss_threshold,
             weight: spec.weight,
+            eviction: spec.eviction,
             members,
             shares: BTreeMap::new(),
             sources,

@@ -15,6 +15,7 @@ use super::condition::Condition;
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
+use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
@@ -47,6 +48,7 @@ pub struct Controller {
     /// Whether it is being stopped: what it still holds is not to be changed any more.
     closed: AtomicBool,
     pub(super) attendants: Attendants,
+    pub(super) events: Events,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
@@ -65,6 +67,14 @@ pub struct JobState {
     pub cut_off: Vec<Rank>,
     /// Why it was not moved off what is down or drained, on one line.
     pub stays: Option<String>,
+    /// Members that are suspected.
+    pub suspected: Vec<Rank>,
+    /// The first operation of the epoch.
+    pub first_operation: u32,
+    /// Why its members are the same although they should be others, on one line.
+    pub unchanged: Option<String>,
+    /// The epoch that comes.
+    pub next: Option<Box<JobState>>,
 }
 
 /// A switch and how we stand with it.
@@ -135,6 +145,7 @@ impl Controller {
             journal,
             closed: AtomicBool::new(false),
             attendants: Attendants::default(),
+            events: Events::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
         });
@@ -160,6 +171,9 @@ impl Controller {
             .keepers
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = keepers;
+        let suspecting = Arc::clone(&controller);
+        controller.in_background(suspecting.keep_suspecting());
+        controller.follow_changes();
         Ok(controller)
     }
 
@@ -216,6 +230,15 @@ impl Controller {
         Ok(())
     }
 
+    /// Does something until it has ended, or the controller does.
+    pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.retain(|keeper| !keeper.is_finished());
+        if self.open().is_ok() {
+            keepers.push(tokio::spawn(work));
+        }
+    }
+
     /// Ends what runs in the background. The switches keep what they have.
     pub(super) fn close(&self) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,6 +248,7 @@ impl Controller {
         for switch in self.switches.iter() {
             switch.disconnect("the controller is being stopped".into());
         }
+        self.events.end();
         self.registry().end_waiting();
         self.attendants.clear();
     }
@@ -376,13 +400,28 @@ impl Controller {
     }
 }
 
-pub(super) fn state_of(record: &Record) -> JobState {
+/// A job in the epoch that it is in, and in the one that comes.
+pub(super) fn state_of(registry: &Registry, record: &Record) -> JobState {
+    let next = registry.next_of(record.job.id);
+    JobState {
+        next: next.map(|next| Box::new(state_alone(next))),
+        ..state_alone(record)
+    }
+}
+
+/// A job in one of its epochs.
+pub(super) fn state_alone(record: &Record) -> JobState {
+    let first = record.origin.as_ref().and_then(|origin| origin.first);
     JobState {
         job: Arc::clone(&record.job),
         switches: record.plan.keys().copied().collect(),
         seats: record.seats.states().collect(),
         cut_off: record.cut_off.clone(),
         stays: record.stays.as_ref().map(ToString::to_string),
+        suspected: record.suspicion.since().keys().copied().collect(),
+        first_operation: first.unwrap_or_default(),
+        unchanged: record.unchanged.clone(),
+        next: None,
     }
 }
 

@@ -283,6 +283,74 @@ pub enum JobRequestError {
         /// The epoch.
         epoch: u32,
     },
+    /// Its members change already.
+    #[error(
+        "job {name} is changing to epoch {epoch}; wait until it has, or is called off: `ultima job watch {name}`"
+    )]
+    Changing {
+        /// The job's name.
+        name: String,
+        /// The epoch that comes.
+        epoch: u16,
+    },
+    /// It has those members already.
+    #[error("job {name} has these members, in this order, already; nothing was changed")]
+    SameMembers {
+        /// The job's name.
+        name: String,
+    },
+    /// Rows and columns would not fit each other any more.
+    #[error(
+        "job {name} is a part of grid {grid}, which keeps its members; delete the grid and create it with others"
+    )]
+    Grid {
+        /// The job's name.
+        name: String,
+        /// The grid's.
+        grid: String,
+    },
+    /// A member is to go that there is not.
+    #[error("job {name} has no rank {rank}; it has {ranks}, from 0 on")]
+    NoRank {
+        /// The job's name.
+        name: String,
+        /// The rank.
+        rank: u32,
+        /// How many it has.
+        ranks: usize,
+    },
+    /// It is not said which of a host's members is to go.
+    #[error("job {name} has {ranks} ranks on host {host}; say which by its number")]
+    SeveralRanks {
+        /// The job's name.
+        name: String,
+        /// The host.
+        host: String,
+        /// How many sit there.
+        ranks: usize,
+    },
+    /// Epochs have 16 bits.
+    #[error("job {name} has had all 65535 epochs; delete it and create it again")]
+    LastEpoch {
+        /// The job's name.
+        name: String,
+    },
+    /// A member of an epoch that the job is not in any more.
+    #[error("rank {rank} was of epoch {epoch} of job {name}, which is in epoch {now}{}; {}", since(.first), what_became(.fate))]
+    OverEpoch {
+        /// The job's name.
+        name: String,
+        /// The rank in the old epoch.
+        rank: u32,
+        /// The old epoch.
+        epoch: u32,
+        /// The epoch that it is in.
+        now: u16,
+        /// Its first operation.
+        first: Option<u32>,
+        /// Why the rank has no place there, where that is known.
+        fate: Option<String>,
+    },
     /// The controller is on its way out.
     #[error("the controller is being stopped; ask again when it is back")]
     Stopping,
@@ -302,6 +370,17 @@ pub enum JobRequestError {
     /// The program's counters are others.
     #[error(transparent)]
     Program(#[from] crate::plan::SchemaError),
+}
+
+fn since(first: &Option<u32>) -> String {
+    first.map_or_else(String::new, |first| format!(" since operation {first}"))
+}
+
+fn what_became(why: &Option<String>) -> String {
+    match why {
+        Some(why) => format!("it has no place there: {why}"),
+        None => "join again if its host has a free rank there".to_owned(),
+    }
 }
 
 fn known_jobs(known: &[String]) -> String {

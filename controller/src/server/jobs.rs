@@ -1,13 +1,15 @@
 //! Jobs come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
+use super::journal::KeepError;
+use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
-use crate::job::JobSpec;
+use crate::job::{Job, JobId, JobSpec};
 use crate::plan::{JobPlan, SwitchPlan};
 use crate::store::{Change, JobRecord, SeatRecord};
 
@@ -17,22 +19,49 @@ impl Controller {
     /// # Errors
     /// See [`JobRequestError`].
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
-        let name = || spec.name.clone();
         let _changes = self.change().await?;
         let names = self.program().names();
         let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
+        let record = JobRecord::new(
+            &self.fabric,
+            &job,
+            job.members.iter().map(|_| SeatRecord::Free),
+        );
+        self.put_on_switches(&job, &plan, record).await?;
+        tracing::info!(
+            job = job.name,
+            id = job.id.0,
+            switches = plan.len(),
+            "job created"
+        );
+        let mut registry = self.registry();
+        let id = registry.add(&self.fabric, job, plan).job.id;
+        Ok(state_of(
+            &registry,
+            registry.get(id).expect("added just now"),
+        ))
+    }
 
+    /// Puts a job, or another epoch of one, on all its switches and then in the store, or in none. The caller holds `changes`.
+    pub(super) async fn put_on_switches(
+        &self,
+        job: &Job,
+        plan: &JobPlan,
+        record: JobRecord,
+    ) -> Result<(), JobRequestError> {
+        let name = || job.name.clone();
+        let names = self.program().names();
         let clients = self.clients(plan.keys())?;
         self.mend(&clients).await?;
         // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
-        if let Err(error) = self.divide(&clients, Some(&job)).await {
+        if let Err(error) = self.divide(&clients, Some(job)).await {
             self.divide_again(&clients).await;
             return Err(JobRequestError::Divide {
                 name: name(),
                 error: Box::new(error),
             });
         }
-        if let Err(error) = install::install(&clients, names, &plan).await {
+        if let Err(error) = install::install(&clients, names, plan).await {
             self.divide_again(&clients).await;
             if let InstallError::Stopped { undone, .. } = &error {
                 self.doubt(&undone.left);
@@ -42,13 +71,8 @@ impl Controller {
                 error: Box::new(error),
             });
         }
-        let record = JobRecord::new(
-            &self.fabric,
-            &job,
-            job.members.iter().map(|_| SeatRecord::Free),
-        );
         if let Err(error) = self.journal.write(Change::Put(record)).await {
-            let written = self.written(&plan);
+            let written = self.written(plan);
             let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
@@ -58,18 +82,14 @@ impl Controller {
                 error,
             });
         }
-        tracing::info!(
-            job = job.name,
-            id = job.id.0,
-            switches = plan.len(),
-            "job created"
-        );
-        Ok(state_of(self.registry().add(&self.fabric, job, plan)))
+        Ok(())
     }
 
     /// All jobs, by id.
     pub fn jobs(&self) -> Vec<JobState> {
-        self.registry().iter().map(state_of).collect()
+        let registry = self.registry();
+        let states = registry.iter().map(|record| state_of(&registry, record));
+        states.collect()
     }
 
     /// One job.
@@ -77,7 +97,10 @@ impl Controller {
     /// # Errors
     /// There is none of that name.
     pub fn job(&self, name: &str) -> Result<JobState, JobRequestError> {
-        self.registry().named(name).map(state_of)
+        let registry = self.registry();
+        registry
+            .named(name)
+            .map(|record| state_of(&registry, record))
     }
 
     /// Deletes a job; returns the switches on which something of it is left until they are back.
@@ -86,21 +109,38 @@ impl Controller {
     /// There is none of that name.
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let _changes = self.change().await?;
-        let (id, plan, stored) = {
+        let (job, epochs) = {
             let registry = self.registry();
-            let record = registry.named(name)?;
-            let id = record.job.id;
-            let stored = registry.record(&self.fabric, id);
-            (id, Arc::clone(&record.plan), stored)
+            let job = Arc::clone(&registry.named(name)?.job);
+            (job, registry.epochs_of(name))
         };
+        // The epoch that it is in last: what is left of a job whose deletion is cut short is a job.
+        let mut pending = BTreeSet::new();
+        for id in epochs {
+            let left = self.take_off(id).await;
+            pending.extend(left.map_err(|error| JobRequestError::Store {
+                name: name.to_owned(),
+                error,
+            })?);
+        }
+        self.tell_of(&job, Kind::Deleted, None, None, String::new());
+        tracing::info!(job = name, "job deleted");
+        Ok(pending.into_iter().collect())
+    }
+
+    /// Takes a job in one of its epochs out of the store and off its switches; returns those on which something of it is left until they
+    /// are back. The caller holds `changes`.
+    ///
+    /// # Errors
+    /// That cannot be promised: the job is as it was.
+    pub(super) async fn take_off(&self, id: JobId) -> Result<Vec<SwitchId>, KeepError> {
+        let plan = self.plan_of(id).unwrap_or_default();
+        let stored = self.registry().record(&self.fabric, id);
         if let Err(error) = self.journal.write(Change::Remove(id.0)).await {
             if let Some(stored) = stored {
                 self.take_back(Change::Restore(stored)).await;
             }
-            return Err(JobRequestError::Store {
-                name: name.to_owned(),
-                error,
-            });
+            return Err(error);
         }
         let written = self.written(&plan);
         let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
@@ -112,7 +152,6 @@ impl Controller {
         self.attendants.end(id);
         // There may be room now for one that could not move.
         self.news.notify_one();
-        tracing::info!(job = name, "job deleted");
         Ok(pending)
     }
 

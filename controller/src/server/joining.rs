@@ -1,39 +1,15 @@
 //! Members come and go.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::controller::{Controller, JobState, state_of};
+use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
-use super::registry::Record;
-use super::seats::{NoSeat, Seat};
+use super::registry::{Record, Stage};
+use super::seats::NoSeat;
+use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
 
 impl Controller {
-    /// Whether a member may attend: it has joined in that epoch. Returns its job and rank.
-    ///
-    /// # Errors
-    /// There is no such job, or the rank has not joined.
-    pub fn joined(
-        &self,
-        name: &str,
-        epoch: u32,
-        rank: u32,
-    ) -> Result<(Arc<Job>, Rank), JobRequestError> {
-        let registry = self.registry();
-        let record = registry.named(name)?;
-        let joined = u16::try_from(rank).ok().map(Rank).filter(|rank| {
-            let seat = record.seats.states().nth(rank.0.into());
-            u32::from(record.job.epoch.0) == epoch && seat == Some(Seat::Joined)
-        });
-        let not_joined = || JobRequestError::NotJoined {
-            name: name.to_owned(),
-            rank,
-            epoch,
-        };
-        Ok((Arc::clone(&record.job), joined.ok_or_else(not_joined)?))
-    }
-
     /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
     /// to join. Whoever stops waiting has not joined.
     ///
@@ -54,7 +30,7 @@ impl Controller {
             })?;
         let (joining, mut complete) = {
             let mut registry = self.registry();
-            let record = registry.named_mut(name)?;
+            let record = registry.open_to(name, host_id)?;
             let rank = record
                 .seats
                 .take(host_id)
@@ -97,12 +73,13 @@ impl Controller {
         // By id: another job may have got the name by now.
         let state = self.registry().get_mut(joining.job).map(|record| {
             record.seats.join(joining.rank);
-            state_of(record)
+            state_alone(record)
         });
         let state = state.ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
         self.seats.keep(joining.job).await?;
+        self.tell_of_member(joining.job, joining.rank, Kind::Joined, "");
         Ok((joining.done(), state))
     }
 
@@ -113,18 +90,41 @@ impl Controller {
     pub async fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
         let left = {
             let mut registry = self.registry();
-            let record = registry.named_mut(name)?;
-            let job = record.job.id;
-            match u16::try_from(rank).map(Rank) {
-                Ok(rank) if u32::from(record.job.epoch.0) == epoch && record.seats.leave(rank) => {
-                    self.attendants.remove(job, rank);
-                    Some(job)
+            registry.named(name)?;
+            let rank = u16::try_from(rank).ok().map(Rank);
+            let id = registry.in_epoch(name, epoch).map(|record| record.job.id);
+            id.zip(rank).filter(|(id, rank)| {
+                let Some(record) = registry.get_mut(*id) else {
+                    return false;
+                };
+                let has_left = record.seats.leave(*rank);
+                if has_left && record.stage == Stage::Coming {
+                    record.seats.free_again(*rank);
                 }
-                _ => None,
-            }
+                has_left
+            })
         };
         match left {
-            Some(job) => self.seats.keep(job).await,
+            Some((job, rank)) => {
+                // Whoever leaves before it has gone over has no place in the next epoch either.
+                let becomes = {
+                    let mut registry = self.registry();
+                    let next = registry.next_of(job);
+                    let becomes = next.and_then(|next| {
+                        Some((next.job.id, next.origin.as_ref()?.succession.becomes(rank)?))
+                    });
+                    becomes.filter(|(next, becomes)| {
+                        let next = registry.get_mut(*next);
+                        next.is_some_and(|next| next.seats.leave(*becomes))
+                    })
+                };
+                self.attendants.remove(job, rank);
+                self.tell_of_member(job, rank, Kind::Left, "");
+                if let Some((next, _)) = becomes {
+                    self.seats.keep(next).await?;
+                }
+                self.seats.keep(job).await
+            }
             None => Err(JobRequestError::NotJoined {
                 name: name.to_owned(),
                 rank,
@@ -134,7 +134,7 @@ impl Controller {
     }
 
     /// The hosts of a job's members, each once, in rank order.
-    fn hosts_of(&self, job: &Job) -> String {
+    pub(super) fn hosts_of(&self, job: &Job) -> String {
         let mut hosts: Vec<&str> = Vec::new();
         for member in &job.members {
             let host = self.fabric.host(member.host).name.as_str();
@@ -192,6 +192,9 @@ impl Drop for Joining<'_> {
         }
         if let Some(record) = self.controller.registry().get_mut(self.job) {
             record.seats.give_up(self.rank);
+            if record.stage == Stage::Coming {
+                record.seats.free_again(self.rank);
+            }
         }
         self.controller.seats.keep_later(self.job);
     }

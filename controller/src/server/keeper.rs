@@ -61,6 +61,22 @@ impl SeatKeeper {
         self.journal.write(Change::Update(records)).await
     }
 
+    /// Keeps `first` as the first operation of an epoch that comes, whose job is in it from then on. Seats that are kept at the same time
+    /// know of it.
+    pub async fn decide(&self, id: JobId, first: u32) -> Result<(), KeepError> {
+        let _keeping = self.keeping.lock().await;
+        let record = self.with_registry(|registry| registry.record(&self.fabric, id));
+        let Some(mut record) = record else {
+            return Ok(());
+        };
+        if let Some(origin) = &mut record.origin {
+            origin.first_operation = Some(first);
+        }
+        self.journal.write(Change::Update(vec![record])).await?;
+        self.with_registry(|registry| registry.decide(id, first));
+        Ok(())
+    }
+
     async fn keep_now(&self, id: JobId) -> Result<(), JobRequestError> {
         let asked = match self.with_registry(|registry| Some(registry.get(id)?.seats.changes())) {
             Some(asked) => asked,

@@ -17,6 +17,7 @@ mod journal;
 mod keeper;
 mod listen;
 mod losses;
+mod membership;
 mod moves;
 mod registry;
 mod seats;
@@ -39,6 +40,7 @@ pub use journal::KeepError;
 use journal::Lead;
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
+pub use membership::{Evictee, JOIN_WAIT};
 
 use group::{ReplicationService, Who};
 
@@ -71,6 +73,9 @@ pub struct Config {
     /// How patient it is with what fails and comes back.
     pub terms: Terms,
 }
+
+/// After how long without a word a client is asked whether it is there, and how long it may take to answer.
+const KEEPALIVE: Duration = Duration::from_secs(2);
 
 /// How often switches are looked at unless the configuration says otherwise.
 pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
@@ -123,7 +128,7 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
     let alone = ReplicationService::new(Who::Alone(Arc::clone(&controller)));
-    let server = Server::builder()
+    let server = attentive()
         .add_service(service)
         .add_service(ReplicationServer::new(alone));
     let server = tokio::spawn(listener.serve(server, async {
@@ -143,6 +148,13 @@ fn open_store(config: &Config) -> Result<Store, StoreError> {
         Some(path) => Store::open(path),
         None => Store::in_memory(),
     }
+}
+
+/// A server whose clients' streams end when their machines are gone, which do not end them themselves.
+fn attentive() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
 }
 
 impl Handle {

@@ -1,7 +1,15 @@
 //! The jobs that there are, and the numbers that are still free.
+//!
+//! While a job's members change it is there twice, by two numbers: in the epoch that it is in, and in the one that comes or that has
+//! been. Switches hold both; whoever asks for it by name means the epoch that it is in.
+
+mod epochs;
+
+pub use epochs::seats_of;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ultima_p4runtime::names::Names;
 
@@ -11,10 +19,11 @@ use super::seats::{Seat, Seats};
 use crate::fabric::{Fabric, Health};
 use crate::job::{Job, JobId, JobSpec, Rank};
 use crate::ledger::{self, Ledger, Refusal};
+use crate::membership::{Change, Origin, Suspicion};
 use crate::moves::Moved;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
-use crate::store::{JobRecord, SeatRecord, Stored};
+use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
 
 /// One installed job.
 #[derive(Debug)]
@@ -28,6 +37,29 @@ pub struct Record {
     pub cut_off: Vec<Rank>,
     /// Why it keeps what it had although all reach each other.
     pub stays: Option<Refusal>,
+    /// Whether the job is in this epoch.
+    pub stage: Stage,
+    /// How this epoch came to be; none of a job's first.
+    pub origin: Option<Origin>,
+    /// The change that makes it the job's, until that is over.
+    pub change: Option<Change>,
+    /// Which of its members are suspected.
+    pub suspicion: Suspicion,
+    /// Why its members are the same although they should be others.
+    pub unchanged: Option<String>,
+    /// When suspects are evicted at the earliest, where it was refused before.
+    pub evict_not_before: Option<Instant>,
+}
+
+/// How a job stands to one of its epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is in it.
+    Current,
+    /// It may come to be in it.
+    Coming,
+    /// It has been in it, and some members may still be.
+    Leaving,
 }
 
 /// What all switches are to hold.
@@ -85,19 +117,33 @@ impl Registry {
     pub fn add(&mut self, fabric: &Fabric, job: Job, plan: JobPlan) -> &Record {
         self.ledger.add(fabric, &job, &plan);
         let seats = Seats::new(&job);
-        self.insert(job, plan, seats)
+        self.insert((job, plan), seats, None)
     }
 
-    fn insert(&mut self, job: Job, plan: JobPlan, seats: Seats) -> &Record {
+    fn insert(
+        &mut self,
+        (job, plan): (Job, JobPlan),
+        seats: Seats,
+        origin: Option<Origin>,
+    ) -> &Record {
         let id = job.id;
-        let (cut_off, stays) = (Vec::new(), None);
+        let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
             seats,
             losses: Losses::default(),
-            cut_off,
-            stays,
+            cut_off: Vec::new(),
+            stays: None,
+            stage: match is_coming {
+                true => Stage::Coming,
+                false => Stage::Current,
+            },
+            change: origin.as_ref().map(|origin| origin.change(Instant::now())),
+            origin,
+            suspicion: Suspicion::default(),
+            unchanged: None,
+            evict_not_before: None,
         };
         self.jobs.entry(id).or_insert(record)
     }
@@ -123,10 +169,11 @@ impl Registry {
             name: jobs[at].name.clone(),
             refusal: Box::new(refusal),
         })?;
-        for ((job, plan), record) in restored.into_iter().zip(&stored.jobs) {
-            let seats = Seats::restored(&job, record.seats().map(Seat::from));
-            registry.insert(job, plan, seats);
+        for (planned, record) in restored.into_iter().zip(&stored.jobs) {
+            let seats = Seats::restored(&planned.0, record.seats().map(Seat::from));
+            registry.insert(planned, seats, record.origin.as_ref().map(Origin::from));
         }
+        registry.find_leaving();
         for record in registry.jobs.values_mut() {
             record.cut_off = cut_off(fabric, &registry.routes, &record.job);
         }
@@ -187,9 +234,14 @@ impl Registry {
 
     /// What the store keeps of a job; none if it is gone.
     pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
-        let Record { job, seats, .. } = self.jobs.get(&id)?;
+        let Record {
+            job, seats, origin, ..
+        } = self.jobs.get(&id)?;
         let seats = seats.states().map(SeatRecord::from);
-        Some(JobRecord::new(fabric, job, seats))
+        Some(JobRecord {
+            origin: origin.as_ref().map(OriginRecord::from),
+            ..JobRecord::new(fabric, job, seats)
+        })
     }
 
     /// Forgets a job. Members who wait for others are told.
@@ -205,18 +257,12 @@ impl Registry {
     }
 
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
-        self.jobs
-            .values()
+        self.iter()
             .find(|record| record.job.name == name)
             .ok_or_else(|| JobRequestError::NoJob {
                 name: name.to_owned(),
                 known: self.names(),
             })
-    }
-
-    pub fn named_mut(&mut self, name: &str) -> Result<&mut Record, JobRequestError> {
-        let id = self.named(name)?.job.id;
-        Ok(self.jobs.get_mut(&id).expect("found by name just now"))
     }
 
     pub fn get(&self, id: JobId) -> Option<&Record> {
@@ -230,24 +276,28 @@ impl Registry {
     /// Keeps what a switch told of one of its job's operations; false if it is of no job that there is. A switch may
     /// tell late, of one that was deleted.
     pub fn told(&mut self, told: Told) -> bool {
-        let record = self.jobs.get_mut(&told.loss.job);
-        let record = record.filter(|record| record.job.epoch == told.loss.epoch);
+        let of = told.loss.job;
+        let record = self.jobs.get(&of);
+        let is_known = record.is_some_and(|record| record.job.epoch == told.loss.epoch);
+        // What an earlier epoch lost is still the job's.
+        let is_over = record.is_some_and(|record| record.stage == Stage::Leaving);
+        let next = self.next_of(of).filter(|_| is_over);
+        let keeper = next.map_or(of, |next| next.job.id);
+        let record = self.jobs.get_mut(&keeper).filter(|_| is_known);
         record.map(|record| record.losses.add(told)).is_some()
     }
 
-    /// All jobs, by id.
+    /// All jobs, each in the epoch that it is in, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.jobs.values()
+        let records = self.jobs.values();
+        records.filter(|record| record.stage == Stage::Current)
     }
 
     fn names(&self) -> Vec<String> {
-        self.jobs
-            .values()
-            .map(|record| record.job.name.clone())
-            .collect()
+        self.iter().map(|record| record.job.name.clone()).collect()
     }
 
-    /// All jobs themselves, by id.
+    /// All jobs themselves in all of their epochs, by id.
     pub fn jobs(&self) -> Vec<Arc<Job>> {
         let records = self.jobs.values();
         records.map(|record| Arc::clone(&record.job)).collect()
@@ -274,6 +324,7 @@ mod tests {
     use super::*;
     use crate::fabric;
     use crate::job::{DEFAULT_LOSS_THRESHOLD, Epoch, Gather, Weight};
+    use crate::membership::Eviction;
     use crate::program::Program;
     use crate::server::losses::tests::told;
 
@@ -292,6 +343,7 @@ mod tests {
                 seed: None,
                 loss_threshold: DEFAULT_LOSS_THRESHOLD,
                 weight: Weight::default(),
+                eviction: Eviction::default(),
             };
             registry.propose(&fabric, program.names(), &spec).unwrap()
         };

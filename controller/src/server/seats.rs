@@ -134,6 +134,14 @@ impl Seats {
         }
     }
 
+    /// A seat that was left is free again: nobody has begun anything with it.
+    pub fn free_again(&mut self, rank: Rank) {
+        if let Some((_, seat @ Seat::Left)) = self.seats.get_mut(usize::from(rank.0)) {
+            *seat = Seat::Free;
+            self.complete.send_replace(false);
+        }
+    }
+
     /// Gives `rank` up; false if nobody has it.
     pub fn leave(&mut self, rank: Rank) -> bool {
         let has = matches!(self.seats.get(usize::from(rank.0)), Some((_, Seat::Joined)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,14 +15,19 @@ use super::controller::{Controller, JobState, SwitchState};
 use super::error::{DrainError, JobRequestError};
 use super::journal::KeepError;
 use super::losses::Told;
+use super::membership::{Evictee, JOIN_WAIT, Said};
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
-use crate::fabric::SwitchId;
+use crate::fabric::{Fabric, SwitchId};
 use crate::install::InstallError;
-use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, PlacementError, Weight};
+use crate::job::{
+    DEFAULT_LOSS_THRESHOLD, Gather, Job, JobId, JobProblem, JobSpec, Member, PlacementError, Rank,
+    Weight,
+};
 use crate::ledger::Refusal;
 use crate::mac::MacAddr;
+use crate::membership::{Eviction, Lost, Terms};
 use crate::reconcile::{Described, Diff, Difference};
 
 /// How long one who attends may take to say who it is.
@@ -49,7 +55,7 @@ impl ControlService {
             counter_index: job.counter.0.into(),
             group_id: job.group().map_or(0, |group| group.0.into()),
             group_address: group_address(job),
-            members: self.members(state),
+            members: members(self.controller.fabric(), state),
             switches: switches
                 .iter()
                 .map(|id| fabric.switch(*id).name.clone())
@@ -57,6 +63,14 @@ impl ControlService {
             loss_threshold: job.loss_threshold,
             weight: job.weight.get().into(),
             stays: state.stays.clone().unwrap_or_default(),
+            evict_after_s: job.eviction.seconds(),
+            first_operation: state.first_operation,
+            unchanged: state.unchanged.clone().unwrap_or_default(),
+            next: state.next.as_ref().map(|next| api::NextEpoch {
+                epoch: next.job.epoch.0.into(),
+                id: next.job.id.0.into(),
+                members: members(fabric, next),
+            }),
             shares: (job.shares.iter())
                 .map(|(at, index)| api::Share {
                     switch: fabric.switch(at.switch).name.clone(),
@@ -122,39 +136,63 @@ impl ControlService {
             told_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         }
     }
+}
 
-    fn members(
-        &self,
-        JobState {
-            job,
-            seats,
-            cut_off,
-            ..
-        }: &JobState,
-    ) -> Vec<api::Member> {
-        let fabric = self.controller.fabric();
-        let member = |((rank, member), seat): ((_, &crate::job::Member), &Seat)| {
-            let crate::job::Rank(rank) = rank;
-            let host = fabric.host(member.host);
-            api::Member {
-                rank: rank.into(),
-                host: host.name.clone(),
-                mac: host.mac.to_string(),
-                ip: host.ip.to_string(),
-                udp_port: member.udp_port.into(),
-                switch: fabric.switch(host.attached.switch).name.clone(),
-                switch_port: host.attached.port.0.into(),
-                state: api::MemberState::from(*seat).into(),
-                source_index: job.sources[usize::from(rank)].0.into(),
-                cut_off: cut_off.contains(&crate::job::Rank(rank)),
-            }
-        };
-        job.ranks().zip(seats).map(member).collect()
+impl Controller {
+    /// What a member is told that takes `rank`.
+    pub(super) fn seat(&self, state: &JobState, rank: Rank) -> api::JoinResponse {
+        let job = &state.job;
+        let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
+        api::JoinResponse {
+            rank: rank.0.into(),
+            job_id: job.id.0.into(),
+            epoch: job.epoch.0.into(),
+            seed: job.seed,
+            gather: api::Gather::from(job.gather()).into(),
+            group_address: group_address(job),
+            group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
+            members: members(self.fabric(), state),
+            reorder: self.reorder(job),
+        }
     }
+}
+
+/// A job's members, in rank order.
+fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
+    let JobState {
+        job,
+        seats,
+        cut_off,
+        suspected,
+        ..
+    } = state;
+    let member = |((rank, member), seat): ((Rank, &Member), &Seat)| {
+        let host = fabric.host(member.host);
+        let is_suspected = *seat == Seat::Joined && suspected.contains(&rank);
+        let member_state = match is_suspected {
+            true => api::MemberState::Suspected,
+            false => api::MemberState::from(*seat),
+        };
+        api::Member {
+            rank: rank.0.into(),
+            host: host.name.clone(),
+            mac: host.mac.to_string(),
+            ip: host.ip.to_string(),
+            udp_port: member.udp_port.into(),
+            switch: fabric.switch(host.attached.switch).name.clone(),
+            switch_port: host.attached.port.0.into(),
+            state: member_state.into(),
+            source_index: job.sources[usize::from(rank.0)].0.into(),
+            cut_off: cut_off.contains(&rank),
+        }
+    };
+    job.ranks().zip(seats).map(member).collect()
 }
 
 /// Hands orders to a member and its reports to who ordered, until either side ends.
 async fn pass_on(
+    controller: &Controller,
+    who: (JobId, Rank),
     mut orders: mpsc::Receiver<Order>,
     answers: mpsc::Sender<Result<api::AttendResponse, Status>>,
     mut requests: Streaming<api::AttendRequest>,
@@ -170,7 +208,7 @@ async fn pass_on(
                         asked = Some((round.token, answer));
                         attend_response::Order::Round(round)
                     }
-                    Some(Order::AllHere) => attend_response::Order::AllHere(api::AllHere {}),
+                    Some(Order::Word(word)) => word,
                     None => return,
                 };
                 let order = Some(order);
@@ -180,11 +218,17 @@ async fn pass_on(
             }
             request = requests.message() => {
                 let Ok(Some(api::AttendRequest { event })) = request else { return };
-                if let Some(Event::Report(report)) = event
-                    && let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token)
-                {
-                    // Who ordered may have lost patience.
-                    let _ = answer.send(report);
+                match event {
+                    Some(Event::Report(report)) => {
+                        if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
+                            // Evictee ordered may have lost patience.
+                            let _ = answer.send(report);
+                        }
+                    }
+                    Some(Event::Pledge(it)) => controller.hear(who, Said::Pledge(it)),
+                    Some(Event::Refusal(it)) => controller.hear(who, Said::Refusal(it)),
+                    Some(Event::Suspects(it)) => controller.hear(who, Said::Suspects(it)),
+                    Some(Event::Attendance(_)) | None => {}
                 }
             }
         }
@@ -285,7 +329,15 @@ impl From<JobRequestError> for Status {
             JobRequestError::Exists { .. } => Code::AlreadyExists,
             JobRequestError::NoJob { .. }
             | JobRequestError::NoHost { .. }
+            | JobRequestError::NoRank { .. }
             | JobRequestError::NotAMember { .. } => Code::NotFound,
+            JobRequestError::Changing { .. } => Code::Aborted,
+            JobRequestError::SameMembers { .. } => Code::AlreadyExists,
+            JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
+            JobRequestError::Grid { .. } | JobRequestError::LastEpoch { .. } => {
+                Code::FailedPrecondition
+            }
+            JobRequestError::OverEpoch { .. } => Code::OutOfRange,
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }
@@ -335,6 +387,7 @@ impl Control for ControlService {
             seed,
             loss_threshold,
             weight,
+            evict_after_s,
             ..
         } = request;
         let weight = weight
@@ -342,12 +395,16 @@ impl Control for ControlService {
             .transpose()
             .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
         let spec = JobSpec {
-            name,
             members,
             gather,
             seed,
             loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
             weight: weight.unwrap_or_default(),
+            eviction: Eviction::of_seconds(evict_after_s).ok_or_else(|| {
+                let problem = JobProblem::Eviction(evict_after_s);
+                Status::invalid_argument(format!("job {name}: {problem}"))
+            })?,
+            name,
         };
         // On a task of its own: a client that goes away must not leave the job half installed.
         let controller = Arc::clone(&self.controller);
@@ -401,19 +458,7 @@ impl Control for ControlService {
         let api::JoinRequest { job, host, wait_ms } = request.into_inner();
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
         let (rank, state) = self.controller.join(&job, &host, wait).await?;
-        let job = &state.job;
-        let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
-        Ok(Response::new(api::JoinResponse {
-            rank: rank.0.into(),
-            job_id: job.id.0.into(),
-            epoch: job.epoch.0.into(),
-            seed: job.seed,
-            gather: api::Gather::from(job.gather()).into(),
-            group_address: group_address(job),
-            group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
-            members: self.members(&state),
-            reorder: self.controller.reorder(job),
-        }))
+        Ok(Response::new(self.controller.seat(&state, rank)))
     }
 
     async fn leave(
@@ -442,13 +487,27 @@ impl Control for ControlService {
             ));
         };
         let api::Attendance {
-            job, epoch, rank, ..
+            job,
+            epoch,
+            rank,
+            job_id,
+            ..
         } = attendance;
-        let (job, rank) = self.controller.joined(&job, epoch, rank)?;
+        let (job, rank, words) = self.controller.joined(&job, (epoch, job_id), rank)?;
+        let (who, slot_bytes) = ((job.id, rank), attendance.slot_bytes);
         let attendants = &self.controller.attendants;
-        let orders = attendants.add((job.id, rank), job.members.len(), attendance.slot_bytes);
+        let orders = attendants.add(who, job.members.len(), slot_bytes, words);
+        if let Err(stopping) = self.controller.open() {
+            // It ended all attendances just before: nobody would end this one.
+            attendants.clear();
+            return Err(stopping.into());
+        }
         let (answers, stream) = mpsc::channel(1);
-        tokio::spawn(pass_on(orders, answers, requests));
+        let controller = Arc::clone(&self.controller);
+        tokio::spawn(async move {
+            pass_on(&controller, who, orders, answers, requests).await;
+            controller.attendants.tell_news();
+        });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -549,5 +608,108 @@ impl Control for ControlService {
             DrainError::Stopping(_) => Status::unavailable(error.to_string()),
         })?;
         Ok(Response::new(api::SetAdminStateResponse { part }))
+    }
+
+    async fn resize_job(
+        &self,
+        request: Request<api::ResizeJobRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let api::ResizeJobRequest {
+            job,
+            members,
+            join_wait_ms,
+            leave_out_lost,
+        } = request.into_inner();
+        let terms = Terms {
+            join: match join_wait_ms {
+                0 => JOIN_WAIT,
+                wait => Duration::from_millis(wait.into()),
+            },
+            lost: match leave_out_lost {
+                true => Lost::LeaveOut,
+                false => Lost::CallOff,
+            },
+        };
+        // On a task of its own, as when it is created.
+        let controller = Arc::clone(&self.controller);
+        let resized =
+            tokio::spawn(async move { controller.resize_job(&job, &members, terms).await });
+        let state = resized
+            .await
+            .map_err(|error| Status::internal(error.to_string()))??;
+        Ok(Response::new(self.job(&state)))
+    }
+
+    async fn evict_member(
+        &self,
+        request: Request<api::EvictMemberRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        use api::evict_member_request::Member as Named;
+        let api::EvictMemberRequest {
+            job,
+            member,
+            reason,
+        } = request.into_inner();
+        let who = match member {
+            Some(Named::Rank(rank)) => Evictee::Rank(rank),
+            Some(Named::Host(host)) => Evictee::Host(host),
+            None => {
+                return Err(Status::invalid_argument(
+                    "member: say its rank, or its host where that has one rank",
+                ));
+            }
+        };
+        let controller = Arc::clone(&self.controller);
+        let evicted = tokio::spawn(async move { controller.evict(&job, &who, &reason).await });
+        let state = evicted
+            .await
+            .map_err(|error| Status::internal(error.to_string()))??;
+        Ok(Response::new(self.job(&state)))
+    }
+
+    type WatchJobStream = ReceiverStream<Result<api::WatchJobResponse, Status>>;
+
+    async fn watch_job(
+        &self,
+        request: Request<api::WatchJobRequest>,
+    ) -> Result<Response<Self::WatchJobStream>, Status> {
+        let name = request.into_inner().name;
+        // First, so that nothing is missed between the job as it is and what happens to it.
+        let listening = self.controller.events.listen();
+        let mut events = listening.ok_or(JobRequestError::Stopping)?;
+        let mut now = api::WatchJobResponse {
+            job: Some(self.job(&self.controller.job(&name)?)),
+            event: None,
+        };
+        let (answers, stream) = mpsc::channel(1);
+        let service = ControlService::new(Arc::clone(&self.controller));
+        tokio::spawn(async move {
+            while answers.send(Ok(now)).await.is_ok() {
+                let event = loop {
+                    let event = tokio::select! {
+                        event = events.recv() => event,
+                        () = answers.closed() => return,
+                    };
+                    match event {
+                        Ok((of, event)) if *of == *name => break Some(event),
+                        Ok(_) => {}
+                        Err(RecvError::Lagged(_)) => break None,
+                        Err(RecvError::Closed) => return,
+                    }
+                };
+                let job = service.controller.job(&name).ok();
+                if job.is_none() && event.is_none() {
+                    return;
+                }
+                let job = job.map(|state| service.job(&state));
+                now = api::WatchJobResponse { job, event };
+                if now.job.is_none() {
+                    // The last word.
+                    let _ = answers.send(Ok(now)).await;
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 }

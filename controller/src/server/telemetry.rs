@@ -9,7 +9,7 @@ use ultima_p4::names::loss;
 use ultima_p4runtime::names::Digest;
 use ultima_p4runtime::v1::DigestList;
 
-use super::controller::{Controller, JobState, lock, state_of};
+use super::controller::{Controller, JobState, lock, state_alone};
 use super::counters::{self, Cells, Counted};
 use super::error::JobRequestError;
 use super::losses::{Losses, Told};
@@ -61,7 +61,7 @@ impl Controller {
         let (JobState { job, switches, .. }, plan) = {
             let registry = self.registry();
             let record = registry.named(name)?;
-            (state_of(record), Arc::clone(&record.plan))
+            (state_alone(record), Arc::clone(&record.plan))
         };
         let of_switches = try_join_all(
             switches

@@ -10,6 +10,7 @@
 
 mod change;
 mod history;
+mod origin;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use redb::{
 
 pub use change::Change;
 pub use history::History;
+pub use origin::OriginRecord;
 pub use record::{JobRecord, MemberRecord, MulticastRecord, SeatRecord, ShareRecord, Unfit};
 
 use crate::p4rt::Term;

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::origin::OriginRecord;
 use crate::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
 use crate::job::{
-    CounterIndex, Epoch, GroupId, Job, JobId, Member, Multicast, ShareIndex, SourceIndex, Weight,
+    CounterIndex, Epoch, GroupId, Job, JobId, JobProblem, Member, Multicast, ShareIndex,
+    SourceIndex, Weight,
 };
 use crate::ledger;
+use crate::membership::Eviction;
 use crate::target::PortNumber;
 use crate::tree::JobTree;
 
@@ -25,9 +28,15 @@ pub struct JobRecord {
     pub multicast: Option<MulticastRecord>,
     pub loss_threshold: u32,
     pub weight: u8,
+    /// Seconds, 0 for never.
+    #[serde(default)]
+    pub evict_after_s: u32,
     /// In rank order.
     pub members: Vec<MemberRecord>,
     pub shares: Vec<ShareRecord>,
+    /// How this epoch came to be; none of a job's first.
+    #[serde(default)]
+    pub origin: Option<OriginRecord>,
 }
 
 /// How a job's packets reach all of its members at once.
@@ -168,8 +177,10 @@ impl JobRecord {
                 .map(|it| MulticastRecord::new(fabric, it)),
             loss_threshold: job.loss_threshold,
             weight: job.weight.get(),
+            evict_after_s: job.eviction.seconds(),
             members: members.collect(),
             shares: shares.collect(),
+            origin: None,
         }
     }
 
@@ -197,6 +208,10 @@ impl JobRecord {
             job: self.name.clone(),
             what: problem.to_string(),
         })?;
+        let eviction = Eviction::of_seconds(self.evict_after_s).ok_or_else(|| Unfit::Value {
+            job: self.name.clone(),
+            what: JobProblem::Eviction(self.evict_after_s).to_string(),
+        })?;
         let members = self.members.iter().map(member);
         let members = members.collect::<Result<Vec<Member>, _>>()?;
         let multicast = self
@@ -212,6 +227,7 @@ impl JobRecord {
             multicast,
             loss_threshold: self.loss_threshold,
             weight,
+            eviction,
             members,
             shares: self.shares.iter().filter_map(share).collect(),
             sources: (self.members.iter())

@@ -24,6 +24,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         }),
         loss_threshold: 1,
         weight: 1,
+        evict_after_s: 0,
         members: vec![MemberRecord {
             host: "h1".into(),
             udp_port: 9000,
@@ -35,6 +36,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
             port: 1,
             index: 2,
         }],
+        origin: None,
     }
 }
 

@@ -12,6 +12,7 @@ use ultima_controller::api::GetStandingResponse;
 use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{
     self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
 };
@@ -53,6 +54,7 @@ pub fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

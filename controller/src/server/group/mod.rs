@@ -19,12 +19,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tonic::transport::Server;
 
 use super::controller::Controller;
 use super::error::ServeError;
 use super::listen::{self, Listen};
-use super::{Config, open_store};
+use super::{Config, attentive, open_store};
 use crate::api::replication_server::ReplicationServer;
 use gate::Gate;
 use member::Member;
@@ -93,7 +92,7 @@ pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, Serv
     let store = open_store(&config)?;
     let member = Arc::new(Member::new(config, group, Arc::new(store))?);
     let replication = ReplicationService::new(Who::Member(Arc::clone(&member)));
-    let server = Server::builder()
+    let server = attentive()
         .add_service(Gate::new(Arc::clone(&member)))
         .add_service(ReplicationServer::new(replication));
     let (stop, stopped) = oneshot::channel::<()>();

@@ -1,0 +1,367 @@
+//! A rank that goes from one epoch of its job to the next: what the controller says on one side, its operations on the other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use ultima_controller::api::{BeginEpoch, PrepareEpoch, prepare_epoch};
+use ultima_controller::attend;
+use ultima_controller::membership::{Turn, Turns};
+
+use crate::Membership;
+
+/// How long an operation waits to be told in which epoch it is. The controller takes as long as a write to its disk; one that has ended in
+/// between is started again, or another one takes its place.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What becomes of a rank.
+#[derive(Debug)]
+pub enum Next<T> {
+    /// What it has opened for the new epoch.
+    Place(T),
+    /// It has no place there, for this reason.
+    LeftOut(String),
+}
+
+/// What an operation does.
+#[derive(Debug)]
+pub enum Go<T> {
+    /// It begins, in this epoch.
+    Begin,
+    /// It is the new epoch's first.
+    Over(Next<T>),
+    /// There is no epoch for it, for this reason.
+    Nowhere(String),
+}
+
+/// A rank's operations in one epoch, and what it has opened for the next. Clones are the same.
+#[derive(Debug)]
+pub struct Epochs<T>(Arc<Shared<T>>);
+
+#[derive(Debug)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// Changes with the state.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    turns: Turns,
+    /// For the change of that number.
+    next: Option<(u16, Next<T>)>,
+    /// Why the epoch is over, where this rank was not told before it was.
+    over: Option<String>,
+}
+
+impl<T> Clone for Epochs<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Epochs<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Epochs<T> {
+    /// Where it has begun nothing.
+    pub fn new() -> Self {
+        let state = State {
+            turns: Turns::default(),
+            next: None,
+            over: None,
+        };
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: watch::Sender::default(),
+        }))
+    }
+
+    /// The rank begins with that operation. Said before it attends in the epoch.
+    pub fn starts_at(&self, operation: u32) {
+        self.change(|state| state.turns = Turns::from(operation));
+    }
+
+    /// Whether an operation begins; blocks until that is known. Operations are asked for in their order.
+    ///
+    /// # Panics
+    /// On a thread of the runtime that must not block, or of none.
+    pub fn go(&self, operation: u32) -> Go<T> {
+        let mut changed = self.0.changed.subscribe();
+        loop {
+            {
+                let mut state = self.lock();
+                match state.turns.turn(operation) {
+                    Turn::Begin if state.over.is_none() => return Go::Begin,
+                    Turn::Over => {
+                        if let Some((_, next)) = state.next.take() {
+                            return Go::Over(next);
+                        }
+                    }
+                    Turn::Begin | Turn::Wait => {}
+                }
+                if let Some(reason) = &state.over {
+                    return Go::Nowhere(reason.clone());
+                }
+            }
+            let told = Handle::current().block_on(timeout(PATIENCE, changed.changed()));
+            if told.is_err() {
+                let waited = PATIENCE.as_secs();
+                return Go::Nowhere(format!(
+                    "the controller has not said for {waited} s in which epoch operation {operation} is"
+                ));
+            }
+        }
+    }
+
+    /// Waits until the rank has to leave the epoch although it has begun nothing in it.
+    pub async fn over_before_it_began(&self) -> Go<T> {
+        let mut changed = self.0.changed.subscribe();
+        loop {
+            {
+                let mut state = self.lock();
+                if state.turns.is_over(0)
+                    && let Some((_, next)) = state.next.take()
+                {
+                    return Go::Over(next);
+                }
+                if let Some(reason) = &state.over {
+                    return Go::Nowhere(reason.clone());
+                }
+            }
+            // It is not dropped as long as this is here.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// The controller says that the epoch is over. Who was told what comes next goes on to that.
+    pub fn end(&self, reason: String) {
+        self.change(|state| {
+            if !state.turns.is_decided() {
+                state.over = Some(reason);
+            }
+        });
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
+        let changed = change(&mut self.lock());
+        self.0.changed.send_replace(());
+        changed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing panics while it holds the lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens what a rank needs in an epoch; why that cannot be, on one line.
+pub type Open<T> = Box<dyn FnMut(Membership) -> Result<T, String> + Send>;
+
+/// What a rank hears of changes, for [`Client::attend`](ultima_controller::client::Client::attend).
+pub struct Follower<T> {
+    job: String,
+    /// The job's number in this epoch.
+    id: u16,
+    epochs: Epochs<T>,
+    open: Open<T>,
+    /// The operation that this rank begins with, where that is not the job's first.
+    first: watch::Sender<Option<u32>>,
+    suspects: watch::Sender<Vec<u32>>,
+}
+
+impl<T> Follower<T> {
+    /// Of a rank whose operations are `epochs`'; `open` makes what it needs in another epoch.
+    pub fn new(membership: &Membership, epochs: Epochs<T>, open: Open<T>) -> Self {
+        Self {
+            job: membership.job.clone(),
+            id: membership.id,
+            epochs,
+            open,
+            first: watch::Sender::default(),
+            suspects: watch::Sender::default(),
+        }
+    }
+
+    /// The operation that this rank begins with, once it is told, where that is not the job's first.
+    pub fn first(&self) -> watch::Receiver<Option<u32>> {
+        self.first.subscribe()
+    }
+
+    /// Where the ranks are told of which this one hears nothing.
+    pub fn suspects(&self) -> watch::Sender<Vec<u32>> {
+        self.suspects.clone()
+    }
+}
+
+impl<T: Send> attend::Member for Follower<T> {
+    fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
+        let number = u16::try_from(change.job_id).map_err(|_| "its number has 16 bits")?;
+        let is_open = |state: &mut State<T>| matches!(&state.next, Some((of, _)) if *of == number);
+        if !self.epochs.change(is_open) {
+            let next = match &change.place {
+                Some(prepare_epoch::Place::Seat(seat)) => {
+                    let membership = Membership::read(&self.job, seat);
+                    let membership = membership.map_err(|error| error.to_string())?;
+                    Next::Place((self.open)(membership)?)
+                }
+                Some(prepare_epoch::Place::LeftOut(reason)) => Next::LeftOut(reason.clone()),
+                None => return Err("it is not said what becomes of this rank".into()),
+            };
+            self.epochs.change(|state| {
+                // What was opened for a change that is decided stays.
+                if !state.turns.is_decided() {
+                    state.next = Some((number, next));
+                }
+            });
+        }
+        let pledged = self.epochs.change(|state| state.turns.pledge(number));
+        pledged.ok_or_else(|| "it has not gone over to the epoch before yet".into())
+    }
+
+    fn begin(&mut self, decided: &BeginEpoch) {
+        let first = decided.first_operation;
+        if decided.job_id == u32::from(self.id) {
+            // Operations from 0 on begin when all are there.
+            if first > 0 {
+                self.first.send_replace(Some(first));
+            }
+            return;
+        }
+        self.epochs.change(|state| {
+            if let Some((number, _)) = &state.next
+                && u32::from(*number) == decided.job_id
+            {
+                state.turns.decide(*number, first);
+            }
+        });
+    }
+
+    fn call_off(&mut self) {
+        let dropped = self.epochs.change(|state| {
+            state.turns.call_off();
+            match state.turns.is_decided() {
+                true => None,
+                false => state.next.take(),
+            }
+        });
+        // Sockets are closed without the lock.
+        drop(dropped);
+    }
+
+    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
+        self.suspects.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attend::Member as _;
+    use ultima_controller::api::{self, JoinResponse};
+
+    use super::*;
+
+    fn seat(job_id: u32, rank: u32) -> JoinResponse {
+        let member = |rank| api::Member {
+            rank,
+            host: format!("h{rank}"),
+            mac: "02:00:00:00:00:01".into(),
+            ip: "10.0.0.1".into(),
+            udp_port: 21836 + rank,
+            ..api::Member::default()
+        };
+        JoinResponse {
+            rank,
+            job_id,
+            epoch: job_id,
+            members: vec![member(0), member(1)],
+            ..JoinResponse::default()
+        }
+    }
+
+    fn change(job_id: u32, place: prepare_epoch::Place) -> PrepareEpoch {
+        PrepareEpoch {
+            epoch: 2,
+            job_id,
+            place: Some(place),
+        }
+    }
+
+    fn follower() -> (Epochs<u16>, Follower<u16>) {
+        let membership = Membership::read("train", &seat(1, 0)).unwrap();
+        let epochs = Epochs::new();
+        let open = Box::new(|membership: Membership| match membership.id {
+            9 => Err("its socket is taken".to_owned()),
+            id => Ok(id),
+        });
+        (epochs.clone(), Follower::new(&membership, epochs, open))
+    }
+
+    #[tokio::test]
+    async fn operations_go_over_when_they_are_told() {
+        let (epochs, mut follower) = follower();
+        let run = |operation| {
+            let epochs = epochs.clone();
+            tokio::task::spawn_blocking(move || epochs.go(operation))
+        };
+        assert!(matches!(run(0).await.unwrap(), Go::Begin));
+        let seat = |number| change(number, prepare_epoch::Place::Seat(seat(number, 1)));
+        assert_eq!(
+            follower.prepare(&seat(9)).unwrap_err(),
+            "its socket is taken"
+        );
+        let until = follower.prepare(&seat(2)).unwrap();
+        assert_eq!(follower.prepare(&seat(2)), Ok(until));
+        let waits = run(until);
+        follower.call_off();
+        assert!(matches!(waits.await.unwrap(), Go::Begin));
+        let until = follower.prepare(&seat(3)).unwrap();
+        let waits = run(until);
+        // Of another change.
+        follower.begin(&BeginEpoch {
+            job_id: 2,
+            first_operation: 1,
+        });
+        follower.begin(&BeginEpoch {
+            job_id: 3,
+            first_operation: until,
+        });
+        follower.call_off();
+        // It was told: that the old epoch is over it knows.
+        epochs.end("over".into());
+        assert!(matches!(waits.await.unwrap(), Go::Over(Next::Place(3))));
+    }
+
+    #[tokio::test]
+    async fn who_is_left_out_or_not_told_in_time_hears_why() {
+        let (epochs, mut follower) = follower();
+        let left_out = prepare_epoch::Place::LeftOut("evicted".into());
+        assert_eq!(follower.prepare(&change(2, left_out)), Ok(0));
+        follower.begin(&BeginEpoch {
+            job_id: 2,
+            first_operation: 0,
+        });
+        let over = epochs.over_before_it_began().await;
+        assert!(matches!(over, Go::Over(Next::LeftOut(why)) if why == "evicted"));
+
+        let (epochs, mut follower) = self::follower();
+        follower.begin(&BeginEpoch {
+            job_id: 1,
+            first_operation: 0,
+        });
+        assert_eq!(*follower.first().borrow(), None);
+        follower.begin(&BeginEpoch {
+            job_id: 1,
+            first_operation: 7,
+        });
+        assert_eq!(*follower.first().borrow(), Some(7));
+        epochs.end("over".into());
+        let over = epochs.over_before_it_began().await;
+        assert!(matches!(over, Go::Nowhere(why) if why == "over"));
+    }
+}

@@ -1,0 +1,266 @@
+//! `ultima job resize`, `evict` and `watch`: a job's members while it runs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use ultima_controller::api::evict_member_request::Member as Named;
+use ultima_controller::api::membership_event::Kind;
+use ultima_controller::api::{self, MembershipEvent};
+use ultima_controller::client::{Client, JobWatch};
+
+use crate::output;
+use crate::units;
+
+/// What gives a job other members.
+#[derive(clap::Args)]
+#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove"])]
+pub struct Resize {
+    /// The job's name
+    name: String,
+    /// The hosts of all members from now on, in rank order
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
+    members: Vec<String>,
+    /// Hosts that get a member more, behind those that there are
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    add: Vec<String>,
+    /// Hosts that lose a member; of several the one with the highest rank
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    remove: Vec<String>,
+    /// How long newcomers may take to join
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    join_wait: Duration,
+    /// Go on without members that should stay and do not answer, instead of calling the change off
+    #[arg(long)]
+    leave_out_lost: bool,
+    #[command(flatten)]
+    end: End,
+}
+
+/// What takes a member's place away.
+#[derive(clap::Args)]
+pub struct Evict {
+    /// The job's name
+    name: String,
+    /// The member's rank, or its host where that has one rank of the job
+    #[arg(value_name = "RANK|HOST")]
+    member: String,
+    /// Why, for the member itself
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    end: End,
+}
+
+#[derive(clap::Args)]
+struct End {
+    /// Tell what happens until the old epoch is off all switches; the exit code is 1 if the change is called off
+    #[arg(long)]
+    wait: bool,
+}
+
+/// What shows what happens to members.
+#[derive(clap::Args)]
+pub struct Watch {
+    /// The job's name
+    name: String,
+    /// Print one JSON object for each event, on a line of its own
+    #[arg(long)]
+    json: bool,
+}
+
+/// Gives a job other members.
+pub async fn resize(client: &Client, arguments: &Resize) -> Result<ExitCode> {
+    let name = &arguments.name;
+    let members = match &arguments.members[..] {
+        [] => {
+            let job = client.job(name).await?;
+            let now = job.members.into_iter().map(|member| member.host);
+            changed(now.collect(), &arguments.add, &arguments.remove)
+                .with_context(|| format!("job {name}"))?
+        }
+        members => members.to_vec(),
+    };
+    // First, so that nothing is missed.
+    let watch = client.watch_job(name).await?;
+    let terms = (arguments.join_wait, arguments.leave_out_lost);
+    let job = client.resize_job(name, &members, terms).await?;
+    follow(watch, &job, &arguments.end).await
+}
+
+/// Takes a member's place away.
+pub async fn evict(client: &Client, arguments: &Evict) -> Result<ExitCode> {
+    let Evict {
+        name,
+        member,
+        reason,
+        end,
+    } = arguments;
+    let member = match member.parse() {
+        Ok(rank) => Named::Rank(rank),
+        Err(_) => Named::Host(member.clone()),
+    };
+    let watch = client.watch_job(name).await?;
+    let job = client.evict(name, member, reason).await?;
+    follow(watch, &job, end).await
+}
+
+/// Shows what happens to a job's members until it is deleted, or this is interrupted.
+pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
+    let mut watch = client.watch_job(&arguments.name).await?;
+    loop {
+        let next = tokio::select! {
+            next = watch.next() => next?,
+            () = super::interrupted() => return Ok(ExitCode::from(super::INTERRUPTED)),
+        };
+        let Some(next) = next else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let line = match (&next.event, &next.job) {
+            (Some(event), _) if arguments.json => document(event).to_string(),
+            (Some(event), _) => described(event),
+            (None, Some(job)) if arguments.json => json!({
+                "kind": "now",
+                "epoch": job.epoch,
+                "ranks": job.members.len(),
+                "first_operation": job.first_operation,
+            })
+            .to_string(),
+            (None, Some(job)) => format!(
+                "epoch {} with {} ranks, since operation {}",
+                job.epoch,
+                job.members.len(),
+                job.first_operation
+            ),
+            (None, None) => continue,
+        };
+        output::print(&(line + "\n"))?;
+    }
+}
+
+/// Says what was begun, and with `--wait` what becomes of it.
+async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCode> {
+    output::print(&begun(job))?;
+    if !end.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    while let Some(next) = watch.next().await? {
+        let Some(event) = next.event else { continue };
+        let line = described(&event) + "\n";
+        match event.kind() {
+            Kind::CalledOff | Kind::Deleted => {
+                eprint!("{line}");
+                return Ok(ExitCode::FAILURE);
+            }
+            Kind::Fenced => {
+                output::print(&line)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Kind::Installed => {}
+            _ => output::print(&line)?,
+        }
+    }
+    bail!(
+        "the controller stopped before the change was over; see `ultima job show {}`",
+        job.name
+    )
+}
+
+fn begun(job: &api::Job) -> String {
+    let Some(next) = &job.next else {
+        // It was quick.
+        return format!("job {} is in epoch {}\n", job.name, job.epoch);
+    };
+    let free = next
+        .members
+        .iter()
+        .filter(|m| m.state() == api::MemberState::Free);
+    let free: Vec<String> = free
+        .map(|m| format!("rank {} on {}", m.rank, m.host))
+        .collect();
+    let waits = match free.is_empty() {
+        true => String::new(),
+        false => format!("; it waits for {} to join", free.join(", ")),
+    };
+    let (epoch, ranks) = (next.epoch, next.members.len());
+    format!(
+        "epoch {epoch} of {} is installed, with {ranks} ranks{waits}\n",
+        job.name
+    )
+}
+
+/// The members with these more and those less.
+fn changed(mut now: Vec<String>, add: &[String], remove: &[String]) -> Result<Vec<String>> {
+    for host in remove {
+        let at = now.iter().rposition(|it| it == host);
+        let at = at.with_context(|| format!("it has no member on host {host} to remove"))?;
+        now.remove(at);
+    }
+    now.extend_from_slice(add);
+    Ok(now)
+}
+
+fn described(event: &MembershipEvent) -> String {
+    let MembershipEvent {
+        epoch,
+        rank,
+        host,
+        first_operation,
+        reason,
+        ..
+    } = event;
+    let rank = rank.unwrap_or_default();
+    let first = first_operation.unwrap_or_default();
+    let member = format!("rank {rank} on {host}");
+    let text = match event.kind() {
+        Kind::Joined => format!("{member} has joined epoch {epoch}"),
+        Kind::Left => format!("{member} has left epoch {epoch}"),
+        Kind::Suspected => format!("{member} is suspected in epoch {epoch}"),
+        Kind::Cleared => format!("{member} is there again in epoch {epoch}"),
+        Kind::Installed => format!("epoch {epoch} is installed"),
+        Kind::LeftOut => format!("{member} of epoch {epoch} has no place in the next"),
+        Kind::Decided => format!("epoch {epoch} begins with operation {first}"),
+        Kind::CalledOff => format!("epoch {epoch} is called off"),
+        Kind::Fenced => format!("epoch {epoch} is off the switches"),
+        Kind::Deleted => format!("the job was deleted in epoch {epoch}"),
+        Kind::Unspecified => format!("something that only a newer version knows, in epoch {epoch}"),
+    };
+    match reason.as_str() {
+        "" => text,
+        reason => format!("{text}: {reason}"),
+    }
+}
+
+fn document(event: &MembershipEvent) -> Value {
+    let kind = event.kind().as_str_name().trim_start_matches("KIND_");
+    json!({
+        "kind": kind.to_lowercase(),
+        "epoch": event.epoch,
+        "rank": event.rank,
+        "host": event.host,
+        "first_operation": event.first_operation,
+        "reason": event.reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_behind_and_go_from_behind() {
+        let hosts = |text: &str| {
+            text.split_terminator(' ')
+                .map(String::from)
+                .collect::<Vec<_>>()
+        };
+        let of = |add: &str, remove: &str| changed(hosts("a b a c"), &hosts(add), &hosts(remove));
+        assert_eq!(of("d", "a").unwrap(), hosts("a b c d"));
+        assert_eq!(of("", "a a").unwrap(), hosts("b c"));
+        assert_eq!(
+            of("d", "d").unwrap_err().to_string(),
+            "it has no member on host d to remove"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! A change on its way, from its installation to the end of the old epoch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, sleep_until};
+
+use super::super::controller::{Controller, state_alone};
+use super::super::journal::KeepError;
+use super::super::registry::Record;
+use crate::api::attend_response::Order as Word;
+use crate::api::membership_event::Kind;
+use crate::api::{BeginEpoch, CallOffEpoch};
+use crate::fabric::HostId;
+use crate::job::{Job, JobId, Rank};
+use crate::membership::{Phase, Step};
+
+/// The pause before a decision that too few other controllers have stored is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether there is more to do.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// At once.
+    Again,
+    /// When something has happened.
+    Wait,
+    /// Nothing.
+    Over,
+}
+
+impl Controller {
+    /// Takes up all changes that were on their way when the controller ended.
+    pub(in super::super) fn follow_changes(self: &Arc<Self>) {
+        let changing = self.registry().changing();
+        changing.into_iter().for_each(|id| self.follow_change(id));
+    }
+
+    /// Follows a change, by the number of the epoch that comes.
+    pub(super) fn follow_change(self: &Arc<Self>, id: JobId) {
+        let controller = Arc::clone(self);
+        self.in_background(async move { controller.follow_to_the_end(id).await });
+    }
+
+    async fn follow_to_the_end(self: Arc<Self>, id: JobId) {
+        let mut news = self.attendants.news();
+        loop {
+            news.borrow_and_update();
+            let now = Instant::now();
+            let looked = {
+                let mut registry = self.registry();
+                let view = registry
+                    .get(id)
+                    .map(|next| registry.view(&self.attendants, next));
+                let record = registry.get_mut(id);
+                record
+                    .and_then(|record| Some((view?, record.change.as_mut()?)))
+                    .map(|(view, change)| (change.steps(now, &view), change.due(now)))
+            };
+            let Some((steps, due)) = looked else { return };
+            let mut then = Then::Wait;
+            for step in steps {
+                then = self.take(id, step).await;
+                if then == Then::Over {
+                    return;
+                }
+            }
+            if then == Then::Again {
+                continue;
+            }
+            tokio::select! {
+                changed = news.changed() => if changed.is_err() { return },
+                () = sleep_until(due.into()) => {}
+            }
+        }
+    }
+
+    async fn take(self: &Arc<Self>, id: JobId, step: Step) -> Then {
+        match step {
+            Step::Prepare(rank) => {
+                let known =
+                    self.of_next(id, |next| Some((state_alone(next), next.origin.clone()?)));
+                if let Some((state, origin)) = known {
+                    let word = self.preparation(&state, &origin.succession, rank);
+                    self.attendants.tell(origin.of, rank, Word::Prepare(word));
+                }
+            }
+            Step::Begin(rank) => {
+                let known = self.of_next(id, |next| {
+                    Some((next.origin.as_ref()?.of, beginning(next)?))
+                });
+                if let Some((of, word)) = known {
+                    self.attendants.tell(of, rank, Word::Begin(word));
+                }
+            }
+            Step::Welcome(rank) => {
+                if let Some(word) = self.of_next(id, beginning) {
+                    self.attendants.tell(id, rank, Word::Begin(word));
+                }
+            }
+            Step::Decide(first) => return self.decide(id, first).await,
+            Step::LeaveOut(ranks) => {
+                self.leave_out(id, ranks).await;
+                return Then::Over;
+            }
+            Step::CallOff(reason) => {
+                self.call_off(id, reason).await;
+                return Then::Over;
+            }
+            Step::Fence => {
+                self.fence(id).await;
+                return Then::Over;
+            }
+        }
+        Then::Wait
+    }
+
+    fn of_next<T>(&self, id: JobId, look: impl FnOnce(&Record) -> Option<T>) -> Option<T> {
+        self.registry().get(id).and_then(look)
+    }
+
+    async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
+        loop {
+            match self.seats.decide(id, first).await {
+                Ok(()) => break,
+                Err(KeepError::Store(error)) => {
+                    self.call_off(id, format!("it could not be kept: {error}"))
+                        .await;
+                    return Then::Over;
+                }
+                // Some may have kept it, and lead next: it can neither be told nor called off.
+                Err(error @ KeepError::Copies { .. }) => {
+                    tracing::warn!(%error, "a new epoch is not decided yet");
+                    sleep(AGAIN).await;
+                }
+                Err(KeepError::NotPrimary) => return Then::Over,
+            }
+        }
+        let told = {
+            let mut registry = self.registry();
+            let record = registry.get_mut(id);
+            record.and_then(|record| {
+                let change = record.change.as_mut()?;
+                change.decided(first, Instant::now());
+                let left_out = change.succession().left_out.clone();
+                Some((
+                    Arc::clone(&record.job),
+                    record.origin.as_ref()?.of,
+                    left_out,
+                ))
+            })
+        };
+        let Some((job, of, left_out)) = told else {
+            return Then::Over;
+        };
+        tracing::info!(
+            job = job.name,
+            epoch = job.epoch.0,
+            first,
+            "a new epoch is decided"
+        );
+        self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
+        for (rank, why) in left_out {
+            self.tell_of_member(of, rank, Kind::LeftOut, &why);
+        }
+        Then::Again
+    }
+
+    /// The epoch that was to come is taken back; the one before goes on.
+    async fn call_off(&self, id: JobId, reason: String) {
+        let Some(of) = self.withdraw(id).await else {
+            return;
+        };
+        let (before, next) = of;
+        tracing::warn!(
+            job = next.name,
+            epoch = next.epoch.0,
+            reason,
+            "a change is called off"
+        );
+        if let Some(record) = self.registry().get_mut(before) {
+            record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
+        }
+        self.tell_of(&next, Kind::CalledOff, None, None, reason);
+    }
+
+    /// Makes the change without members that did not answer.
+    async fn leave_out(self: &Arc<Self>, id: JobId, ranks: Vec<Rank>) {
+        let known = self.of_next(id, |next| next.origin.clone());
+        let (Some(origin), Some((before, next))) = (known, self.withdraw(id).await) else {
+            return;
+        };
+        let why = |rank: &Rank| {
+            (
+                *rank,
+                "it did not answer when the members changed".to_owned(),
+            )
+        };
+        let mut gone: Vec<(Rank, String)> = ranks.iter().map(why).collect();
+        let places = next.members.iter().zip(&origin.succession.was);
+        let stays = places.filter(|(_, was)| was.is_none_or(|was| !ranks.contains(&was)));
+        let hosts: Vec<HostId> = stays.map(|(member, _)| member.host).collect();
+        gone.extend(origin.succession.left_out);
+        let terms = origin.terms;
+        if let Err(error) = self.change_again(before, hosts, gone, terms).await {
+            let reason = error.to_string();
+            if let Some(record) = self.registry().get_mut(before) {
+                record.unchanged = Some(reason.clone());
+            }
+            self.tell_of(&next, Kind::CalledOff, None, None, reason);
+        }
+    }
+
+    /// Takes an epoch that is not decided off the switches, and tells its job's members; the number of the epoch before, and what it was.
+    async fn withdraw(&self, id: JobId) -> Option<(JobId, Arc<Job>)> {
+        let Ok(_changes) = self.change().await else {
+            // The next controller finds it as it is.
+            return None;
+        };
+        let (of, job) = {
+            let registry = self.registry();
+            let next = registry.get(id)?;
+            let is_decided = next
+                .change
+                .as_ref()
+                .is_some_and(|it| matches!(it.phase(), Phase::Decided(_)));
+            if is_decided {
+                return None;
+            }
+            (next.origin.as_ref()?.of, Arc::clone(&next.job))
+        };
+        if let Err(error) = self.take_off(id).await {
+            tracing::warn!(job = job.name, %error, "an epoch that was called off is still kept");
+            return None;
+        }
+        self.attendants
+            .tell_all(of, &Word::CallOff(CallOffEpoch {}));
+        Some((of, job))
+    }
+
+    /// Takes the old epoch off the switches: its packets are admitted no more.
+    async fn fence(&self, id: JobId) {
+        let Ok(_changes) = self.change().await else {
+            return;
+        };
+        let of = {
+            let mut registry = self.registry();
+            let of = registry
+                .get(id)
+                .and_then(|next| Some(next.origin.as_ref()?.of));
+            if let Some(record) = registry.get_mut(id) {
+                record.change = None;
+            }
+            of.and_then(|of| Some(Arc::clone(&registry.get(of)?.job)))
+        };
+        let Some(of) = of else { return };
+        match self.take_off(of.id).await {
+            Ok(_) => {
+                tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
+                self.tell_of(&of, Kind::Fenced, None, None, String::new());
+            }
+            Err(error) => {
+                tracing::warn!(job = of.name, %error, "an epoch that is over is still kept")
+            }
+        }
+    }
+}
+
+/// From which operation on an epoch is its job's.
+fn beginning(next: &Record) -> Option<BeginEpoch> {
+    Some(BeginEpoch {
+        job_id: next.job.id.0.into(),
+        first_operation: next.origin.as_ref()?.first?,
+    })
+}

@@ -1,0 +1,304 @@
+//! Jobs that get other members while they run.
+//!
+//! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `suspects` is who asks for one where
+//! members are gone, `events` is what others hear.
+
+mod events;
+mod follow;
+mod suspects;
+mod words;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use events::Events;
+pub use words::Said;
+
+use super::controller::{Controller, JobState, state_of};
+use super::error::JobRequestError;
+use super::registry::Record;
+use super::registry::seats_of;
+use super::seats::Seat;
+use crate::api::membership_event::Kind;
+use crate::fabric::HostId;
+use crate::job::{JobId, Line, Rank};
+use crate::membership::{Lost, Origin, Succession, Terms};
+use crate::store::{JobRecord, OriginRecord, SeatRecord};
+
+/// How long newcomers may take to join unless the request says otherwise.
+pub const JOIN_WAIT: Duration = Duration::from_secs(60);
+
+/// Which member is meant.
+#[derive(Clone, Debug)]
+pub enum Evictee {
+    /// The one with that rank.
+    Rank(u32),
+    /// The only one on that host.
+    Host(String),
+}
+
+/// The members that a job is to have.
+struct Wanted {
+    /// Their hosts, in rank order.
+    hosts: Vec<HostId>,
+    /// Evictee of those that there are may stay.
+    stay: BTreeSet<Rank>,
+    /// Why the others go, where there is more to say than that they do.
+    reasons: Vec<(Rank, String)>,
+}
+
+impl Controller {
+    /// Gives a job other members: a new epoch on all switches that it needs, or on none. What follows, follows by itself.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`]: the job is as it was.
+    pub async fn resize_job(
+        self: &Arc<Self>,
+        name: &str,
+        members: &[String],
+        terms: Terms,
+    ) -> Result<JobState, JobRequestError> {
+        let host = |host: &String| {
+            let id = self.fabric.host_named(host);
+            id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })
+        };
+        let hosts = members.iter().map(host).collect::<Result<Vec<_>, _>>()?;
+        let want = |record: &Record| {
+            let stay: BTreeSet<Rank> = joined(record).collect();
+            let now = record.job.members.iter().map(|member| member.host);
+            if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
+                let name = record.job.name.clone();
+                return Err(JobRequestError::SameMembers { name });
+            }
+            let reasons = Vec::new();
+            Ok(Wanted {
+                hosts: hosts.clone(),
+                stay,
+                reasons,
+            })
+        };
+        self.begin_change(name, terms, want).await
+    }
+
+    /// Takes a member's place away, and with it those of members that have left.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`]: the job is as it was.
+    pub async fn evict(
+        self: &Arc<Self>,
+        name: &str,
+        who: &Evictee,
+        reason: &str,
+    ) -> Result<JobState, JobRequestError> {
+        let reason = match reason {
+            "" => "it was evicted".to_owned(),
+            reason => format!("it was evicted: {}", one_line(reason)),
+        };
+        let terms = Terms {
+            join: JOIN_WAIT,
+            lost: Lost::LeaveOut,
+        };
+        let want = |record: &Record| {
+            let rank = self.rank_of(record, who)?;
+            Ok(without(record, &[(rank, reason)]))
+        };
+        self.begin_change(name, terms, want).await
+    }
+
+    /// The same for several, by the epoch's number.
+    async fn evict_all(
+        self: &Arc<Self>,
+        id: JobId,
+        gone: Vec<(Rank, String)>,
+        terms: Terms,
+    ) -> Result<JobState, JobRequestError> {
+        let name = self
+            .registry()
+            .get(id)
+            .map(|record| record.job.name.clone());
+        let name = name.unwrap_or_default();
+        let want = |record: &Record| match record.job.id == id {
+            true => Ok(without(record, &gone)),
+            false => Err(JobRequestError::Changing {
+                name: name.clone(),
+                epoch: record.job.epoch.0,
+            }),
+        };
+        self.begin_change(&name, terms, want).await
+    }
+
+    /// Members on these hosts, and of those that there are not these.
+    async fn change_again(
+        self: &Arc<Self>,
+        id: JobId,
+        hosts: Vec<HostId>,
+        gone: Vec<(Rank, String)>,
+        terms: Terms,
+    ) -> Result<JobState, JobRequestError> {
+        let name = self
+            .registry()
+            .get(id)
+            .map(|record| record.job.name.clone());
+        let want = |record: &Record| {
+            Ok(Wanted {
+                hosts,
+                stay: joined(record)
+                    .filter(|rank| gone.iter().all(|(of, _)| of != rank))
+                    .collect(),
+                reasons: gone,
+            })
+        };
+        self.begin_change(&name.unwrap_or_default(), terms, want)
+            .await
+    }
+
+    fn rank_of(&self, record: &Record, who: &Evictee) -> Result<Rank, JobRequestError> {
+        let (job, name) = (&record.job, || record.job.name.clone());
+        let host = match who {
+            Evictee::Rank(rank) => {
+                let known = job.ranks().find(|(it, _)| u32::from(it.0) == *rank);
+                let ranks = job.members.len();
+                let none = || JobRequestError::NoRank {
+                    name: name(),
+                    rank: *rank,
+                    ranks,
+                };
+                return known.map(|(rank, _)| rank).ok_or_else(none);
+            }
+            Evictee::Host(host) => host,
+        };
+        let id = self.fabric.host_named(host);
+        let id = id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })?;
+        let here: Vec<Rank> = (job.ranks().filter(|(_, member)| member.host == id))
+            .map(|(rank, _)| rank)
+            .collect();
+        match here[..] {
+            [] => Err(JobRequestError::NotAMember {
+                name: name(),
+                host: host.clone(),
+                hosts: self.hosts_of(job),
+            }),
+            [rank] => Ok(rank),
+            _ => Err(JobRequestError::SeveralRanks {
+                name: name(),
+                host: host.clone(),
+                ranks: here.len(),
+            }),
+        }
+    }
+
+    /// Installs a new epoch and lets it be followed.
+    async fn begin_change(
+        self: &Arc<Self>,
+        name: &str,
+        terms: Terms,
+        want: impl FnOnce(&Record) -> Result<Wanted, JobRequestError>,
+    ) -> Result<JobState, JobRequestError> {
+        let _changes = self.change().await?;
+        let (job, plan, origin) = {
+            let registry = self.registry();
+            let record = registry.named(name)?;
+            let of = &record.job;
+            if let Some((grid, _)) = Line::of(name)
+                && (registry.iter()).any(|it| it.job.name != name && is_of(grid, &it.job.name))
+            {
+                let (name, grid) = (name.to_owned(), grid.to_owned());
+                return Err(JobRequestError::Grid { name, grid });
+            }
+            let coming = registry.next_of(of.id).map(|next| next.job.epoch.0);
+            let changing = record.change.as_ref().map(|_| of.epoch.0);
+            if let Some(epoch) = coming.or(changing) {
+                let name = name.to_owned();
+                return Err(JobRequestError::Changing { name, epoch });
+            }
+            let Wanted {
+                hosts,
+                stay,
+                reasons,
+            } = want(record)?;
+            let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
+            let why = |rank: Rank| {
+                let reason = reasons.iter().find(|(of, _)| *of == rank);
+                let reason = reason.map(|(_, reason)| reason.clone());
+                reason.unwrap_or_else(|| "the job was resized without it".to_owned())
+            };
+            let succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
+            let names = self.program().names();
+            let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
+            let has_begun = record.seats.free().next().is_none();
+            let (of, first) = (of.id, None);
+            (
+                job,
+                plan,
+                Origin {
+                    of,
+                    succession,
+                    terms,
+                    has_begun,
+                    first,
+                },
+            )
+        };
+        let seats = seats_of(&job, &origin);
+        let record = JobRecord {
+            origin: Some(OriginRecord::from(&origin)),
+            ..JobRecord::new(&self.fabric, &job, seats.states().map(SeatRecord::from))
+        };
+        self.put_on_switches(&job, &plan, record).await?;
+        let (id, of) = (job.id, origin.of);
+        tracing::info!(
+            job = name,
+            epoch = job.epoch.0,
+            id = id.0,
+            "a new epoch is installed"
+        );
+        let state = {
+            let mut registry = self.registry();
+            registry.add_next(&self.fabric, job, plan, origin);
+            if let Some(record) = registry.get_mut(of) {
+                record.unchanged = None;
+            }
+            registry
+                .named(name)
+                .map(|record| state_of(&registry, record))
+        };
+        self.tell_of_epoch(id, Kind::Installed, None, String::new());
+        self.follow_change(id);
+        state
+    }
+}
+
+/// Ranks that somebody has taken.
+fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
+    let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
+    let joined = seats.filter(|(_, seat)| matches!(seat, Seat::Joined));
+    joined.map(|(rank, _)| rank)
+}
+
+/// All members but these and those that have left.
+fn without(record: &Record, gone: &[(Rank, String)]) -> Wanted {
+    let left = |rank: Rank| record.seats.states().nth(rank.0.into()) == Some(Seat::Left);
+    let goes = |rank: Rank| left(rank) || gone.iter().any(|(of, _)| *of == rank);
+    let stays = record.job.ranks().filter(|(rank, _)| !goes(*rank));
+    let has_left = record.job.ranks().filter(|(rank, _)| left(*rank));
+    let reasons = has_left.map(|(rank, _)| (rank, "it had left".to_owned()));
+    Wanted {
+        hosts: stays.map(|(_, member)| member.host).collect(),
+        stay: joined(record).filter(|rank| !goes(*rank)).collect(),
+        reasons: gone.iter().cloned().chain(reasons).collect(),
+    }
+}
+
+fn is_of(grid: &str, name: &str) -> bool {
+    Line::of(name).is_some_and(|(of, _)| of == grid)
+}
+
+/// The beginning of what somebody says, without what would spoil a line.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 200;
+    text.chars()
+        .filter(|it| !it.is_control())
+        .take(LONGEST)
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! What members hear of changes when they come, and what they say.
+
+use std::sync::Arc;
+
+use super::super::controller::{Controller, JobState};
+use super::super::error::JobRequestError;
+use super::super::registry::{Record, Stage};
+use super::super::seats::Seat;
+use super::one_line;
+use crate::api::attend_response::Order as Word;
+use crate::api::{self, BeginEpoch, CallOffEpoch, PrepareEpoch, prepare_epoch};
+use crate::job::{Job, JobId, Rank};
+use crate::membership::Succession;
+
+/// What a member says by itself, or of a change.
+#[derive(Debug)]
+pub enum Said {
+    /// It begins no operation from that one on in its epoch before it is told.
+    Pledge(api::EpochPledge),
+    /// It cannot go over.
+    Refusal(api::EpochRefusal),
+    /// It hears nothing of these.
+    Suspects(api::Suspects),
+}
+
+impl Controller {
+    /// Whether a member may attend: it has joined in that epoch, whose number in packets it says if it knows it, and the epoch is on
+    /// switches. Returns its job and rank, and what it is
+    /// to hear first.
+    ///
+    /// # Errors
+    /// There is no such job, the rank has not joined, or the epoch is over.
+    pub fn joined(
+        &self,
+        name: &str,
+        (epoch, number): (u32, u32),
+        rank: u32,
+    ) -> Result<(Arc<Job>, Rank, Vec<Word>), JobRequestError> {
+        let registry = self.registry();
+        let now = registry.named(name)?;
+        let record = registry.in_epoch(name, epoch);
+        let record = record.filter(|it| number == 0 || u32::from(it.job.id.0) == number);
+        let record = record.ok_or_else(|| over(now, epoch, rank))?;
+        let joined = u16::try_from(rank)
+            .ok()
+            .map(Rank)
+            .filter(|rank| record.seats.states().nth(rank.0.into()) == Some(Seat::Joined));
+        let not_joined = || JobRequestError::NotJoined {
+            name: name.to_owned(),
+            rank,
+            epoch,
+        };
+        let rank = joined.ok_or_else(not_joined)?;
+        let mut words = Vec::new();
+        if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
+            // It may have pledged for a change that was called off while it was away.
+            words.push(Word::CallOff(CallOffEpoch {}));
+        }
+        if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
+            words.push(Word::Begin(BeginEpoch {
+                job_id: record.job.id.0.into(),
+                first_operation,
+            }));
+        }
+        Ok((Arc::clone(&record.job), rank, words))
+    }
+
+    /// What becomes of a member of the epoch before `next`.
+    pub(super) fn preparation(
+        &self,
+        next: &JobState,
+        succession: &Succession,
+        rank: Rank,
+    ) -> PrepareEpoch {
+        let place = match succession.becomes(rank) {
+            Some(rank) => prepare_epoch::Place::Seat(self.seat(next, rank)),
+            None => {
+                let why = succession.left_out.get(&rank).cloned();
+                prepare_epoch::Place::LeftOut(why.unwrap_or_default())
+            }
+        };
+        PrepareEpoch {
+            epoch: next.job.epoch.0.into(),
+            job_id: next.job.id.0.into(),
+            place: Some(place),
+        }
+    }
+
+    /// A member has said something.
+    pub(in super::super) fn hear(&self, (job, rank): (JobId, Rank), said: Said) {
+        {
+            let mut registry = self.registry();
+            let change_of = |number: u32| {
+                let id = u16::try_from(number).ok().map(JobId)?;
+                // Of no other job's change.
+                let next = registry.next_of(job)?;
+                (next.job.id == id).then_some(id)
+            };
+            match said {
+                Said::Pledge(api::EpochPledge { job_id, operation }) => {
+                    if let Some(id) = change_of(job_id)
+                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                    {
+                        change.pledged(rank, operation);
+                    }
+                }
+                Said::Refusal(api::EpochRefusal { job_id, reason }) => {
+                    if let Some(id) = change_of(job_id)
+                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                    {
+                        change.refused(rank, one_line(&reason));
+                    }
+                }
+                Said::Suspects(api::Suspects { ranks }) => {
+                    if let Some(record) = registry.get_mut(job) {
+                        let most = record.job.members.len();
+                        let known = |rank: u32| {
+                            u16::try_from(rank)
+                                .ok()
+                                .filter(|it| usize::from(*it) < most)
+                        };
+                        let of = ranks.into_iter().filter_map(known).map(Rank);
+                        record.suspicion.report(rank, of);
+                    }
+                }
+            }
+        }
+        self.attendants.tell_news();
+    }
+}
+
+/// Why a member of an epoch that is not on switches any more cannot attend.
+fn over(now: &Record, epoch: u32, rank: u32) -> JobRequestError {
+    let of_the_one_before = u32::from(now.job.epoch.0) == epoch + 1;
+    let origin = now.origin.as_ref().filter(|_| of_the_one_before);
+    let fate = origin.and_then(|origin| {
+        let rank = u16::try_from(rank).ok().map(Rank)?;
+        origin.succession.left_out.get(&rank).cloned()
+    });
+    JobRequestError::OverEpoch {
+        name: now.job.name.clone(),
+        rank,
+        epoch,
+        now: now.job.epoch.0,
+        first: now.origin.as_ref().and_then(|origin| origin.first),
+        fate,
+    }
+}

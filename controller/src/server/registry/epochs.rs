@@ -1,0 +1,201 @@
+//! A job's epochs, one beside the other.
+
+use std::collections::BTreeMap;
+
+use ultima_p4runtime::names::Names;
+
+use super::{Record, Registry, Stage};
+use crate::fabric::{Fabric, HostId};
+use crate::job::{Epoch, Job, JobId, JobSpec, Rank};
+use crate::ledger::Refusal;
+use crate::membership::{Attendance, Origin, Seen, View};
+use crate::plan::JobPlan;
+use crate::server::attendants::Attendants;
+use crate::server::error::JobRequestError;
+use crate::server::seats::{Seat, Seats};
+
+impl Registry {
+    /// What a job needs for another epoch with members on these hosts.
+    ///
+    /// # Errors
+    /// There is no place for it, or no number.
+    pub fn propose_next(
+        &self,
+        fabric: &Fabric,
+        names: &Names,
+        job: &Job,
+        hosts: &[HostId],
+    ) -> Result<(Job, JobPlan), JobRequestError> {
+        let name = || job.name.clone();
+        let Job { epoch, seed, .. } = *job;
+        let epoch = epoch.0.checked_add(1).map(Epoch);
+        let epoch = epoch.ok_or_else(|| JobRequestError::LastEpoch { name: name() })?;
+        let host = |id: &HostId| fabric.host(*id).name.clone();
+        let spec = JobSpec {
+            name: name(),
+            members: hosts.iter().map(host).collect(),
+            gather: job.gather(),
+            seed: Some(seed),
+            loss_threshold: job.loss_threshold,
+            weight: job.weight,
+            eviction: job.eviction,
+        };
+        let (ledger, routes) = (&self.ledger, &self.routes);
+        let proposed = ledger.propose_epoch(fabric, routes, names, (&spec, epoch), seed);
+        proposed.map_err(|refusal: Refusal| JobRequestError::Refused {
+            name: name(),
+            refusal: Box::new(refusal),
+        })
+    }
+
+    /// An epoch that is installed beside the one that its job is in. Members that stay have their seats in it.
+    pub fn add_next(
+        &mut self,
+        fabric: &Fabric,
+        job: Job,
+        plan: JobPlan,
+        origin: Origin,
+    ) -> &Record {
+        self.ledger.add(fabric, &job, &plan);
+        let seats = seats_of(&job, &origin);
+        self.insert((job, plan), seats, Some(origin))
+    }
+
+    /// From `first` on the job is in the epoch that came.
+    pub fn decide(&mut self, coming: JobId, first: u32) {
+        let Some(origin) = self.jobs.get_mut(&coming).and_then(|it| it.origin.as_mut()) else {
+            return;
+        };
+        origin.first = Some(first);
+        let of = origin.of;
+        let losses = self.jobs.get_mut(&of).map(|before| {
+            before.stage = Stage::Leaving;
+            std::mem::take(&mut before.losses)
+        });
+        if let Some(record) = self.jobs.get_mut(&coming) {
+            record.stage = Stage::Current;
+            record.losses = losses.unwrap_or_default();
+        }
+    }
+
+    /// Which epochs are over, of jobs that were kept, and whose changes are.
+    pub(super) fn find_leaving(&mut self) {
+        let before = |record: &Record| {
+            let of = record.origin.as_ref()?.of;
+            // Numbers are given out again at last: another job may have got it.
+            let is_its =
+                |it: &&Record| it.job.name == record.job.name && it.job.epoch < record.job.epoch;
+            self.jobs.get(&of).filter(is_its).map(|_| of)
+        };
+        let all = self.jobs.values();
+        let known: Vec<(JobId, Option<JobId>)> = all.map(|it| (it.job.id, before(it))).collect();
+        for (id, before) in known {
+            let Some(record) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            let is_decided = record.stage == Stage::Current;
+            match before {
+                None => record.change = None,
+                Some(before) if is_decided => {
+                    if let Some(record) = self.jobs.get_mut(&before) {
+                        record.stage = Stage::Leaving;
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The epoch that follows one.
+    pub fn next_of(&self, id: JobId) -> Option<&Record> {
+        let follows = |record: &&Record| record.origin.as_ref().is_some_and(|it| it.of == id);
+        // Numbers are given out anew at last: only one that is still changing is meant.
+        let mut changing = self.jobs.values().filter(|record| record.change.is_some());
+        changing.find(follows)
+    }
+
+    /// All of a job's epochs that are on switches, the one that it is in last.
+    pub fn epochs_of(&self, name: &str) -> Vec<JobId> {
+        let of = |stage: Stage| {
+            let records = self.jobs.values();
+            records
+                .filter(move |record| record.job.name == name && record.stage == stage)
+                .map(|record| record.job.id)
+        };
+        let beside = of(Stage::Coming).chain(of(Stage::Leaving));
+        beside.chain(of(Stage::Current)).collect()
+    }
+
+    /// A job in the epoch with that number, if that is on switches.
+    pub fn in_epoch(&self, name: &str, epoch: u32) -> Option<&Record> {
+        let is =
+            |record: &&Record| record.job.name == name && u32::from(record.job.epoch.0) == epoch;
+        self.jobs.values().find(is)
+    }
+
+    /// The epoch in which whoever joins from `host` gets a rank: the one that comes where that has one free, else the one that the job is
+    /// in.
+    pub fn open_to(&mut self, name: &str, host: HostId) -> Result<&mut Record, JobRequestError> {
+        let current = self.named(name)?.job.id;
+        let is_free = |record: &Record| {
+            record.stage == Stage::Coming
+                && (record.seats.free())
+                    .any(|rank| record.job.members[usize::from(rank.0)].host == host)
+        };
+        let id = match self.next_of(current) {
+            Some(next) if is_free(next) => next.job.id,
+            _ => current,
+        };
+        Ok(self.jobs.get_mut(&id).expect("found just now"))
+    }
+
+    /// The epochs whose changes are not over.
+    pub fn changing(&self) -> Vec<JobId> {
+        let changing = self.jobs.values().filter(|record| record.change.is_some());
+        changing.map(|record| record.job.id).collect()
+    }
+
+    /// Who is in touch, for a change.
+    pub fn view(&self, attendants: &Attendants, next: &Record) -> View {
+        let Some(origin) = &next.origin else {
+            return View::default();
+        };
+        let left = self.jobs.get(&origin.of).map(|before| {
+            let seats = (0..=u16::MAX).map(Rank).zip(before.seats.states());
+            seats
+                .filter(|(_, seat)| *seat == Seat::Left)
+                .map(|(rank, _)| rank)
+                .collect()
+        });
+        View {
+            old: attendants.attendances(origin.of),
+            new: attendants.attendances(next.job.id),
+            left: left.unwrap_or_default(),
+        }
+    }
+
+    /// What is seen of the members of the epoch that a job is in. Who has not gone over yet is in touch as well.
+    pub fn seen(&self, attendants: &Attendants, record: &Record) -> Seen {
+        let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
+        let joined = seats.filter(|(_, seat)| *seat == Seat::Joined);
+        let mut attending: BTreeMap<Rank, Attendance> = attendants.attendances(record.job.id);
+        if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
+            let before = attendants.attendances(origin.of).into_iter();
+            let still = before.filter_map(|(old, at)| Some((origin.succession.becomes(old)?, at)));
+            attending.extend(still);
+        }
+        Seen {
+            joined: joined.map(|(rank, _)| rank).collect(),
+            attending: attending.into_keys().collect(),
+        }
+    }
+}
+
+/// Of who stays taken, of who comes free.
+pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
+    let seat = |was: &Option<Rank>| match was {
+        Some(_) => Seat::Joined,
+        None => Seat::Free,
+    };
+    Seats::restored(job, origin.succession.was.iter().map(seat))
+}

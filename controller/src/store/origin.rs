@@ -1,0 +1,70 @@
+//! How an epoch came to be, as it stands in the store.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{JobId, Rank};
+use crate::membership::{Lost, Origin, Succession, Terms};
+
+/// How a job's epoch came to be. It is what decides between both epochs: as long as it has no first operation the old one is the job's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OriginRecord {
+    /// The job's number in the epoch before.
+    pub of: u16,
+    /// For each rank the one that it had there.
+    pub was: Vec<Option<u16>>,
+    /// Ranks of the epoch before that have none any more, and why.
+    pub left_out: Vec<(u16, String)>,
+    /// How long newcomers may take to join, in milliseconds.
+    pub join_ms: u64,
+    /// Whether the change is made without members that do not answer.
+    pub leave_out_lost: bool,
+    /// Whether operations had begun.
+    pub has_begun: bool,
+    /// The first operation, where that is decided.
+    pub first_operation: Option<u32>,
+}
+
+impl From<&Origin> for OriginRecord {
+    fn from(origin: &Origin) -> Self {
+        let Succession { was, left_out } = &origin.succession;
+        OriginRecord {
+            of: origin.of.0,
+            was: was.iter().map(|was| was.map(|rank| rank.0)).collect(),
+            left_out: left_out
+                .iter()
+                .map(|(rank, why)| (rank.0, why.clone()))
+                .collect(),
+            join_ms: u64::try_from(origin.terms.join.as_millis()).unwrap_or(u64::MAX),
+            leave_out_lost: origin.terms.lost == Lost::LeaveOut,
+            has_begun: origin.has_begun,
+            first_operation: origin.first,
+        }
+    }
+}
+
+impl From<&OriginRecord> for Origin {
+    fn from(record: &OriginRecord) -> Self {
+        let left_out = record.left_out.iter();
+        Origin {
+            of: JobId(record.of),
+            succession: Succession {
+                was: record.was.iter().map(|was| was.map(Rank)).collect(),
+                left_out: left_out
+                    .map(|(rank, why)| (Rank(*rank), why.clone()))
+                    .collect(),
+            },
+            terms: Terms {
+                join: Duration::from_millis(record.join_ms),
+                lost: match record.leave_out_lost {
+                    true => Lost::LeaveOut,
+                    false => Lost::CallOff,
+                },
+            },
+            has_begun: record.has_begun,
+            first: record.first_operation,
+        }
+    }
+}

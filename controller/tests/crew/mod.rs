@@ -1,0 +1,278 @@
+//! Members without a network: they join and attend as agents do, and write down what they would run.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
+use ultima_controller::api::{
+    self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch,
+};
+use ultima_controller::attend::{Fixed, Member, Prober};
+use ultima_controller::client::{Client, ClientError};
+use ultima_controller::membership::{Turn, Turns};
+
+/// By operation: the hosts that ran it, each with the epoch.
+type Log = BTreeMap<u32, Vec<(String, u32)>>;
+
+/// Members of one job.
+#[derive(Default)]
+pub struct Crew {
+    log: Arc<Mutex<Log>>,
+    members: Vec<(String, JoinHandle<()>)>,
+}
+
+/// What a member knows.
+struct Me {
+    job_id: u32,
+    turns: Turns,
+    /// The first operation, when it may begin.
+    begins: Option<u32>,
+    change: Option<PrepareEpoch>,
+    refuses: bool,
+}
+
+#[derive(Clone)]
+struct Script {
+    me: Arc<Mutex<Me>>,
+    suspects: tokio::sync::watch::Sender<Vec<u32>>,
+}
+
+impl Prober for Script {
+    fn all_here(&mut self) {
+        self.me.lock().unwrap().begins.get_or_insert(0);
+    }
+
+    fn begin(&mut self, _: &CheckRound, _: Duration) {}
+
+    fn send(&mut self, _: &CheckRound) {}
+
+    fn report<'a>(&'a mut self, _: &'a CheckRound) -> BoxFuture<'a, RoundReport> {
+        async { RoundReport::default() }.boxed()
+    }
+}
+
+impl Member for Script {
+    fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
+        let mut me = self.me.lock().unwrap();
+        let is_seat = matches!(change.place, Some(prepare_epoch::Place::Seat(_)));
+        if me.refuses && is_seat {
+            return Err("its\nsocket is taken".into());
+        }
+        me.change = Some(change.clone());
+        let number = u16::try_from(change.job_id).unwrap();
+        me.turns
+            .pledge(number)
+            .ok_or_else(|| "another is decided".into())
+    }
+
+    fn begin(&mut self, decided: &BeginEpoch) {
+        let mut me = self.me.lock().unwrap();
+        match decided.job_id == me.job_id {
+            true if decided.first_operation > 0 => {
+                me.begins.get_or_insert(decided.first_operation);
+            }
+            true => {}
+            false => {
+                let number = u16::try_from(decided.job_id).unwrap();
+                me.turns.decide(number, decided.first_operation);
+            }
+        }
+    }
+
+    fn call_off(&mut self) {
+        self.me.lock().unwrap().turns.call_off();
+    }
+
+    fn suspects(&self) -> tokio::sync::watch::Receiver<Vec<u32>> {
+        self.suspects.subscribe()
+    }
+}
+
+impl Script {
+    fn new(job_id: u32, first: Option<u32>, refuses: bool) -> Self {
+        let me = Me {
+            job_id,
+            turns: Turns::from(first.unwrap_or_default()),
+            begins: first,
+            change: None,
+            refuses,
+        };
+        Script {
+            me: Arc::new(Mutex::new(me)),
+            suspects: tokio::sync::watch::Sender::default(),
+        }
+    }
+
+    fn attend(&self, client: &Client, epoch: u32, rank: u32) -> JoinHandle<()> {
+        let (client, mut script) = (client.clone(), self.clone());
+        let job_id = self.me.lock().unwrap().job_id;
+        let attendance = api::Attendance {
+            job: "train".into(),
+            epoch,
+            rank,
+            slot_bytes: 1408,
+            job_id,
+        };
+        tokio::spawn(async move {
+            loop {
+                let mut other = script.clone();
+                // It comes back whatever happens.
+                let _ = client
+                    .attend(attendance.clone(), &mut script, &mut other)
+                    .await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+    }
+}
+
+/// Attends once, as one whose program stays in its epoch.
+pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
+    let mut script = Script::new(0, None, false);
+    client
+        .attend(attendance, &mut script, &mut Fixed::default())
+        .await
+}
+
+/// Ends its task when it goes.
+struct Ends(JoinHandle<()>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.members.iter().for_each(|(_, member)| member.abort());
+    }
+}
+
+impl Crew {
+    /// A member joins from `host` and runs what it may.
+    pub async fn join(&mut self, client: &Client, host: &str) {
+        self.start(client, host, false).await;
+    }
+
+    /// The same for one that refuses to go over.
+    pub async fn join_stubborn(&mut self, client: &Client, host: &str) {
+        self.start(client, host, true).await;
+    }
+
+    async fn start(&mut self, client: &Client, host: &str, refuses: bool) {
+        let seat = client.join("train", host, Duration::ZERO).await.unwrap();
+        let work = work(
+            client.clone(),
+            host.to_owned(),
+            seat,
+            self.log.clone(),
+            refuses,
+        );
+        self.members.push((host.to_owned(), tokio::spawn(work)));
+    }
+
+    /// Ends a member without a word.
+    pub fn kill(&mut self, host: &str) {
+        self.take(host).abort();
+    }
+
+    /// Waits until a member has ended by itself.
+    pub async fn ended(&mut self, host: &str) {
+        self.take(host).await.unwrap();
+    }
+
+    fn take(&mut self, host: &str) -> JoinHandle<()> {
+        let at = self.members.iter().position(|(it, _)| it == host).unwrap();
+        self.members.remove(at).1
+    }
+
+    /// Waits until these hosts have run some operation of `epoch`.
+    pub async fn run_in(&self, epoch: u32, hosts: &[&str]) {
+        let all = |log: &Log| {
+            let ran = |host: &&str| {
+                log.values()
+                    .flatten()
+                    .any(|it| *it == ((*host).into(), epoch))
+            };
+            hosts.iter().all(ran)
+        };
+        while !all(&self.log.lock().unwrap()) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// All that was run; no operation in two epochs. The first operation of each epoch by its number.
+    pub fn epochs(&self) -> BTreeMap<u32, u32> {
+        let mut first = BTreeMap::new();
+        for (operation, ran) in &*self.log.lock().unwrap() {
+            let (_, epoch) = ran[0];
+            assert!(
+                ran.iter().all(|(_, of)| *of == epoch),
+                "{operation}: {ran:?}"
+            );
+            first.entry(epoch).or_insert(*operation);
+        }
+        first
+    }
+}
+
+async fn work(
+    client: Client,
+    host: String,
+    seat: api::JoinResponse,
+    log: Arc<Mutex<Log>>,
+    refuses: bool,
+) {
+    let api::JoinResponse {
+        mut epoch,
+        mut rank,
+        job_id,
+        ..
+    } = seat;
+    let mut script = Script::new(job_id, None, refuses);
+    let mut attending = Ends(script.attend(&client, epoch, rank));
+    let mut next = None;
+    loop {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let turn = {
+            let mut me = script.me.lock().unwrap();
+            let Some(operation) = next.or(me.begins) else {
+                continue;
+            };
+            next = Some(operation);
+            (operation, me.turns.turn(operation), me.change.clone())
+        };
+        match turn {
+            (operation, Turn::Begin, _) => {
+                let mut log = log.lock().unwrap();
+                log.entry(operation)
+                    .or_default()
+                    .push((host.clone(), epoch));
+                next = Some(operation + 1);
+            }
+            (_, Turn::Wait, _) => {}
+            (
+                operation,
+                Turn::Over,
+                Some(PrepareEpoch {
+                    place: Some(prepare_epoch::Place::Seat(seat)),
+                    ..
+                }),
+            ) => {
+                (epoch, rank) = (seat.epoch, seat.rank);
+                script = Script::new(seat.job_id, Some(operation), refuses);
+                attending = Ends(script.attend(&client, epoch, rank));
+            }
+            (_, Turn::Over, _) => {
+                drop(attending);
+                // The epoch may be over already.
+                let _ = client.leave("train", epoch, rank).await;
+                return;
+            }
+        }
+    }
+}

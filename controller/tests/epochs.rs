@@ -1,0 +1,434 @@
+//! Jobs that get other members while they run.
+
+mod chaos;
+mod crew;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chaos::{ChaosSwitch, Fault};
+use crew::Crew;
+use tonic::Code;
+use ultima_controller::api::evict_member_request::Member as Named;
+use ultima_controller::api::membership_event::Kind;
+use ultima_controller::api::{Job, MemberState};
+use ultima_controller::client::{Client, ClientError, JobWatch};
+use ultima_controller::fabric;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
+use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
+use ultima_controller::store::StoreError;
+use ultima_p4runtime::v1::Entity;
+
+const TWO: &str = include_str!("../../topologies/two-switches.yaml");
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A controller with two switches that fail on purpose.
+struct Site {
+    _folder: tempfile::TempDir,
+    /// The store's file.
+    state: PathBuf,
+    /// The control API's socket.
+    socket: PathBuf,
+    switches: [ChaosSwitch; 2],
+    text: String,
+    handle: Option<Handle>,
+    client: Client,
+}
+
+type Held = [BTreeMap<Vec<u8>, Entity>; 2];
+
+async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
+    let config = Config {
+        listen: Listen::Unix(socket.to_owned()),
+        patience: Duration::from_millis(500),
+        state: Some(state.to_owned()),
+        ..Config::new(fabric::parse(text, "two.yaml").unwrap()).unwrap()
+    };
+    let handle = loop {
+        match server::serve(config.clone()).await {
+            // Tasks of the controller that was stopped, which is in this process too, still end.
+            Err(ServeError::Store(StoreError::InUse { .. })) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served => break served.unwrap(),
+        }
+    };
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    (handle, client)
+}
+
+impl Site {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [state, socket] = ["state", "socket"].map(|name| folder.path().join(name));
+        let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+        let [s1, s2] = switches.each_ref().map(|it| it.address().to_string());
+        let text = TWO
+            .replace("127.0.0.1:9559", &s1)
+            .replace("127.0.0.1:9560", &s2)
+            .replace("device_id: 2", "device_id: 1");
+        let (handle, client) = serve(&text, &state, &socket).await;
+        let handle = Some(handle);
+        Site {
+            _folder: folder,
+            state,
+            socket,
+            switches,
+            text,
+            handle,
+            client,
+        }
+    }
+
+    /// Ends the controller and starts another in its place.
+    async fn restart(&mut self) {
+        self.handle.take().unwrap().stop().await;
+        let (handle, client) = serve(&self.text, &self.state, &self.socket).await;
+        (self.handle, self.client) = (Some(handle), client);
+    }
+
+    /// A job on these hosts, all of which run operations.
+    async fn run(&self, hosts: &[&str], eviction: Eviction) -> Crew {
+        let spec = JobSpec {
+            name: "train".into(),
+            members: hosts.iter().map(|host| (*host).into()).collect(),
+            gather: Gather::Multicast,
+            seed: Some(7),
+            loss_threshold: DEFAULT_LOSS_THRESHOLD,
+            weight: Weight::default(),
+            eviction,
+        };
+        self.client.create_job(&spec).await.unwrap();
+        let mut crew = Crew::default();
+        for host in hosts {
+            crew.join(&self.client, host).await;
+        }
+        crew.run_in(1, hosts).await;
+        crew
+    }
+
+    async fn resize(&self, hosts: &[&str], join: Duration) -> Result<Job, ClientError> {
+        let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
+        self.client
+            .resize_job("train", &members, (join, false))
+            .await
+    }
+
+    async fn job(&self) -> Job {
+        self.client.job("train").await.unwrap()
+    }
+
+    fn held(&self) -> Held {
+        self.switches.each_ref().map(ChaosSwitch::held)
+    }
+
+    /// How many entities the switches hold of a job on these hosts.
+    async fn size_of(hosts: &[&str]) -> usize {
+        let site = Site::start().await;
+        let before: usize = site.held().iter().map(BTreeMap::len).sum();
+        let crew = site.run(hosts, Eviction::Never).await;
+        drop(crew);
+        site.held().iter().map(BTreeMap::len).sum::<usize>() - before
+    }
+}
+
+/// What happens until something of this kind does.
+async fn until(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&kind) {
+        let next = watch.next().await.unwrap().expect("more happens");
+        kinds.extend(next.event.map(|event| event.kind()));
+    }
+    kinds
+}
+
+fn hosts(job: &Job) -> Vec<&str> {
+    job.members
+        .iter()
+        .map(|member| member.host.as_str())
+        .collect()
+}
+
+fn refusal(answer: Result<Job, ClientError>) -> (Code, String) {
+    match answer {
+        Err(ClientError::Refused { code, message }) => (code, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_job_grows_and_shrinks_while_it_runs() {
+    let site = Site::start().await;
+    let base = site.held();
+    let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    let first = watch.next().await.unwrap().unwrap();
+    assert_eq!((first.job.unwrap().epoch, first.event), (1, None));
+
+    // Ranks follow the new order; the old epoch goes on until the newcomer is there.
+    let job = site.resize(&["h4", "h3", "h2", "h1"], WAIT).await.unwrap();
+    let next = job.next.clone().unwrap();
+    assert_eq!((job.epoch, next.epoch, job.id, next.id), (1, 2, 1, 2));
+    assert_eq!(next.members[0].state(), MemberState::Free);
+    let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
+    assert_eq!(
+        refused,
+        (Code::Aborted, "job train is changing to epoch 2; wait until it has, or is called off: `ultima job watch train`".into())
+    );
+    crew.join(&site.client, "h4").await;
+    crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
+    let kinds = until(&mut watch, Kind::Fenced).await;
+    assert_eq!(
+        kinds,
+        [Kind::Installed, Kind::Joined, Kind::Decided, Kind::Fenced]
+    );
+    let job = site.job().await;
+    assert_eq!(hosts(&job), ["h4", "h3", "h2", "h1"]);
+    assert!(
+        job.members
+            .iter()
+            .all(|member| member.state() == MemberState::Joined)
+    );
+    assert_eq!(crew.epochs()[&2], job.first_operation);
+    assert_eq!((job.epoch, job.seed, job.next), (2, 7, None));
+
+    let refused = refusal(site.resize(&["h4", "h3", "h2", "h1"], WAIT).await);
+    assert_eq!(refused.0, Code::AlreadyExists);
+    site.resize(&["h1", "h3"], WAIT).await.unwrap();
+    crew.run_in(3, &["h1", "h3"]).await;
+    crew.ended("h2").await;
+    crew.ended("h4").await;
+    until(&mut watch, Kind::Fenced).await;
+    assert_eq!(crew.epochs()[&3], site.job().await.first_operation);
+    // Of the earlier epochs nothing is left on switches.
+    let size = site.held().iter().map(BTreeMap::len).sum::<usize>()
+        - base.iter().map(BTreeMap::len).sum::<usize>();
+    assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
+    // An agent of the first epoch that comes back hears why it cannot.
+    let leave = site.client.leave("train", 1, 0).await.unwrap_err();
+    assert_eq!(
+        leave.to_string(),
+        "rank 0 of job train has not joined in epoch 1"
+    );
+
+    site.client.delete_job("train").await.unwrap();
+    until(&mut watch, Kind::Deleted).await;
+    assert_eq!(watch.next().await.unwrap(), None);
+    assert_eq!(site.held(), base);
+}
+
+#[tokio::test]
+async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let before = (site.held(), site.job().await);
+    for nth in [0, 3, 9, 20] {
+        site.switches[1].fail_at(nth, Fault::Refuse);
+        let (code, message) = refusal(site.resize(&["h1", "h3"], WAIT).await);
+        assert_eq!(code, Code::Aborted);
+        assert!(message.contains("switch s2 refused "), "{message}");
+        assert!(
+            message.ends_with("RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            "{message}"
+        );
+        assert_eq!((site.held(), site.job().await), before);
+    }
+    // One that does it and is gone is found out later, and then it goes on as if nothing had been.
+    site.switches[1].fail_at(12, Fault::DoAndDisconnect);
+    assert_eq!(
+        refusal(site.resize(&["h1", "h3"], WAIT).await).0,
+        Code::Aborted
+    );
+    assert_eq!(site.job().await, before.1);
+    while site.held() != before.0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let at = crew.epochs().into_keys().collect::<Vec<_>>();
+    assert_eq!(at, [1]);
+    loop {
+        // Until the switch is connected again.
+        if site.resize(&["h1", "h3"], WAIT).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    crew.run_in(2, &["h1", "h3"]).await;
+    crew.epochs();
+}
+
+#[tokio::test]
+async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
+    let site = Site::start().await;
+    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    let before = site.held();
+    site.resize(&["h1", "h2", "h4"], Duration::from_millis(200))
+        .await
+        .unwrap();
+    assert_eq!(
+        until(&mut watch, Kind::CalledOff).await,
+        [Kind::Installed, Kind::CalledOff]
+    );
+    let job = site.job().await;
+    assert_eq!((job.epoch, job.next), (1, None));
+    assert_eq!(
+        job.unchanged,
+        "epoch 2 was called off: rank 2 did not come within 0.2 s"
+    );
+    assert_eq!(site.held(), before);
+    crew.epochs();
+
+    // A member that refuses, once it is there.
+    site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
+    crew.join_stubborn(&site.client, "h3").await;
+    crew.run_in(2, &["h1", "h2", "h3"]).await;
+    until(&mut watch, Kind::Fenced).await;
+    site.resize(&["h3", "h1"], WAIT).await.unwrap();
+    until(&mut watch, Kind::CalledOff).await;
+    let job = site.job().await;
+    assert_eq!(
+        job.unchanged,
+        "epoch 3 was called off: rank 2 cannot go over: itssocket is taken"
+    );
+    // Unless it is to be left out then. A newcomer that gives its rank up leaves it to another.
+    let members = ["h1", "h2", "h3", "h4"].map(String::from);
+    let leave_out = (WAIT, true);
+    site.client
+        .resize_job("train", &members, leave_out)
+        .await
+        .unwrap();
+    until(&mut watch, Kind::Installed).await;
+    let newcomer = site.client.join("train", "h4", Duration::ZERO).await;
+    let newcomer = newcomer.unwrap();
+    assert_eq!((newcomer.epoch, newcomer.rank), (3, 3));
+    site.client.leave("train", 3, 3).await.unwrap();
+    crew.join(&site.client, "h4").await;
+    until(&mut watch, Kind::Installed).await;
+    // Newcomers join again, as it is another epoch.
+    crew.kill("h4");
+    crew.join(&site.client, "h4").await;
+    crew.run_in(3, &["h1", "h2", "h4"]).await;
+    crew.epochs();
+    assert_eq!(hosts(&site.job().await), ["h1", "h2", "h4"]);
+}
+
+#[tokio::test]
+async fn a_controller_that_ends_in_the_middle_leaves_one_epoch_or_the_other() {
+    let mut site = Site::start().await;
+    let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    // While newcomers are waited for: the next controller waits on.
+    site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
+    let held = site.held();
+    site.restart().await;
+    assert_eq!(site.held(), held);
+    assert_eq!(site.job().await.next.unwrap().epoch, 2);
+    crew.join(&site.client, "h4").await;
+    // At whatever moment of what follows it ends.
+    for (epoch, pause) in [(2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 32)] {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        site.restart().await;
+        crew.run_in(epoch, &["h1", "h2", "h3", "h4"]).await;
+        crew.epochs();
+        let mut order = ["h1", "h2", "h3", "h4"];
+        order.rotate_left(epoch as usize % 4);
+        loop {
+            match site.resize(&order, WAIT).await {
+                Ok(_) => break,
+                Err(error) => assert!(error.to_string().contains("is changing"), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    crew.run_in(9, &["h1", "h2", "h3", "h4"]).await;
+    let epochs = crew.epochs();
+    assert_eq!(
+        epochs.keys().copied().collect::<Vec<_>>(),
+        (1..=9).collect::<Vec<_>>()
+    );
+    let job = site.job().await;
+    assert_eq!(job.first_operation, epochs[&9]);
+}
+
+#[tokio::test]
+async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
+    let site = Site::start().await;
+    let mut crew = site
+        .run(&["h1", "h2", "h3", "h4"], Eviction::After(1))
+        .await;
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    crew.kill("h2");
+    assert_eq!(until(&mut watch, Kind::Suspected).await, [Kind::Suspected]);
+    assert_eq!(site.job().await.members[1].state(), MemberState::Suspected);
+    crew.run_in(2, &["h1", "h3", "h4"]).await;
+    crew.epochs();
+    let kinds = until(&mut watch, Kind::LeftOut).await;
+    assert_eq!(kinds, [Kind::Installed, Kind::Decided, Kind::LeftOut]);
+    assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
+    until(&mut watch, Kind::Fenced).await;
+    // It comes back to an epoch that is over.
+    let attendance = ultima_controller::api::Attendance {
+        job: "train".into(),
+        epoch: 1,
+        rank: 1,
+        slot_bytes: 1408,
+        job_id: 0,
+    };
+    let error = crew::attend(&site.client, attendance).await.unwrap_err();
+    let first = site.job().await.first_operation;
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "rank 1 was of epoch 1 of job train, which is in epoch 2 since operation {first}; it has no place there: it was suspected for 1 s"
+        )
+    );
+
+    // Two are left, and one of them alone is no job.
+    crew.kill("h4");
+    crew.run_in(3, &["h1", "h3"]).await;
+    until(&mut watch, Kind::Fenced).await;
+    crew.kill("h3");
+    until(&mut watch, Kind::Suspected).await;
+    while site.job().await.unchanged.is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let unchanged = site.job().await.unchanged;
+    assert!(
+        unchanged.starts_with(
+            "suspected members keep their places: job train: a job has 2 to 65535 members, not 1"
+        ),
+        "{unchanged}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_one_line() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h1", "h2"], Eviction::Never).await;
+    let unknown = refusal(site.resize(&["h1", "h9"], WAIT).await);
+    assert_eq!(unknown.0, Code::NotFound);
+    let alone = refusal(site.resize(&["h1"], WAIT).await);
+    assert_eq!(alone.0, Code::InvalidArgument);
+    let full = refusal(site.resize(&["h2", "h2"], WAIT).await);
+    assert_eq!(
+        full.1,
+        "job train: members[1]: host h2 has room for 1 of a job's ranks (its `ranks` in the fabric), not for one more"
+    );
+    let evict = async |who| refusal(site.client.evict("train", who, "").await).1;
+    assert_eq!(
+        evict(Named::Rank(3)).await,
+        "job train has no rank 3; it has 3, from 0 on"
+    );
+    assert_eq!(
+        evict(Named::Host("h1".into())).await,
+        "job train has 2 ranks on host h1; say which by its number"
+    );
+    assert_eq!(
+        evict(Named::Host("h4".into())).await,
+        "job train has no member on host h4; its members sit on h1, h2"
+    );
+    drop(crew);
+}

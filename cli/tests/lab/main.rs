@@ -9,6 +9,7 @@ mod agents;
 mod bmv2;
 mod check;
 mod ends;
+mod epochs;
 mod hosts;
 mod incast;
 mod links;

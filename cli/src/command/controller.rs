@@ -1,13 +1,15 @@
 //! `ultima controller`: the controller as a process of its own.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Listen};
+use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
 
+use super::controller_status;
 use crate::{process, units};
 
 /// Switches that are looked at more often have time for nothing else.
@@ -22,14 +24,15 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Serve(Serve),
+    Serve(Box<Serve>),
+    Status(controller_status::Arguments),
 }
 
 /// Brings up the fabric's switches over P4Runtime, then serves the control API.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: ultima controller serve --fabric topologies/star4.yaml --state star4.redb"
-)]
+#[command(after_help = "Examples:
+  ultima controller serve --fabric topologies/star4.yaml --state star4.redb
+  ultima controller serve --fabric star4.yaml --state star4.redb --listen 10.0.0.1:9555 --peers 10.0.0.2:9555")]
 struct Serve {
     /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
@@ -50,6 +53,29 @@ struct Serve {
     /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`
     #[arg(long)]
     no_repair: bool,
+    /// Other controllers of the fabric, each where it listens: one leads, the others copy what it promises and take over
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_delimiter = ',',
+        requires = "state",
+        help_heading = "Several controllers"
+    )]
+    peers: Vec<String>,
+    /// How many others have stored what a primary promises; half of them, rounded up, where it is not said
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "peers",
+        help_heading = "Several controllers"
+    )]
+    copies: Option<usize>,
+    /// For how long more than half of the switches say that they have no primary before another one takes over
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration, help_heading = "Several controllers")]
+    take_over_after: Duration,
+    /// Lead also where others may know of promises that this one does not: those are lost
+    #[arg(long, requires = "state", help_heading = "Several controllers")]
+    lead_anyway: bool,
     /// Another program for the switches, as p4c's BMv2 backend printed it
     #[arg(long, value_name = "FILE", requires = "p4info")]
     program: Option<PathBuf>,
@@ -61,9 +87,15 @@ struct Serve {
     die_with_parent: bool,
 }
 
-/// Serves until it is interrupted.
-pub fn run(arguments: Arguments) -> Result<()> {
-    let Command::Serve(serve) = arguments.command;
+/// Serves until it is interrupted, or asks those that do.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.command {
+        Command::Serve(options) => serve(*options).map(|()| ExitCode::SUCCESS),
+        Command::Status(arguments) => controller_status::run(&arguments),
+    }
+}
+
+fn serve(serve: Serve) -> Result<()> {
     if serve.die_with_parent {
         process::die_with_parent()?;
     }
@@ -86,15 +118,34 @@ pub fn run(arguments: Arguments) -> Result<()> {
     if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {
         config.program = Program::load(program, p4info)?;
     }
+    let group = (!serve.peers.is_empty() || serve.lead_anyway).then(|| {
+        let group = Group::new(serve.peers);
+        Group {
+            copies: serve.copies.unwrap_or(group.copies),
+            grace: serve.take_over_after,
+            lead_anyway: serve.lead_anyway,
+            ..group
+        }
+    });
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?
         .block_on(async {
-            let controller = server::serve(config).await?;
-            println!("listening on {}", controller.address());
-            super::interrupted().await;
-            controller.stop().await;
+            match group {
+                None => {
+                    let controller = server::serve(config).await?;
+                    println!("listening on {}", controller.address());
+                    super::interrupted().await;
+                    controller.stop().await;
+                }
+                Some(group) => {
+                    let controller = server::serve_in(config, group).await?;
+                    println!("listening on {}", controller.address());
+                    super::interrupted().await;
+                    controller.stop().await;
+                }
+            }
             Ok(())
         })
 }

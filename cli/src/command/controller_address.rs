@@ -8,7 +8,7 @@ pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 /// The controller's address.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
-    /// Where the controller listens: HOST:PORT, or unix:PATH
+    /// Where the controller listens: HOST:PORT, or unix:PATH; of several, all of them, separated by commas
     #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string())]
     pub controller: String,
 }

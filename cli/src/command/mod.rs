@@ -11,6 +11,7 @@ mod chart;
 pub mod check;
 mod controller;
 pub mod controller_address;
+mod controller_status;
 mod fabric;
 mod job;
 mod lab;
@@ -52,7 +53,7 @@ impl Command {
             Command::Demo(options) => return crate::demo::run(&options),
             Command::Switch(arguments) => return switch::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
-            Command::Controller(arguments) => controller::run(arguments),
+            Command::Controller(arguments) => return controller::run(arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Agent(options) => return crate::agent::run(&options),

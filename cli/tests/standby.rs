@@ -1,0 +1,259 @@
+//! Controllers as processes that are killed: what they promised is there, and nothing is half there.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Switch, output, refused, ultima};
+use ultima_controller::client::{Client, ClientError};
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+
+/// Jobs that are created at once.
+const JOBS: usize = 100;
+/// After how many of them the controller is killed.
+const KILLED_AFTER: usize = 30;
+
+/// Three switches in a row, and room for two controllers.
+struct Bed {
+    folder: tempfile::TempDir,
+    _switches: Vec<Switch>,
+    fabric: PathBuf,
+}
+
+/// A controller's process, killed at the end.
+struct Controller(Child);
+
+impl Controller {
+    /// SIGKILL.
+    fn kill(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // It may have been killed before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Bed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut text = "switches:\n".to_owned();
+        let mut switches = Vec::new();
+        for n in 1..=3 {
+            let port = format!("1@unix:{}", folder.path().join(format!("p{n}")).display());
+            let switch = Switch::start(&["-i", &port]);
+            text += &format!(
+                "  - {{ name: s{n}, target: v1model, grpc: \"{}\", device_id: 1 }}\n",
+                switch.address
+            );
+            switches.push(switch);
+        }
+        text += "hosts:\n";
+        for n in 1..=3 {
+            text +=
+                &format!("  - {{ name: h{n}, mac: \"02:00:00:00:00:0{n}\", ip: 10.0.0.{n} }}\n");
+        }
+        text += "links:\n";
+        for n in 1..=3 {
+            text += &format!("  - {{ ends: [h{n}, s{n}/1] }}\n");
+        }
+        text += "  - { ends: [s1/9, s2/9] }\n  - { ends: [s2/8, s3/8] }\n";
+        let fabric = folder.path().join("fabric.yaml");
+        std::fs::write(&fabric, text).expect("a file");
+        Bed {
+            folder,
+            _switches: switches,
+            fabric,
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        let path: &Path = self.folder.path();
+        path.join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn address(&self, name: &str) -> String {
+        format!("unix:{}", self.path(&format!("{name}.sock")))
+    }
+
+    /// Starts a controller of that name.
+    fn start(&self, name: &str, options: &[&str]) -> Controller {
+        let fabric = self.fabric.to_str().expect("a plain path");
+        let (state, listen) = (self.path(&format!("{name}.redb")), self.address(name));
+        let mut child = ultima(&["controller", "serve", "--fabric", fabric])
+            .args(["--state", &state, "--listen", &listen])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert_eq!(line, format!("listening on {listen}\n"));
+        Controller(child)
+    }
+}
+
+fn name(n: usize) -> String {
+    format!("job{n}")
+}
+
+fn spec(n: usize) -> JobSpec {
+    JobSpec {
+        name: name(n),
+        members: ["h1", "h2", "h3"].map(String::from).to_vec(),
+        gather: Gather::Multicast,
+        seed: None,
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+    }
+}
+
+/// Creates all jobs at once and kills the controller in the middle; returns the jobs that were promised.
+async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<String> {
+    let promised = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..JOBS)
+        .map(|n| {
+            let (client, promised) = (client.clone(), Arc::clone(&promised));
+            tokio::spawn(async move {
+                client.create_job(&spec(n)).await?;
+                promised.fetch_add(1, Ordering::SeqCst);
+                Ok::<String, ClientError>(name(n))
+            })
+        })
+        .collect();
+    while promised.load(Ordering::SeqCst) < KILLED_AFTER {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    controller.kill();
+    let mut names = Vec::new();
+    for task in tasks {
+        names.extend(task.await.expect("no panic"));
+    }
+    assert!(names.len() < JOBS, "it was killed too late");
+    names
+}
+
+/// All that was promised is there, and each job that there is is whole: switches hold these, and nothing else.
+async fn check(client: &Client, promised: &[String]) -> Vec<String> {
+    let jobs = client.jobs().await.expect("an answer");
+    let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+    for promised in promised {
+        assert!(names.contains(promised), "{promised} is lost");
+    }
+    for job in &jobs {
+        assert_eq!(job.switches, ["s1", "s2", "s3"], "{}", job.name);
+    }
+    for switch in client.diff_fabric().await.expect("an answer") {
+        assert_eq!(switch.problem, "", "{}", switch.switch);
+        assert_eq!(switch.differences, [], "{}", switch.switch);
+    }
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_controller_promised_is_there_when_it_is_back() {
+    let bed = Bed::new();
+    let mut controller = bed.start("a", &[]);
+    let client = Client::connect(&bed.address("a"))
+        .await
+        .expect("it listens");
+    let promised = create_and_kill(&client, &mut controller).await;
+    let _controller = bed.start("a", &[]);
+    let client = Client::connect(&bed.address("a"))
+        .await
+        .expect("it listens");
+    let jobs = check(&client, &promised).await;
+    eprintln!("{} jobs promised, {} there", promised.len(), jobs.len());
+    for job in jobs {
+        client.delete_job(&job).await.expect("it is whole");
+    }
+    check(&client, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_primary_promised_is_there_with_the_next() {
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let options = |peer| ["--copies", "1", "--peers", peer];
+    let mut first = bed.start("a", &options(&b));
+    let both = format!("{a},{b}");
+    // The other one's socket is not there yet, and this one is to lead first.
+    let client = Client::connect(&a).await.expect("it leads");
+    let _second = bed.start("b", &options(&a));
+    drop(client);
+    let client = Client::connect(&both).await.expect("one leads");
+    let promised = create_and_kill(&client, &mut first).await;
+    let killed = Instant::now();
+    // The same client finds the next one by itself.
+    while client.jobs().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    eprintln!(
+        "takeover of {} jobs: {:?}, of which 1 s grace",
+        client.jobs().await.expect("an answer").len(),
+        killed.elapsed()
+    );
+    check(&client, &promised).await;
+    let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    assert_eq!(status[1]["role"], "primary");
+    assert_eq!(status[1]["standing"]["term"], 2);
+
+    // The first one comes back and follows, and what was not promised is created now.
+    let _first = bed.start("a", &options(&b));
+    for n in 0..JOBS {
+        match client.create_job(&spec(n)).await {
+            Ok(_) => {}
+            Err(error) => assert!(error.to_string().contains("exists already"), "{error}"),
+        }
+    }
+    assert_eq!(check(&client, &promised).await.len(), JOBS);
+    let text = output(&["controller", "status", "--controller", &both]).stdout;
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains(&format!("standby of {b}")), "{text}");
+    assert!(text.contains("1 of 1 needed: "), "{text}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_one_line() {
+    let serve = ["controller", "serve", "--fabric", "none.yaml"];
+    for (options, says) in [
+        (&["--peers", "127.0.0.1:1"][..], "--state"),
+        (&["--copies", "1"], "--peers"),
+        (&["--lead-anyway"], "--state"),
+    ] {
+        let output = output(&[&serve[..], options].concat());
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert!(text.contains(says), "{options:?}: {text}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("a.redb");
+    let state = state.to_str().expect("a plain path");
+    let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
+    let serve = [
+        "controller",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--fabric",
+        fabric,
+    ];
+    let options = ["--state", state, "--peers", "127.0.0.1:1", "--copies", "2"];
+    let text = refused(&[&serve[..], &options].concat());
+    assert!(
+        text.contains("--copies 2: there are 1 other controllers"),
+        "{text}"
+    );
+}

@@ -10,7 +10,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true);
-    compiler.open_files(["p4/v1/p4runtime.proto"])?;
+    compiler.open_files([
+        "p4/v1/p4runtime.proto",
+        "stratum/hal/barefoot/bf.proto",
+        "stratum/hal/chassis.proto",
+    ])?;
     let mut files = compiler.file_descriptor_set();
 
     // Messages of google.rpc and p4.config.v1 come along as imports: the set holds every file,

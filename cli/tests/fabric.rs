@@ -124,6 +124,59 @@ fn what_is_drained_is_said() {
     });
 }
 
+/// A testbed of 32 ports, from its file alone: it is checked, its ports are those of the chip, and its switch can be told.
+#[test]
+fn a_testbed_is_planned_without_a_switch() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/tofino32.yaml");
+    let said = |arguments: &[&str]| {
+        let output = output(&[&["fabric"], arguments, &["-f", file]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let checked = said(&["check"]);
+    assert!(
+        checked.contains(": 1 switches, 32 hosts, 32 links"),
+        "{checked}"
+    );
+
+    let ports = document(&said(&["ports", "-o", "json"]));
+    let first = json!({
+        "switch": "tofino1", "port": "1/0", "device_port": 132, "pipe": 1, "speed": "100G", "fec": "rs", "link": "h01"
+    });
+    assert_eq!(
+        (&ports[0], ports.as_array().map(Vec::len)),
+        (&first, Some(32))
+    );
+    assert_eq!(ports[15]["device_port"], 0);
+    let table = said(&["ports"]);
+    let row: Vec<&str> = table
+        .lines()
+        .nth(9)
+        .expect("a row")
+        .split_whitespace()
+        .collect();
+    assert_eq!(row, ["tofino1", "9/0", "56", "0", "100G", "rs", "h09"]);
+
+    let chassis = said(&["chassis", "tofino1"]);
+    assert_eq!(chassis.matches("singleton_ports").count(), 32);
+    assert!(
+        chassis.contains("platform: PLT_GENERIC_BAREFOOT_TOFINO\n"),
+        "{chassis}"
+    );
+    let commands = said(&["chassis", "tofino1", "--for", "ucli"]);
+    assert!(
+        commands.contains("port-add 32/0 100G RS\nport-enb 32/0\n"),
+        "{commands}"
+    );
+
+    let text = refused(&["fabric", "chassis", "-f", file, "tofino2"]);
+    assert!(
+        text.contains("no switch is called tofino2; there are: tofino1"),
+        "{text}"
+    );
+}
+
 #[test]
 fn files_are_checked_without_a_controller() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/leaf-spine.yaml");

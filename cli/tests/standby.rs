@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Switch, output, refused, ultima};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 
 /// Jobs that are created at once.
 const JOBS: usize = 100;
@@ -116,6 +117,7 @@ fn spec(n: usize) -> JobSpec {
         seed: None,
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ultima's controller: fabric, jobs, groups and rules over P4Runtime.
 //!
 //! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
-//!   of switch can do; [`settings`]: what a link does to frames.
+//!   of switch can do; [`settings`]: what a link does to frames; [`chassis`]: a switch's ports, as its own software is told of them.
 //! - [`job`]: who takes part, placed on hosts.
 //! - [`routing`]: which way packets to a host take while parts of the fabric are down; [`tree`]: which way a job's
 //!   multicast takes.
@@ -19,6 +19,7 @@
 
 pub mod api;
 pub mod attend;
+pub mod chassis;
 pub mod check;
 pub mod client;
 pub mod fabric;

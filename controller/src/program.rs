@@ -7,13 +7,27 @@ use sha2::{Digest as _, Sha256};
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::{Names, P4InfoError};
 use ultima_p4runtime::text;
+use ultima_p4runtime::tofino::{Packing, TofinoProgram};
+
+use crate::fabric::{Fabric, Switch};
+use crate::target::ProgramForm;
 
 /// A compiled program and its names.
 #[derive(Clone, Debug)]
 pub struct Program {
-    device_config: Vec<u8>,
+    form: ProgramForm,
+    code: Code,
     names: Names,
     cookie: u64,
+}
+
+/// What a target runs.
+#[derive(Clone, Debug)]
+enum Code {
+    /// p4c's BMv2 JSON.
+    Bmv2(Vec<u8>),
+    /// Tofino's binary, and what is said about it.
+    Tofino(TofinoProgram),
 }
 
 /// Why there is no program.
@@ -26,6 +40,33 @@ pub enum ProgramError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// A folder has no file of a kind, or several.
+    #[error(
+        "{}: {found} files called {pattern}, expected one; give the folder of what the compiler printed, such as p4/compiled/tofino", folder.display()
+    )]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What they are called.
+        pattern: &'static str,
+        /// How many there are.
+        found: usize,
+    },
+    /// A program without its P4Info.
+    #[error(
+        "{}: a program needs its P4Info; give it with --p4info, or the folder of what the compiler printed", .0.display()
+    )]
+    NoP4Info(PathBuf),
+    /// There is none for a target in this binary.
+    #[error(
+        "switch {switch} is a {target}, for which this binary has no program; compile it as docs/tofino.md says and give its folder with --program"
+    )]
+    NotBuiltIn {
+        /// The switch.
+        switch: String,
+        /// Its target.
+        target: &'static str,
     },
     /// The P4Info is none.
     #[error("{source_name}: {error}")]
@@ -45,14 +86,41 @@ pub enum ProgramError {
     },
 }
 
+/// What a compiled program for Tofino is called, and its pipeline: the `Pipeline` instance of `ultima_tna.p4`.
+const TOFINO_NAME: &str = "ultima";
+const TOFINO_PIPELINE: &str = "pipe";
+
 impl Program {
-    /// The program in `device_config` (for v1model p4c's BMv2 JSON) and `p4info` (protobuf text
+    /// The program for v1model in `device_config` (p4c's BMv2 JSON) and `p4info` (protobuf text
     /// format), which errors call `source_name`.
     ///
     /// # Errors
     /// The P4Info is none. Whether it fits the program is for the switch to say.
     pub fn new(
         device_config: Vec<u8>,
+        p4info: &str,
+        source_name: &str,
+    ) -> Result<Self, ProgramError> {
+        let code = Code::Bmv2(device_config);
+        Program::of(ProgramForm::Bmv2, code, p4info, source_name)
+    }
+
+    /// The program for a Tofino, of which `form` says which, and its P4Info.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn tofino(
+        form: ProgramForm,
+        program: TofinoProgram,
+        p4info: &str,
+        source_name: &str,
+    ) -> Result<Self, ProgramError> {
+        Program::of(form, Code::Tofino(program), p4info, source_name)
+    }
+
+    fn of(
+        form: ProgramForm,
+        code: Code,
         p4info: &str,
         source_name: &str,
     ) -> Result<Self, ProgramError> {
@@ -65,26 +133,80 @@ impl Program {
             source_name: source_name(),
             error,
         })?;
-        let cookie = cookie(&device_config, names.p4info());
+        let cookie = cookie(&code, names.p4info());
         Ok(Program {
-            device_config,
+            form,
+            code,
             names,
             cookie,
         })
     }
 
-    /// The program in two files.
+    /// The program in a folder of what a compiler printed, or in a file of p4c's BMv2 backend with its P4Info in another.
     ///
     /// # Errors
-    /// A file cannot be read, or the P4Info is none.
-    pub fn load(device_config: &Path, p4info: &Path) -> Result<Self, ProgramError> {
-        let failed = |path: &Path, source| ProgramError::Read {
-            path: path.to_owned(),
-            source,
+    /// A file cannot be read or is not there, or the P4Info is none.
+    pub fn load(program: &Path, p4info: Option<&Path>) -> Result<Self, ProgramError> {
+        match p4info {
+            None if program.is_dir() => Program::load_folder(program),
+            None => Err(ProgramError::NoP4Info(program.to_owned())),
+            Some(p4info) => Program::new(
+                read(program)?,
+                &read_text(p4info)?,
+                &p4info.display().to_string(),
+            ),
+        }
+    }
+
+    /// The binary says which chip it is for; where there is none, the program is for v1model. The compiler for Tofino
+    /// prints binary and context into a folder of the pipeline's name.
+    fn load_folder(folder: &Path) -> Result<Self, ProgramError> {
+        let p4info = only(folder, ".p4info.txtpb")?;
+        let (text, source) = (read_text(&p4info)?, p4info.display().to_string());
+        let beside = |name: &str| {
+            let places = [folder.join(name), folder.join(TOFINO_PIPELINE).join(name)];
+            places.into_iter().find(|path| path.is_file())
         };
-        let config = std::fs::read(device_config).map_err(|error| failed(device_config, error))?;
-        let text = std::fs::read_to_string(p4info).map_err(|error| failed(p4info, error))?;
-        Program::new(config, &text, &p4info.display().to_string())
+        let forms = [
+            (ProgramForm::Tofino, "tofino.bin"),
+            (ProgramForm::Tofino2, "tofino2.bin"),
+        ];
+        let binary = forms
+            .into_iter()
+            .find_map(|(form, name)| Some((form, beside(name)?)));
+        let Some((form, binary)) = binary else {
+            return Program::new(read(&only(folder, ".json")?)?, &text, &source);
+        };
+        let part = |pattern: &'static str| {
+            beside(pattern).ok_or(ProgramError::Folder {
+                folder: folder.to_owned(),
+                pattern,
+                found: 0,
+            })
+        };
+        let program = TofinoProgram {
+            name: TOFINO_NAME.into(),
+            pipeline: TOFINO_PIPELINE.into(),
+            bfrt: read(&part("bfrt.json")?)?,
+            context: read(&part("context.json")?)?,
+            binary: read(&binary)?,
+        };
+        Program::tofino(form, program, &text, &source)
+    }
+
+    /// Ultima's own for the switches of a fabric, embedded in this binary.
+    ///
+    /// # Errors
+    /// One of them is of a target for which there is none.
+    pub fn own(fabric: &Fabric) -> Result<Self, ProgramError> {
+        let other = |switch: &&Switch| switch.target.program != ProgramForm::Bmv2;
+        match fabric.switches().iter().find(other) {
+            None => Program::v1model(),
+            Some(switch) => Err(ProgramError::NotBuiltIn {
+                switch: switch.name.clone(),
+                target: switch.target.name,
+            }),
+        }
     }
 
     /// Ultima's own for v1model, embedded in this binary.
@@ -99,9 +221,17 @@ impl Program {
         Program::new(device_config.to_vec(), p4info, "ultima.p4info.txtpb")
     }
 
-    /// What the target is given.
-    pub fn device_config(&self) -> &[u8] {
-        &self.device_config
+    /// What targets it is for.
+    pub fn form(&self) -> ProgramForm {
+        self.form
+    }
+
+    /// What a switch is given whose server takes a program for Tofino in this packing.
+    pub fn device_config(&self, packing: Packing) -> Vec<u8> {
+        match &self.code {
+            Code::Bmv2(json) => json.clone(),
+            Code::Tofino(program) => program.pack(packing),
+        }
     }
 
     /// Its tables, actions and counters by name.
@@ -116,13 +246,54 @@ impl Program {
     }
 }
 
-fn cookie(device_config: &[u8], p4info: &P4Info) -> u64 {
+fn cookie(code: &Code, p4info: &P4Info) -> u64 {
+    let digest = match code {
+        Code::Bmv2(json) => Sha256::digest(json),
+        // Whatever the server's packing.
+        Code::Tofino(program) => Sha256::digest(program.pack(Packing::Stratum)),
+    };
     let digest = Sha256::new()
-        .chain_update(Sha256::digest(device_config))
+        .chain_update(digest)
         .chain_update(p4info.encode_to_vec())
         .finalize();
     let first: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
     u64::from_be_bytes(first)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ProgramError> {
+    std::fs::read(path).map_err(|source| unreadable(path, source))
+}
+
+fn read_text(path: &Path) -> Result<String, ProgramError> {
+    std::fs::read_to_string(path).map_err(|source| unreadable(path, source))
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> ProgramError {
+    ProgramError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The only file in a folder whose name ends so, but for the manifest, which is none of the compiler's.
+fn only(folder: &Path, pattern: &'static str) -> Result<PathBuf, ProgramError> {
+    let entries = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
+    let mut found: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let name = entry
+            .map_err(|source| unreadable(folder, source))?
+            .file_name();
+        let is_one = name.to_string_lossy().ends_with(pattern) && name != "manifest.json";
+        found.extend(is_one.then(|| folder.join(name)));
+    }
+    match <[PathBuf; 1]>::try_from(found) {
+        Ok([path]) => Ok(path),
+        Err(found) => Err(ProgramError::Folder {
+            folder: folder.to_owned(),
+            pattern,
+            found: found.len(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -133,11 +304,52 @@ mod tests {
     fn a_cookie_is_that_of_one_program() {
         let program = Program::v1model().unwrap();
         assert_eq!(program.cookie(), Program::v1model().unwrap().cookie());
-        let mut other = program.device_config().to_vec();
+        let mut other = program.device_config(Packing::Stratum);
         other.push(b' ');
-        assert_ne!(program.cookie(), cookie(&other, program.names().p4info()));
-        let mut p4info = program.names().p4info().clone();
+        let p4info = program.names().p4info();
+        assert_ne!(program.cookie(), cookie(&Code::Bmv2(other), p4info));
+        let mut p4info = p4info.clone();
         p4info.tables[0].size += 1;
-        assert_ne!(program.cookie(), cookie(program.device_config(), &p4info));
+        assert_ne!(program.cookie(), cookie(&program.code, &p4info));
+    }
+
+    /// As the compiler for Tofino leaves them: binary and context in a folder of the pipeline's name, or beside the others.
+    #[test]
+    fn a_folder_of_the_compilers_is_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
+        let error = |pattern| {
+            let error = Program::load(folder.path(), None).unwrap_err().to_string();
+            let folder = folder.path().display();
+            let expected = format!("{folder}: 0 files called {pattern}, expected one;");
+            assert!(error.starts_with(&expected), "{error}");
+        };
+        error(".p4info.txtpb");
+        write("ultima.p4info.txtpb", ultima_p4::v1model().p4info);
+        error(".json");
+        std::fs::create_dir(at("pipe")).unwrap();
+        write("pipe/tofino.bin", "binary");
+        write("bfrt.json", "bfrt");
+        error("context.json");
+        write("pipe/context.json", "context");
+        let program = Program::load(folder.path(), None).unwrap();
+        assert_eq!(program.form(), ProgramForm::Tofino);
+        let unpacked = TofinoProgram::unpack(&program.device_config(Packing::Stratum)).unwrap();
+        let expected = TofinoProgram {
+            name: "ultima".into(),
+            pipeline: "pipe".into(),
+            bfrt: b"bfrt".to_vec(),
+            context: b"context".to_vec(),
+            binary: b"binary".to_vec(),
+        };
+        assert_eq!(unpacked, expected);
+
+        let v1model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4/compiled/v1model");
+        let program = Program::load(&v1model, None).unwrap();
+        assert_eq!(program.cookie(), Program::v1model().unwrap().cookie());
+        let json = v1model.join("ultima.json");
+        let error = Program::load(&json, None).unwrap_err().to_string();
+        assert!(error.contains("give it with --p4info"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Switches that go away, and digests that nobody takes: what the controller says all the same.
 
 mod chaos;
+mod target;
 
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use tokio::time::sleep;
 use ultima_controller::api::{self, Hop};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::p4rt::{Device, SwitchClient};
@@ -27,7 +27,7 @@ async fn one_gone() -> (ChaosSwitch, Handle, Client) {
         .replace("device_id: 2", "device_id: 1");
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..Config::new(fabric::parse(&text, "two.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(&text, "two.yaml"))
     };
     let handle = server::serve(config).await.unwrap();
     let client = Client::connect(&handle.address().to_string())
@@ -155,6 +155,7 @@ async fn digests_that_nobody_takes_are_counted() {
         grpc: switch.address().to_string(),
         device_id: 1,
         tls: None,
+        packing: Default::default(),
     };
     let client = SwitchClient::connect(device, 1, Duration::from_secs(60))
         .await

@@ -1,6 +1,7 @@
 //! The control API as its clients see it.
 
 mod chaos;
+mod target;
 
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use tonic::Code;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, Listen};
@@ -25,11 +25,11 @@ async fn start_with(from: &str, to: &str) -> (ChaosSwitch, Handle, Client) {
     let text = include_str!("../../topologies/star4.yaml")
         .replace("127.0.0.1:9559", &switch.address().to_string());
     assert!(text.contains(from), "{from} in the topology");
-    let fabric = fabric::parse(&text.replace(from, to), "star.yaml").unwrap();
+    let fabric = target::fabric(&text.replace(from, to), "star.yaml");
     let listen = "127.0.0.1:0".parse().unwrap();
     let handle = server::serve(Config {
         listen,
-        ..Config::new(fabric).unwrap()
+        ..target::config(fabric)
     })
     .await
     .unwrap();
@@ -85,7 +85,7 @@ async fn jobs_are_created_listed_shown_and_deleted() {
         ip: "10.0.0.1".into(),
         udp_port: u32::from(ultima_wire::UDP_PORT) + 1,
         switch: "s1".into(),
-        switch_port: 1,
+        switch_port: target::port(1).into(),
         source_index: 3,
         cut_off: false,
         state: MemberState::Free.into(),
@@ -463,7 +463,7 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
         .replace("127.0.0.1:9559", &switch.address().to_string());
     let config = || Config {
         listen: Listen::Unix(path.clone()),
-        ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(&text, "star.yaml"))
     };
     let handle = server::serve(config()).await.unwrap();
     let address = format!("unix:{}", path.display());

@@ -1,18 +1,20 @@
 //! The controller and the embedded switch.
 
+mod target;
+
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use ultima_controller::fabric::{self, Fabric, Health, SwitchId};
+use ultima_controller::fabric::{Fabric, Health, SwitchId};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::ledger::Ledger;
 use ultima_controller::membership::Eviction;
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
-use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 use ultima_controller::server::{self, Config, Handle};
-use ultima_controller::target::V1MODEL;
+use ultima_controller::target::{TOFINO, V1MODEL};
+use ultima_p4::names::loss;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, CloneSessionEntry, DigestEntry, MulticastGroupEntry, ReadRequest, TableEntry,
@@ -23,6 +25,7 @@ use ultima_switch::{Switch, SwitchConfig};
 async fn switch() -> Switch {
     let config = SwitchConfig {
         grpc: "127.0.0.1:0".parse().unwrap(),
+        emulation: target::emulation(),
         ..SwitchConfig::default()
     };
     Switch::start(config).await.unwrap()
@@ -32,14 +35,14 @@ async fn switch() -> Switch {
 fn star_on(switch: &Switch) -> Fabric {
     let grpc = switch.grpc_addr().to_string();
     let text = include_str!("../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
-    fabric::parse(&text, "star.yaml").unwrap()
+    target::fabric(&text, "star.yaml")
 }
 
 fn config(fabric: &Fabric) -> Config {
     let listen = "127.0.0.1:0".parse().unwrap();
     Config {
         listen,
-        ..Config::new(fabric.clone()).unwrap()
+        ..target::config(fabric.clone())
     }
 }
 
@@ -74,7 +77,11 @@ async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
         TableEntry::default().into(),
         MulticastGroupEntry::default().into(),
         CloneSessionEntry::default().into(),
-        DigestEntry::default().into(),
+        DigestEntry {
+            digest_id: target::program().names().digest(loss::DIGEST).unwrap().id,
+            ..Default::default()
+        }
+        .into(),
     ];
     let request = ReadRequest {
         device_id: 1,
@@ -91,20 +98,16 @@ async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
 
 /// What `entities` should look like when read.
 fn expected<'a>(entities: impl IntoIterator<Item = &'a Entity>) -> BTreeSet<Vec<u8>> {
-    let program = Program::v1model().unwrap();
+    let program = target::program();
     let entities = entities
         .into_iter()
         .filter(|entity| !matches!(entity, Entity::Counter(_)));
-    entities
-        .map(|entity| {
-            entity
-                .creation(program.names())
-                .unwrap()
-                .entity
-                .unwrap()
-                .encode_to_vec()
-        })
-        .collect()
+    let read = |entity: &Entity| {
+        let mut written = entity.creation(program.names()).unwrap();
+        target::forget(&mut written);
+        written.entity.unwrap().encode_to_vec()
+    };
+    entities.map(read).collect()
 }
 
 #[tokio::test]
@@ -115,7 +118,7 @@ async fn what_is_planned_is_what_the_switch_has() {
 
     let state = handle.controller().create_job(&spec()).await.unwrap();
     let routes = routes(&fabric);
-    let program = Program::v1model().unwrap();
+    let program = target::program();
     let ledger = Ledger::new(&fabric, &routes);
     let (job, plan) = ledger
         .propose(&fabric, &routes, program.names(), &spec(), 0)
@@ -147,52 +150,6 @@ async fn a_controller_that_starts_anew_starts_from_nothing() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_match_its_p4info_is_one_line() {
-    let switch = switch().await;
-    let own = ultima_p4::v1model();
-    let json = String::from_utf8(own.device_config.to_vec()).unwrap();
-    let json = json.replace("UltimaIngress.jobs.job", "UltimaIngress.jobs.jib");
-    let program = Program::new(json.into_bytes(), own.p4info, "p4info").unwrap();
-    let config = Config {
-        program,
-        ..config(&star_on(&switch))
-    };
-    let error = server::serve(config)
-        .await
-        .map(|_| ())
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "switch s1 refused the program: INVALID_ARGUMENT: program and P4Info disagree: the P4Info has no table UltimaIngress.jobs.jib"
-    );
-}
-
-#[tokio::test]
-async fn a_program_without_our_tables_is_not_put_to_work() {
-    let switch = switch().await;
-    let own = ultima_p4::v1model();
-    let p4info = own
-        .p4info
-        .replace("UltimaIngress.admission.source", "Other.admission.source");
-    let program = Program::new(own.device_config.to_vec(), &p4info, "p4info").unwrap();
-    let config = Config {
-        program,
-        ..config(&star_on(&switch))
-    };
-    let error = server::serve(config)
-        .await
-        .map(|_| ())
-        .unwrap_err()
-        .to_string();
-    let [start, end] = [
-        "P4Info has no table \"UltimaIngress.admission.source\"; ",
-        "; give the controller Ultima's program and its P4Info, or ones derived from them",
-    ];
-    assert!(error.starts_with(start) && error.ends_with(end), "{error}");
-}
-
-#[tokio::test]
 async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again() {
     let (switch, fabric, handle) = start().await;
     let device = Device {
@@ -200,6 +157,7 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
         grpc: switch.grpc_addr().to_string(),
         device_id: 1,
         tls: None,
+        packing: Default::default(),
     };
     let patience = std::time::Duration::from_secs(5);
     let other = SwitchClient::connect(device, u128::MAX, patience)
@@ -227,6 +185,10 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
 #[test]
 fn the_embedded_switch_has_room_for_what_the_target_promises() {
     let limits = ultima_switch::engine::Limits::default();
-    assert!(limits.groups >= V1MODEL.limits.groups as usize);
-    assert!(limits.replicas >= V1MODEL.limits.group_replicas as usize);
+    let (limits, promised) = match target::emulation() {
+        None => (limits, V1MODEL.limits),
+        Some(emulation) => (emulation.limits(limits), TOFINO.limits),
+    };
+    assert!(limits.groups >= promised.groups as usize);
+    assert!(limits.replicas >= promised.group_replicas as usize);
 }

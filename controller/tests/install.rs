@@ -1,11 +1,12 @@
 //! All or nothing, against switches that refuse and disconnect.
 
 mod chaos;
+mod target;
 
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
-use ultima_controller::fabric::{self, Fabric};
+use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
@@ -17,13 +18,13 @@ fn fabric_on(switches: &[ChaosSwitch; 2]) -> Fabric {
         .replace("127.0.0.1:9559", &s1.to_string())
         .replace("127.0.0.1:9560", &s2.to_string())
         .replace("device_id: 2", "device_id: 1");
-    fabric::parse(&text, "two.yaml").unwrap()
+    target::fabric(&text, "two.yaml")
 }
 
 async fn serve(switches: &[ChaosSwitch; 2]) -> Handle {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..Config::new(fabric_on(switches)).unwrap()
+        ..target::config(fabric_on(switches))
     };
     server::serve(config).await.unwrap()
 }
@@ -57,7 +58,7 @@ async fn start_rated() -> ([ChaosSwitch; 2], Handle) {
         .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 800M, queue: 256k }");
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..Config::new(fabric::parse(&text, "rated.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(&text, "rated.yaml"))
     };
     let handle = server::serve(config).await.unwrap();
     (switches, handle)
@@ -90,6 +91,7 @@ async fn jobs_divide_a_trunk_as_they_come_and_go() {
     let controller = handle.controller();
     let both = |expected: &[i64]| {
         for switch in &switches {
+            let expected: Vec<i64> = expected.iter().map(|rate| target::rate(*rate)).collect();
             assert_eq!(rates(switch), expected);
         }
     };
@@ -443,7 +445,7 @@ async fn what_somebody_changed_is_put_right() {
     let whole = switches[0].held();
     let all = || async {
         let audit = controller.audit(false).await;
-        let names = ultima_controller::program::Program::v1model().unwrap();
+        let names = target::program();
         let of = |(_, diff): &(_, Result<ultima_controller::reconcile::Diff, String>)| {
             let diff = diff.as_ref().unwrap();
             let texts = diff
@@ -503,7 +505,7 @@ async fn switches_are_looked_at_from_time_to_time() {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         audit_every: Duration::from_millis(20),
-        ..Config::new(fabric_on(&switches)).unwrap()
+        ..target::config(fabric_on(&switches))
     };
     let handle = server::serve(config).await.unwrap();
     handle
@@ -523,7 +525,7 @@ async fn a_second_controller_is_turned_away() {
     let (switches, handle) = start().await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..Config::new(fabric_on(&switches)).unwrap()
+        ..target::config(fabric_on(&switches))
     };
     let error = server::serve(config)
         .await
@@ -552,6 +554,7 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         grpc: switches[0].address().to_string(),
         device_id: 1,
         tls: None,
+        packing: Default::default(),
     };
     let other =
         ultima_controller::p4rt::SwitchClient::connect(device, u128::MAX, Duration::from_secs(5))
@@ -580,12 +583,12 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     let good = fabric_on(&switches);
     let s1 = switches[0].address().to_string();
     let text = format!(
-        "switches: [{{ name: s1, target: v1model, grpc: \"{s1}\", device_id: 9 }}]\nhosts: []\nlinks: []"
+        "switches:\n  - {{ name: s1, target: v1model, grpc: \"{s1}\", device_id: 9 }}\nhosts: []\nlinks: []"
     );
     let config = |fabric| Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         patience: Duration::from_millis(300),
-        ..Config::new(fabric).unwrap()
+        ..target::config(fabric)
     };
     let line = |config| async {
         server::serve(config)
@@ -596,7 +599,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     };
 
     assert_eq!(
-        line(config(fabric::parse(&text, "f").unwrap())).await,
+        line(config(target::fabric(&text, "f"))).await,
         format!(
             "{s1} has no device 9: there is no device 9; correct `device_id` of switch s1 in the fabric"
         )
@@ -610,7 +613,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
         .to_string();
     let text = text.replace(&s1, &silent);
     assert_eq!(
-        line(config(fabric::parse(&text, "f").unwrap())).await,
+        line(config(target::fabric(&text, "f"))).await,
         format!(
             "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
         )
@@ -621,7 +624,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     let address = mute.local_addr().unwrap().to_string();
     let text = text.replace(&silent, &address);
     assert_eq!(
-        line(config(fabric::parse(&text, "f").unwrap())).await,
+        line(config(target::fabric(&text, "f"))).await,
         format!(
             "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
         )

@@ -2,13 +2,13 @@
 //! the switches end up as planned.
 
 mod chaos;
+mod target;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
@@ -43,7 +43,7 @@ async fn start_with(terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         terms,
-        ..Config::new(fabric::parse(&text, "leaf-spine.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(&text, "leaf-spine.yaml"))
     };
     let handle = server::serve(config).await.unwrap();
     let client = Client::connect(&handle.address().to_string())
@@ -180,22 +180,24 @@ async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
 async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named() {
     let (_switches, handle, client) = start().await;
     client.create_job(&spec("train")).await.unwrap();
-    let name = "leaf1/101-spine1/1";
+    let name = target::part("leaf1/101-spine1/1");
     for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
+        let part = &target::part(part);
         assert_eq!(client.drain(part, true).await.unwrap(), name);
         assert_eq!(health(&client, 2).await, format!("{name} drained"));
         assert_eq!(client.drain(part, false).await.unwrap(), name);
     }
     // Both of leaf1's: its member has no other way, and keeps this one.
-    client.drain("leaf1/101", true).await.unwrap();
+    let [one, other] = ["leaf1/101", "leaf1/102"].map(target::part);
+    client.drain(&one, true).await.unwrap();
     let before = switches_of(&client, "train").await;
-    client.drain("leaf1/102", true).await.unwrap();
+    client.drain(&other, true).await.unwrap();
     let job = client.job("train").await.unwrap();
     let cut_off: Vec<bool> = job.members.iter().map(|member| member.cut_off).collect();
     assert_eq!(cut_off, [true, false, false, false]);
     assert!(switches_of(&client, "train").await.is_superset(&before));
     assert!(is_whole(&handle).await);
-    client.drain("leaf1/102", false).await.unwrap();
+    client.drain(&other, false).await.unwrap();
     let job = client.job("train").await.unwrap();
     assert!(job.members.iter().all(|member| !member.cut_off));
 
@@ -216,18 +218,20 @@ async fn what_is_drained_is_so_still_when_the_controller_is_back() {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             state: Some(folder.path().join("state")),
-            ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+            ..target::config(target::fabric(&text, "star.yaml"))
         };
         let handle = server::serve(config).await.unwrap();
         let client = Client::connect(&handle.address().to_string())
             .await
             .unwrap();
+        let part = target::part("s1/2");
+        let is_drained = format!("{part} drained");
         let (before, after) = match drained {
-            true => ("", "s1/2 drained"),
-            false => ("s1/2 drained", ""),
+            true => ("", is_drained.as_str()),
+            false => (is_drained.as_str(), ""),
         };
         assert_eq!(health(&client, 0).await, before);
-        client.drain("s1/2", drained).await.unwrap();
+        client.drain(&part, drained).await.unwrap();
         assert_eq!(health(&client, 0).await, after);
         handle.stop().await;
     }

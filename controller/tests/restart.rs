@@ -1,6 +1,7 @@
 //! A controller that ends and comes back, with its jobs.
 
 mod chaos;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, ServeError};
@@ -31,7 +31,7 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
         listen: "127.0.0.1:0".parse().unwrap(),
         patience: Duration::from_millis(500),
         state: Some(state.to_owned()),
-        ..Config::new(fabric::parse(fabric, "two.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(fabric, "two.yaml"))
     };
     loop {
         match server::serve(config.clone()).await {
@@ -239,8 +239,10 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
         ports.sort();
         ports
     };
-    assert!(ports(&job).contains(&("s1".into(), 9)) && !ports(&now).contains(&("s1".into(), 9)));
-    assert!(ports(&now).contains(&("s1".into(), 7)) && ports(&now).contains(&("s2".into(), 8)));
+    let [old, on_s1, on_s2] = [("s1", 9), ("s1", 7), ("s2", 8)]
+        .map(|(switch, port)| (switch.to_owned(), u32::from(target::port(port))));
+    assert!(ports(&job).contains(&old) && !ports(&now).contains(&old));
+    assert!(ports(&now).contains(&on_s1) && ports(&now).contains(&on_s2));
 }
 
 /// A controller that is being stopped changes nothing any more, whatever still waits for it.

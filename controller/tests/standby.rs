@@ -2,6 +2,7 @@
 
 mod chaos;
 mod group;
+mod target;
 
 use std::time::{Duration, Instant};
 

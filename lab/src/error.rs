@@ -98,6 +98,16 @@ pub enum LabError {
         /// Its address in the fabric.
         grpc: String,
     },
+    /// A switch that is hardware.
+    #[error(
+        "switch {switch} is a {target}, of which labs have none; leave its target out to try its fabric on v1model, with port numbers"
+    )]
+    FrontPanel {
+        /// The switch.
+        switch: String,
+        /// Its target.
+        target: &'static str,
+    },
     /// A switch that is to serve TLS.
     #[error(
         "switch {switch} is to be spoken to over TLS; switches of a lab serve plain text to the lab alone, so leave `tls` out"

@@ -134,7 +134,7 @@ impl Plan {
     /// What `fabric` becomes in the lab of that name.
     ///
     /// # Errors
-    /// A switch's P4Runtime address that is none in the lab's own namespace, or another's already.
+    /// A switch that is none of a lab's, or whose P4Runtime address is none in the lab's own namespace, or another's already.
     pub fn new(name: &LabName, fabric: &Fabric) -> Result<Plan, LabError> {
         let namespace = namespace::of_lab(name);
         let labels = labels(fabric);
@@ -147,6 +147,12 @@ impl Plan {
             if switch.tls.is_some() {
                 return Err(LabError::Tls {
                     switch: switch.name.clone(),
+                });
+            }
+            if switch.panel.is_some() {
+                return Err(LabError::FrontPanel {
+                    switch: switch.name.clone(),
+                    target: switch.target.name,
                 });
             }
             let grpc = switch.grpc.parse().ok();

@@ -31,3 +31,15 @@ pub mod p4 {
         }
     }
 }
+
+pub mod stratum {
+    pub mod hal {
+        //! `stratum.hal`: a switch's ports, as Stratum is told of them.
+        include!(concat!(env!("OUT_DIR"), "/stratum.hal.rs"));
+
+        pub mod barefoot {
+            //! `stratum.hal.barefoot`: a program for Tofino.
+            include!(concat!(env!("OUT_DIR"), "/stratum.hal.barefoot.rs"));
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
 //! - [`names`] finds the objects of a P4Info by name and builds entries from names and values, so
 //!   that no numeric id stands in a controller.
+//! - [`tofino`] packs a program for Tofino as Stratum and other P4Runtime servers take it; [`stratum`] has the messages.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
 //! - [`bounded`] keeps what a peer sends from taking more memory than it should; all stubs use it.
 //! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
@@ -20,10 +21,12 @@ pub mod names;
 pub mod replication;
 pub mod text;
 pub mod tls;
+pub mod tofino;
 pub mod transport;
 
 pub use generated::google::rpc;
 pub use generated::p4::{config, v1};
+pub use generated::stratum::hal as stratum;
 
 /// Descriptors of every message and service in this crate and of what they import, as an encoded
 /// `google.protobuf.FileDescriptorSet`: for text format, gRPC reflection, and comparison with

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::emulation::Emulation;
 use crate::engine::Limits;
 use crate::stats::StatsKey;
 use crate::tls::TlsFiles;
@@ -319,6 +320,8 @@ pub struct SwitchConfig {
     pub pcap_dir: Option<PathBuf>,
     /// What a program may ask of the switch.
     pub limits: Limits,
+    /// Present the switch as a Tofino; `program` is then none of its.
+    pub emulation: Option<Emulation>,
 }
 
 /// One switch, device 1, on P4Runtime's own port of this machine, without program and ports.
@@ -337,6 +340,7 @@ impl Default for SwitchConfig {
             exit_when_done: false,
             pcap_dir: None,
             limits: Limits::default(),
+            emulation: None,
         }
     }
 }

@@ -7,6 +7,7 @@
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
 //!   rate, delay, jitter and loss, as `ultima-link` describes them.
+//! - [`emulation`] makes it look like a Tofino to its controller.
 //! - [`trace`] shows what all of this does with one packet.
 //! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
 //!   traffic manager's settings, traces.
@@ -20,6 +21,7 @@ mod clock;
 pub mod config;
 mod datapath;
 mod digests;
+pub mod emulation;
 pub mod engine;
 mod forward;
 mod grpc;
@@ -38,6 +40,7 @@ pub mod trace;
 mod vigil;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use emulation::Emulation;
 pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};

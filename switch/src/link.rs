@@ -103,6 +103,7 @@ impl Link {
             let loader = Loader {
                 limits: Limits::default(),
                 seed: config.seed,
+                emulation: None,
             };
             let service = Service::new(DEVICE, loader, handle.clone(), tallies, opener);
             let router = running::server()

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ultima_p4runtime::tofino::{Chip, TofinoProgram, UnpackError};
 use ultima_p4runtime::v1::{
     CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
 };
 
 use crate::digests::Digests;
+use crate::emulation::Emulation;
 use crate::engine::{Engine, Limits, LoadError};
 use crate::grpc::{
     self,
@@ -25,12 +27,29 @@ pub(crate) struct Loader {
     pub(crate) limits: Limits,
     /// Of what the program draws at random.
     pub(crate) seed: u64,
+    /// What the switch presents itself as.
+    pub(crate) emulation: Option<Emulation>,
 }
 
 impl Loader {
     /// Loads what `config` describes.
     pub(crate) fn load(&self, config: ForwardingPipelineConfig) -> Result<Pipeline, ConfigError> {
-        let mut pipeline = Pipeline::load(config, self.limits.clone())?;
+        let mut pipeline = match &self.emulation {
+            None => Pipeline::load(config, self.limits.clone())?,
+            Some(Emulation { chip, program }) => {
+                TofinoProgram::unpack(&config.p4_device_config)?;
+                let forwards = ForwardingPipelineConfig {
+                    p4_device_config: program.clone(),
+                    ..config.clone()
+                };
+                let pipeline = Pipeline::load(forwards, self.limits.clone())?;
+                Pipeline {
+                    config,
+                    chip: Some(chip),
+                    ..pipeline
+                }
+            }
+        };
         pipeline.engine.seed(self.seed);
         Ok(pipeline)
     }
@@ -54,6 +73,8 @@ pub(crate) struct Pipeline {
     pub(crate) digests: Digests,
     /// Strings of translated types.
     pub(crate) strings: Strings,
+    /// The chip that is emulated.
+    pub(crate) chip: Option<&'static Chip>,
     /// Before that, nobody looks for idle entries.
     next_scan: Nanos,
 }
@@ -67,6 +88,9 @@ pub enum ConfigError {
     /// There is no program in it.
     #[error("the forwarding pipeline config has no device config: expected p4c's BMv2 JSON")]
     NoDeviceConfig,
+    /// What the emulated chip would be given is no program for it.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
     /// The program does not load.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -111,6 +135,7 @@ impl Pipeline {
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
             strings: Strings::new(p4info, &engine),
+            chip: None,
             next_scan: 0,
             engine,
             config,

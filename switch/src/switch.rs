@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
+use ultima_p4runtime::tofino::PortFault;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
@@ -64,6 +65,9 @@ pub enum SwitchError {
         /// Why not.
         source: io::Error,
     },
+    /// A port that the emulated chip does not have.
+    #[error(transparent)]
+    NoSuchPort(#[from] PortFault),
     /// The P4Info file is none.
     #[error("P4Info: {0}")]
     P4Info(#[from] text::TextError),
@@ -120,12 +124,25 @@ impl Switch {
             exit_when_done,
             pcap_dir,
             limits,
+            emulation,
         } = config;
         if device_id == 0 {
             return Err(SwitchError::DeviceId);
         }
         check_ports(&ports, cpu_port)?;
-        let loader = Loader { limits, seed };
+        if let Some(emulation) = &emulation {
+            for port in &ports {
+                emulation.chip.check_front_panel(port.number)?;
+            }
+        }
+        let loader = Loader {
+            limits: match &emulation {
+                Some(emulation) => emulation.limits(limits),
+                None => limits,
+            },
+            seed,
+            emulation,
+        };
         let pipeline = program.map(|files| load(files, &loader)).transpose()?;
         let mut server = match &tls {
             Some(files) => tls::secure(running::server(), files)?,

@@ -50,6 +50,7 @@ impl Operator {
             grpc: grpc.to_string(),
             device_id: device_id(switch),
             tls: None,
+            packing: Default::default(),
         };
         // A switch may not have noticed yet that an earlier operator has gone.
         static OPERATORS: AtomicU64 = AtomicU64::new(1);

@@ -76,10 +76,10 @@ struct Serve {
     /// Lead also where others may know of promises that this one does not: those are lost
     #[arg(long, requires = "state", help_heading = "Several controllers")]
     lead_anyway: bool,
-    /// Another program for the switches, as p4c's BMv2 backend printed it
-    #[arg(long, value_name = "FILE", requires = "p4info")]
+    /// Another program for the switches: the folder of what a compiler printed, or the file that p4c's BMv2 backend did
+    #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Its P4Info, in text format
+    /// The P4Info of a program that is a file, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
 
@@ -103,7 +103,13 @@ fn serve(serve: Serve) -> Result<()> {
         &super::read_text(&serve.fabric)?,
         &serve.fabric.display().to_string(),
     )?;
-    let mut config = Config::new(fabric)?;
+    let mut config = match &serve.program {
+        None => Config::new(fabric)?,
+        Some(program) => {
+            let program = Program::load(program, serve.p4info.as_deref())?;
+            Config::with_program(fabric, program)
+        }
+    };
     config.listen = serve.listen;
     config.patience = serve.patience;
     config.state = serve.state;
@@ -115,9 +121,6 @@ fn serve(serve: Serve) -> Result<()> {
     }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
-    if let (Some(program), Some(p4info)) = (&serve.program, &serve.p4info) {
-        config.program = Program::load(program, p4info)?;
-    }
     let group = (!serve.peers.is_empty() || serve.lead_anyway).then(|| {
         let group = Group::new(serve.peers);
         Group {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use ultima_controller::client::Client;
 use ultima_controller::fabric::Health;
-use ultima_controller::program::Program;
+use ultima_controller::program::{Program, ProgramError};
 use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
@@ -31,13 +31,15 @@ enum Command {
         /// The fabric, as YAML; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Another program for the switches, as p4c's BMv2 backend printed it
-        #[arg(long, value_name = "FILE", requires = "p4info")]
+        /// Another program for the switches: the folder of what a compiler printed, or the file that p4c's BMv2 backend did
+        #[arg(long, value_name = "PATH")]
         program: Option<PathBuf>,
-        /// Its P4Info, in text format
+        /// The P4Info of a program that is a file, in text format
         #[arg(long, value_name = "FILE", requires = "program")]
         p4info: Option<PathBuf>,
     },
+    Chassis(super::chassis::Options),
+    Ports(super::ports::Options),
     /// Show the switches, whether the controller is connected to them, what of them is in use, and their jobs
     #[command(after_help = "Example: ultima fabric show -o yaml")]
     Show {
@@ -84,17 +86,20 @@ enum Command {
 
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    match &arguments.command {
+        Command::Chassis(options) => return super::chassis::run(options),
+        Command::Ports(options) => return super::ports::run(options),
+        _ => {}
+    }
     if let Command::Check {
         file,
         program,
         p4info,
     } = &arguments.command
     {
-        let program = match (program, p4info) {
-            (Some(program), Some(p4info)) => Program::load(program, p4info)?,
-            _ => Program::v1model()?,
-        };
-        return check(file, &program);
+        let program = program.as_deref();
+        let load = |program| Program::load(program, p4info.as_deref());
+        return check(file, program.map(load).transpose()?);
     }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -102,7 +107,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .block_on(async {
             let client = Client::connect(&arguments.at.controller).await?;
             let (text, code) = match arguments.command {
-                Command::Check { .. } => unreachable!("done above"),
+                Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
+                    unreachable!("done above")
+                }
                 Command::Show { output } => {
                     let (switches, jobs) = (client.switches().await?, client.jobs().await?);
                     (show(&switches, &jobs, output)?, 0)
@@ -133,14 +140,24 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         })
 }
 
-fn check(file: &std::path::Path, program: &Program) -> Result<ExitCode> {
+fn check(file: &std::path::Path, program: Option<Program>) -> Result<ExitCode> {
     let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
-    let routes = Routes::new(&fabric, Health::default());
-    for id in fabric.switch_ids() {
-        plan::check_fabric(&fabric, &routes, program.names(), id)?;
+    let (program, unchecked) = match program.map_or_else(|| Program::own(&fabric), Ok) {
+        Ok(program) => (Some(program), String::new()),
+        Err(error @ ProgramError::NotBuiltIn { .. }) => (
+            None,
+            format!("; whether its tables hold that is not checked: {error}"),
+        ),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(program) = program {
+        let routes = Routes::new(&fabric, Health::default());
+        for id in fabric.switch_ids() {
+            plan::check_fabric(&fabric, &routes, &program, id)?;
+        }
     }
     output::print(&format!(
-        "{}: {} switches, {} hosts, {} links\n",
+        "{}: {} switches, {} hosts, {} links{unchecked}\n",
         super::name_of(file),
         fabric.switches().len(),
         fabric.hosts().len(),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 mod chart;
+mod chassis;
 pub mod check;
 mod controller;
 pub mod controller_address;
@@ -16,6 +17,7 @@ mod fabric;
 mod job;
 mod lab;
 mod membership;
+mod ports;
 mod sim;
 mod study;
 mod switch;

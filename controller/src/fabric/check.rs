@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use serde_yaml::Spanned;
 use ultima_link::{WireConfig, units};
 use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
+use ultima_p4runtime::tofino::Packing;
 
 use super::error::{FabricError, FabricProblem};
 use super::file::{
-    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, ProtocolFile, SwitchFile, TlsFile,
+    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, ProtocolFile, ServerFile, SwitchFile,
+    TlsFile,
 };
 use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
@@ -153,6 +155,10 @@ impl Checker<'_> {
             grpc,
             device_id,
             tls: tls.transpose()?,
+            packing: match file.server.as_ref().map(|server| server.value) {
+                None | Some(ServerFile::Stratum) => Packing::Stratum,
+                Some(ServerFile::Pi) => Packing::Pi,
+            },
             line_rate_queues: file.line_rate_queues.unwrap_or(target.line_rate_queues),
             panel,
         });

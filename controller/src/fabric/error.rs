@@ -167,10 +167,8 @@ pub enum FabricProblem {
     /// A port that the front panel cannot have, or not beside its others.
     #[error(transparent)]
     Panel(#[from] PanelError),
-    /// A setting of a front panel for a switch that has none.
-    #[error(
-        "ports of target {0} are numbers, which have no settings; leave it out, or name another target"
-    )]
+    /// A setting of a switch with a front panel, of one that has none.
+    #[error("target {0} has no front panel; leave it out, or name another target")]
     NoPanel(&'static str),
     /// A board that nobody knows, or one with another chip.
     #[error(

@@ -29,11 +29,20 @@ pub(super) struct SwitchFile {
     pub line_rate_queues: Option<bool>,
     #[serde(default)]
     pub limits: LimitsFile,
+    pub server: Option<Spanned<ServerFile>>,
     pub port_map: Option<Spanned<PortMapFile>>,
     pub speed: Option<Spanned<String>>,
     pub fec: Option<Spanned<String>>,
     pub autoneg: Option<Spanned<bool>>,
     pub ports: Option<Spanned<Vec<PortFile>>>,
+}
+
+/// Whose P4Runtime server a Tofino has.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ServerFile {
+    Stratum,
+    Pi,
 }
 
 /// How a switch's server is spoken to that serves TLS: files in PEM format.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::target::{Board, Fec, FrontPanelPorts, PortFault, PortNumber, Speed};
+use ultima_p4runtime::tofino::PortFault;
+
+use crate::target::{Board, Fec, FrontPanelPorts, PortNumber, Speed};
 
 /// A port as the front panel has it: `5/0` is the first channel of connector 5, and all of it where it is not broken
 /// out.
@@ -110,9 +112,6 @@ pub enum PanelError {
         /// What was asked for.
         fec: Fec,
     },
-    /// The port map leads to a device port that is none of the front panel's.
-    #[error("the port map is wrong: {0}")]
-    Device(#[from] PortFault),
 }
 
 /// The device port of the first channel of each connector; others follow it.

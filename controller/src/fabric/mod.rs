@@ -33,6 +33,7 @@ pub use part::UnknownPart;
 use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;
+use ultima_p4runtime::tofino::Packing;
 
 use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, Target};
@@ -61,6 +62,8 @@ pub struct Switch {
     pub device_id: u64,
     /// How to speak to a server that serves TLS; one without serves plain text.
     pub tls: Option<ClientTls>,
+    /// How its server takes a program for Tofino.
+    pub packing: Packing,
     /// Whether its ports' queues drain at the rates of their links, so that the time that a packet was queued is the
     /// link's doing. BMv2's don't, nor does a switch whose links are impaired by `ultima wire`: their queues are the
     /// process's backlog.

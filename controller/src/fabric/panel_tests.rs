@@ -220,7 +220,7 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "target: tofino, port_map: wedge100bf-32x-odd",
             "port_map: wedge100bf-32x-odd",
-            "f.yaml:8:27: switches[1].port_map: ports of target v1model are numbers, which have no settings; leave it out, or name another target",
+            "f.yaml:8:27: switches[1].port_map: target v1model has no front panel; leave it out, or name another target",
         ),
     ];
     for (from, to, line) in cases {

@@ -21,9 +21,11 @@ use super::session::{Mastership, Session};
 use super::term::Term;
 use crate::program::Program;
 
-/// How long one call may take before the switch counts as silent. Loading a program is the
-/// slowest; BMv2 takes well under a second for ours.
+/// How long one call may take before the switch counts as silent.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same of a call that puts a program to work. BMv2 takes well under a second for ours; a Tofino is reset, with all
+/// its ports.
+const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Updates of one WriteRequest. A request stays far below the 4 MiB that gRPC servers accept.
 pub(super) const BATCH: usize = 1000;
 
@@ -133,13 +135,14 @@ impl SwitchClient {
             action: Action::VerifyAndCommit.into(),
             config: Some(ForwardingPipelineConfig {
                 p4info: Some(program.names().p4info().clone()),
-                p4_device_config: program.device_config().to_vec(),
+                p4_device_config: program.device_config(self.device.packing),
                 cookie: Some(forwarding_pipeline_config::Cookie { cookie }),
             }),
             ..Default::default()
         };
-        self.answered(self.rpc.clone().set_forwarding_pipeline_config(request))
-            .await?;
+        let mut rpc = self.rpc.clone();
+        let set = rpc.set_forwarding_pipeline_config(request);
+        self.answered_within(PIPELINE_TIMEOUT, set).await?;
         Ok(())
     }
 
@@ -239,11 +242,19 @@ impl SwitchClient {
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RpcError> {
-        match timeout(CALL_TIMEOUT, call).await {
+        self.answered_within(CALL_TIMEOUT, call).await
+    }
+
+    async fn answered_within<T>(
+        &self,
+        most: Duration,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, RpcError> {
+        match timeout(most, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(RpcError::Status(status)),
             Err(_) => {
-                let error = RpcError::Timeout(CALL_TIMEOUT);
+                let error = RpcError::Timeout(most);
                 self.session.lose(error.to_string());
                 Err(error)
             }

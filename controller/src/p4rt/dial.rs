@@ -9,6 +9,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::batch;
 use ultima_p4runtime::tls::ClientTls;
+use ultima_p4runtime::tofino::Packing;
 use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{StreamMessageRequest, StreamMessageResponse};
@@ -36,6 +37,8 @@ pub struct Device {
     pub device_id: u64,
     /// How to speak to a server that serves TLS; none: in plain text.
     pub tls: Option<ClientTls>,
+    /// How it takes a program for Tofino.
+    pub packing: Packing,
 }
 
 /// A stream that has begun.

@@ -8,7 +8,9 @@ use ultima_p4runtime::names::{NameError, Names};
 
 use super::{CounterCell, Entity, SwitchPlan, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
+use crate::program::Program;
 use crate::routing::Routes;
+use crate::target::ProgramForm;
 
 /// What a switch has not room for, with the number that is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +68,18 @@ pub enum LimitError {
         /// Nodes that it has.
         limit: u32,
     },
+    /// The program is for other targets.
+    #[error(
+        "switch {switch}: target {target} does not run the controller's program, which is for {program}; give the one for {target} with --program, and let all switches of a fabric be of one kind"
+    )]
+    Program {
+        /// The switch's name.
+        switch: String,
+        /// Its target.
+        target: &'static str,
+        /// What the program is for.
+        program: ProgramForm,
+    },
     /// The program's digest is longer than the target's can be.
     #[error(
         "switch {switch}: the program's digest has {needed} bits, and those of target {target} have at most {limit}; give the controller the program for {target}"
@@ -103,9 +117,18 @@ pub enum LimitError {
 pub fn check_fabric(
     fabric: &Fabric,
     routes: &Routes,
-    names: &Names,
+    program: &Program,
     switch: SwitchId,
 ) -> Result<(), LimitError> {
+    let names = program.names();
+    let Switch { name, target, .. } = fabric.switch(switch);
+    if target.program != program.form() {
+        return Err(LimitError::Program {
+            switch: name.clone(),
+            target: target.name,
+            program: program.form(),
+        });
+    }
     table::NAMES
         .into_iter()
         .try_for_each(|table| names.table(table).map(|_| ()))?;

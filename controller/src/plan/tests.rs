@@ -4,7 +4,7 @@ use ultima_p4::names::{self, replica::TRUNK_RID};
 
 use super::*;
 use crate::fabric::{self, Health, HostId, SwitchPort};
-use crate::job::{Gather, JobSpec, Weight};
+use crate::job::{Gather, JobSpec, Rank, Weight};
 use crate::ledger::Refusal;
 use crate::program::Program;
 use crate::testing::{Planned, Site, spec};
@@ -361,11 +361,75 @@ fn table_and_counter_sizes_come_from_the_program() {
     let error = check_fabric(
         &fabric,
         &routes,
-        sized(names::route::TABLE, 3).names(),
+        &sized(names::route::TABLE, 3),
         SwitchId(1),
     );
     assert_eq!(
         error.unwrap_err().to_string(),
         "switch s2: table UltimaIngress.routing.route would hold 4 entries, and its size in the program is 3"
+    );
+}
+
+/// A job of all ranks of a testbed with 32 ports, on device ports of two pipes; and the numbers that are over where another
+/// program has taken some of the chip.
+#[test]
+fn a_testbeds_job_takes_nodes_of_the_chip() {
+    let text = include_str!("../../../topologies/tofino32.yaml");
+    let members: Vec<String> = (1..=32)
+        .flat_map(|host| vec![format!("h{host:02}"); 8])
+        .collect();
+    let propose = |text: &str| {
+        let site = Site::new(fabric::parse(text, "tofino32.yaml").unwrap());
+        site.propose(&spec("train", &members))
+    };
+    let (_, plan) = propose(text).unwrap();
+    let group = group(&plan[&SwitchId(0)]);
+    assert_eq!((group.copies.len(), group.nodes()), (256, 256));
+    // Connector 1 and connector 16 of a Wedge 100BF-32X.
+    assert!(
+        group
+            .copies
+            .contains(&Copy::to_rank(PortNumber(132), Rank(0)))
+    );
+    assert!(
+        group
+            .copies
+            .contains(&Copy::to_rank(PortNumber(0), Rank(15 * 8)))
+    );
+
+    let limited = |limits: &str| {
+        let text = text.replace(
+            "speed: 100G\n",
+            &format!("speed: 100G\n    limits: {limits}\n"),
+        );
+        propose(&text).unwrap_err().to_string()
+    };
+    assert_eq!(
+        limited("{ nodes: 255 }"),
+        "switch tofino1: its groups would need 256 nodes of the replication engine, and its limit is 255 (nodes); delete a job, or use `gather: unicast`"
+    );
+    assert_eq!(
+        limited("{ group_replicas: 100 }"),
+        "switch tofino1: the group would have 256 replicas, and its limit is 100 (group_replicas); use fewer members there, or `gather: unicast`"
+    );
+}
+
+/// The file may lower what a chip has, not raise it.
+#[test]
+fn limits_are_those_of_the_chip() {
+    let text = include_str!("../../../topologies/tofino32.yaml");
+    let line = |limits: &str| {
+        let text = text.replace(
+            "speed: 100G\n",
+            &format!("speed: 100G\n    limits: {limits}\n"),
+        );
+        fabric::parse(&text, "f.yaml").unwrap_err().to_string()
+    };
+    assert!(
+        line("{ nodes: 60000 }").ends_with("60000 is out of range; target tofino takes 1 to 52224")
+    );
+    assert!(
+        line("{ groups: 65536 }")
+            .ends_with("65536 is out of range; target tofino takes 1 to 65535")
     );
 }

@@ -110,7 +110,7 @@ impl Controller {
         let condition = Condition::new(&fabric, terms, &stored.drained);
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
-            plan::check_fabric(&fabric, &routes, program.names(), id)?;
+            plan::check_fabric(&fabric, &routes, &program, id)?;
         }
         let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
         let mut records = registry.records(&fabric);

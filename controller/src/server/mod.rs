@@ -85,18 +85,24 @@ impl Config {
     /// switches to answer.
     ///
     /// # Errors
-    /// None as long as the embedded program is what p4c printed.
+    /// There is no program of ours for one of its switches' targets.
     pub fn new(fabric: Fabric) -> Result<Self, ServeError> {
-        Ok(Config {
+        let program = Program::own(&fabric)?;
+        Ok(Config::with_program(fabric, program))
+    }
+
+    /// The defaults with another program.
+    pub fn with_program(fabric: Fabric, program: Program) -> Self {
+        Config {
             fabric,
-            program: Program::v1model()?,
+            program,
             listen: DEFAULT_LISTEN.into(),
             patience: Duration::from_secs(5),
             state: None,
             audit_every: AUDIT_EVERY,
             repair: true,
             terms: Terms::default(),
-        })
+        }
     }
 }
 

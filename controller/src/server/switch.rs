@@ -97,6 +97,7 @@ pub fn device_of(switch: &fabric::Switch) -> Device {
         grpc: switch.grpc.clone(),
         device_id: switch.device_id,
         tls: switch.tls.clone(),
+        packing: switch.packing,
     }
 }
 

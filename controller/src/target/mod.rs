@@ -14,14 +14,22 @@ use std::fmt;
 
 pub use board::{BOARDS, Board};
 pub use ethernet::{Fec, Speed};
-pub use ports::{FrontPanelPorts, PortFault, Ports};
+pub use ports::{FrontPanelPorts, Ports};
 pub use tofino::{TOFINO, TOFINO2};
+use ultima_p4runtime::tofino::pipe_of;
 use ultima_p4runtime::v1::{MeterConfig, digest_entry};
 pub use v1model::V1MODEL;
 
 /// A port's number on its switch, as P4Runtime and the program have it: nine bits on every target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNumber(pub u16);
+
+impl PortNumber {
+    /// The pipe that it is in, on a chip that has several.
+    pub const fn pipe(self) -> u16 {
+        pipe_of(self.0)
+    }
+}
 
 impl fmt::Display for PortNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,6 +67,16 @@ pub enum ProgramForm {
     Tofino,
     /// The same for Tofino 2.
     Tofino2,
+}
+
+impl fmt::Display for ProgramForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProgramForm::Bmv2 => "v1model",
+            ProgramForm::Tofino => "tofino",
+            ProgramForm::Tofino2 => "tofino2",
+        })
+    }
 }
 
 /// What a switch's packet replication engine holds.

@@ -1,48 +1,41 @@
-//! Tofino and Tofino 2 behind Stratum.
-//!
-//! Numbers are those of Intel's own drivers, published as p4lang's open-p4studio (`bf-drivers`), and of Stratum
-//! (`stratum/hal/lib/barefoot`), which limits some further.
+//! Tofino and Tofino 2 behind Stratum, or another P4Runtime server on the SDE. The chips' numbers are
+//! [`ultima_p4runtime::tofino`]'s.
+
+use ultima_p4runtime::tofino::{self, Chip, MAX_DIGEST_BITS, METER};
 
 use super::{
     Digests, FrontPanelPorts, Limits, MeterGrain, PortNumber, Ports, ProgramForm, Speed, Target,
 };
 
-/// Groups: ids have 16 bits, and 0 is none (`bf_types.h`: `BF_MGID_COUNT`; Stratum's `kMaxMulticastGroupId`).
-const GROUPS: u32 = u16::MAX as u32;
-/// RIDs have 16 bits, and a rank has one of its own.
-const GROUP_REPLICAS: u32 = u16::MAX as u32;
-/// Lines of 80 bits in one block of the replication descriptor memory (`mc_mgr_rdm.h`).
-const RDM_BLOCK_LINES: u32 = 2048;
-/// What a node takes of them at the most: one for its RID and one for its ports, in each of four pipes. One whose ports are in one
-/// pipe takes two, so that more may fit than the limit says, never fewer.
-const NODE_LINES: u32 = 2 * 4;
+/// Groups and RIDs have 16 bits: 0 is no group, and every rank has a RID of its own.
+const fn limits(chip: &Chip) -> Limits {
+    Limits {
+        groups: u16::MAX as u32,
+        group_replicas: u16::MAX as u32,
+        nodes: chip.nodes,
+    }
+}
 
-/// Meters: Stratum tells the SDE kilobits, 125 bytes each (`BytesPerSecondToKbits`). The chip's own rates have nine
-/// bits and an exponent, bursts eight and one of at most 31 (`pipe_mgr_meter_drv_workflows.c`), so that
-/// a number that is rounded down is within 2^-8 and 2^-7 of what it was.
+/// A number that is cut to so many bits loses less than 2 to the minus one less of it.
 const METERS: MeterGrain = MeterGrain {
-    step: 125,
-    rate_bits: 8,
-    burst_bits: Some(7),
+    step: METER.step,
+    rate_bits: METER.rate_bits - 1,
+    burst_bits: Some(METER.burst_bits - 1),
 };
 
-/// Digests: a learning quantum has 384 bits on both chips (p4c's `parde_phv_constraints.h`). Stratum reads back of a
-/// subscription how long digests wait, acknowledges lists itself and has no bound of their length
+/// Stratum reads back of a subscription how long digests wait, acknowledges lists itself and has no bound of their length
 /// (`BfrtTableManager::ReadDigestEntry`, `WriteDigestEntry`).
 const DIGESTS: Digests = Digests {
-    max_bits: Some(384),
+    max_bits: Some(MAX_DIGEST_BITS),
     keeps_list_and_ack: false,
 };
 
-/// Tofino: places 0 to 63 of a pipe are the front panel's, in quads; 64 to 67 are the CPU's MAC in pipe 0, 68 to 71
-/// recirculate (`lld_sku.c`; Stratum's `kTnaRecirculationPortBase`). The session by which egress tells of losses leads to pipe 0's recirculation port.
+/// Tofino. The session by which egress tells of losses leads to pipe 0's recirculation port.
 pub const TOFINO: Target = Target {
-    name: "tofino",
+    name: tofino::TOFINO.name,
     program: ProgramForm::Tofino,
     ports: Ports::FrontPanel(FrontPanelPorts {
-        pipes: 4,
-        first: 0,
-        last: 63,
+        chip: &tofino::TOFINO,
         lanes: 4,
         speeds: &[
             (Speed::G1, 1),
@@ -54,27 +47,19 @@ pub const TOFINO: Target = Target {
         ],
         usual_speed: Speed::G100,
     }),
-    limits: Limits {
-        groups: GROUPS,
-        group_replicas: GROUP_REPLICAS,
-        // `TOF_MC_MGR_RDM_BLK_COUNT`.
-        nodes: 204 * RDM_BLOCK_LINES / NODE_LINES,
-    },
+    limits: limits(&tofino::TOFINO),
     meters: METERS,
     digests: DIGESTS,
-    loss_session: PortNumber(68),
+    loss_session: PortNumber(tofino::TOFINO.recirculation),
     line_rate_queues: true,
 };
 
-/// Tofino 2: places 8 to 71 of a pipe are the front panel's, in octets; those below are PCIe, the CPU's MAC and
-/// recirculation (`port_mgr_tof2_map.c`). A connector has eight lanes; ports of up to 100G take those that NRZ needs.
+/// Tofino 2. A connector has eight lanes; ports of up to 100G take those that NRZ needs.
 pub const TOFINO2: Target = Target {
-    name: "tofino2",
+    name: tofino::TOFINO2.name,
     program: ProgramForm::Tofino2,
     ports: Ports::FrontPanel(FrontPanelPorts {
-        pipes: 4,
-        first: 8,
-        last: 71,
+        chip: &tofino::TOFINO2,
         lanes: 8,
         speeds: &[
             (Speed::G1, 1),
@@ -88,14 +73,9 @@ pub const TOFINO2: Target = Target {
         ],
         usual_speed: Speed::G100,
     }),
-    limits: Limits {
-        groups: GROUPS,
-        group_replicas: GROUP_REPLICAS,
-        // `TOF2_MC_MGR_RDM_BLK_COUNT`.
-        nodes: 256 * RDM_BLOCK_LINES / NODE_LINES,
-    },
+    limits: limits(&tofino::TOFINO2),
     meters: METERS,
     digests: DIGESTS,
-    loss_session: PortNumber(6),
+    loss_session: PortNumber(tofino::TOFINO2.recirculation),
     line_rate_queues: true,
 };

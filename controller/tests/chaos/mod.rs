@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test uses its part.
 
+mod emulate;
 mod service;
 pub mod wire;
 

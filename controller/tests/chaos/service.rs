@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
-use super::{Answers, Fault, State, Wires, cut_all};
+use super::{Answers, Fault, State, Wires, cut_all, emulate};
 
 /// How late what is late is.
 const LATE: Duration = Duration::from_millis(150);
@@ -57,7 +57,10 @@ impl State {
         self.highest = 0;
     }
 
-    fn apply(&mut self, update: Update) -> Error {
+    fn apply(&mut self, mut update: Update) -> Error {
+        if let Err(refusal) = emulate::admit(self, &mut update) {
+            return batch::failure(refusal.code, refusal.to_string());
+        }
         let entity = update.entity.clone().unwrap();
         if let Some(entity::Entity::CounterEntry(cell)) = &entity.entity {
             let index = cell.index.unwrap().index;
@@ -164,6 +167,7 @@ impl p4_runtime_server::P4Runtime for Service {
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
+        emulate::check_batch(&request)?;
         let election_id = request.election_id.as_ref().map(u128::from);
         if election_id != self.state.lock().unwrap().primary() {
             return Err(Status::permission_denied("not primary"));
@@ -215,6 +219,7 @@ impl p4_runtime_server::P4Runtime for Service {
         }
         let mut entities = Vec::new();
         for wanted in request.into_inner().entities {
+            emulate::check_read(&wanted)?;
             entities.extend(state.find(&wanted)?);
         }
         let response = Ok(ReadResponse { entities });
@@ -230,6 +235,7 @@ impl p4_runtime_server::P4Runtime for Service {
         if request.election_id.as_ref().map(u128::from) != state.primary() {
             return Err(Status::permission_denied("not primary"));
         }
+        emulate::check_pipeline(&request)?;
         state.pipeline = request.config;
         // As BMv2: tables are emptied and digests forgotten, groups stay.
         let stays = |entity: &Entity| {

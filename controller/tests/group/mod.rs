@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::chaos::wire::Wire;
-use crate::chaos::{ChaosSwitch, Held};
+use super::chaos::wire::Wire;
+use super::chaos::{ChaosSwitch, Held};
+use super::target;
 use ultima_controller::api::GetStandingResponse;
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{
@@ -144,7 +144,7 @@ impl Bed {
             listen: "127.0.0.1:0".parse().unwrap(),
             patience: Duration::from_millis(500),
             state: Some(self.state(at)),
-            ..Config::new(fabric::parse(&text, "three.yaml").unwrap()).unwrap()
+            ..target::config(target::fabric(&text, "three.yaml"))
         }
     }
 

@@ -4,6 +4,7 @@
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 
+use crate::emulation::Refusal;
 use crate::engine::{ControlError, ErrorKind};
 
 /// What is wrong with one entity of a batch.
@@ -28,6 +29,12 @@ impl EntityError {
 
     pub(super) fn unimplemented(message: impl Into<String>) -> Self {
         EntityError::new(Code::Unimplemented, message)
+    }
+}
+
+impl From<Refusal> for EntityError {
+    fn from(refusal: Refusal) -> Self {
+        EntityError::new(refusal.code, refusal.to_string())
     }
 }
 

@@ -24,6 +24,7 @@ use super::{
     ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
     replication, strings, value_set,
 };
+use crate::emulation;
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
 
@@ -145,6 +146,9 @@ pub(super) fn read_some(
             "the entity is empty: expected one of its kinds",
         ));
     };
+    if let Some(chip) = pipeline.chip {
+        emulation::check_read(chip, request)?;
+    }
     let mut request = Cow::Borrowed(request);
     if !pipeline.strings.is_empty() {
         strings::request(&pipeline.strings, request.to_mut())?;

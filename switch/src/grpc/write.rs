@@ -15,6 +15,7 @@ use super::undo::UndoLog;
 use super::{
     Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
 };
+use crate::emulation;
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
 
@@ -32,6 +33,10 @@ impl Service {
         let _turn = self.between_writes.read().await;
         let answer = self.send_as_primary(device_id, &role, election_id, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
+            if let Some(chip) = pipeline.chip {
+                emulation::check_batch(chip, atomicity)
+                    .map_err(|refusal| Status::new(refusal.code, refusal.to_string()))?;
+            }
             match Atomicity::try_from(atomicity) {
                 Ok(Atomicity::ContinueOnError) => {
                     let updates = updates.into_iter();
@@ -103,6 +108,9 @@ fn apply_logged(
     let Some(mut entity) = entity else {
         return Err(EntityError::invalid("the entity is empty"));
     };
+    if let Some(chip) = pipeline.chip {
+        emulation::admit(chip, pipeline.groups.values(), kind, &mut entity)?;
+    }
     let strings = strings::write(pipeline, kind, &mut entity)?;
     if let Some(log) = log {
         log.keep(pipeline, &entity);

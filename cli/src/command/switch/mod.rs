@@ -22,7 +22,8 @@ mod trace;
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
     ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01\n  \
     ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us\n  \
-    ultima switch --program my.json --p4info my.p4info.txtpb -i 1@pcap:in.pcap -i 2@pcap:,out.pcap --exit-when-done")]
+    ultima switch --program my.json --p4info my.p4info.txtpb -i 1@pcap:in.pcap -i 2@pcap:,out.pcap --exit-when-done\n  \
+    ultima switch --emulate tofino -i 132@veth1 -i 140@veth2")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,

@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
+use ultima_p4runtime::tofino;
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::WireChange;
-use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
+use ultima_switch::{
+    Attach, Emulation, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig,
+};
 
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
@@ -39,6 +42,10 @@ pub struct Options {
     /// Its P4Info, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
+    /// Emulate another target, for tests of controllers: its ports, its limits, and what Stratum takes and keeps there. What
+    /// forwards is Ultima's program for v1model, whatever a controller sets
+    #[arg(long, value_name = "TARGET", value_enum, conflicts_with_all = ["program", "cpu_port"])]
+    emulate: Option<Emulated>,
     /// A port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET), PORT@fd:NUMBER, or PORT@pcap:IN,OUT for
     /// files whose frames enter as fast as the switch takes them (pcap-timed: at the times in the file)
     /// and that what leaves is written to; either may be left out
@@ -76,6 +83,27 @@ pub struct Options {
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
+}
+
+/// What a switch can look like to its controller.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Emulated {
+    /// A Tofino behind Stratum
+    Tofino,
+    /// A Tofino 2
+    Tofino2,
+}
+
+impl Emulated {
+    fn emulation(self) -> Emulation {
+        Emulation {
+            chip: match self {
+                Emulated::Tofino => &tofino::TOFINO,
+                Emulated::Tofino2 => &tofino::TOFINO2,
+            },
+            program: ultima_p4::v1model().device_config.to_vec(),
+        }
+    }
 }
 
 /// Serves until it is interrupted.
@@ -118,6 +146,7 @@ pub fn run(options: Options) -> Result<()> {
         pcap_dir: options.pcap,
         replay_after: options.replay_after,
         exit_when_done: options.exit_when_done,
+        emulation: options.emulate.map(Emulated::emulation),
         ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()
@@ -127,6 +156,10 @@ pub fn run(options: Options) -> Result<()> {
         .block_on(async {
             let started = Switch::start(config).await;
             let switch = started.map_err(|error| with_file(error, paths))?;
+            if let Some(emulated) = options.emulate {
+                let chip = emulated.emulation().chip.name;
+                eprintln!("ultima switch: an emulation of a {chip}; what forwards is the program for v1model");
+            }
             println!("listening on {}", switch.grpc_addr());
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })

@@ -63,6 +63,7 @@ impl Checker<'_> {
         file: &SwitchFile,
     ) -> Result<(), FabricError> {
         let given = [
+            ("server", file.server.as_ref().map(|it| it.referenced)),
             ("port_map", file.port_map.as_ref().map(|it| it.referenced)),
             ("speed", file.speed.as_ref().map(|it| it.referenced)),
             ("fec", file.fec.as_ref().map(|it| it.referenced)),

@@ -1,0 +1,102 @@
+//! `ultima fabric ports`: front panels, as the fabric's file sets them and as the chip numbers them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+use ultima_controller::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
+
+use crate::output::{self, Format, table};
+
+/// Print the ports of front panels: what they are set to, which device port is behind them, and what their links lead to
+///
+/// Device ports are what P4Runtime, counters and losses are told of. Compare them with what the switch itself says
+/// (`pm show` in the SDE's shell, `ifindex` in Stratum's gNMI): boards differ.
+#[derive(clap::Args)]
+#[command(after_help = "Example: ultima fabric ports -f topologies/tofino32.yaml")]
+pub struct Options {
+    /// The fabric, as YAML; `-` reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// How it is printed
+    #[arg(short, long, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+/// A port as it is printed.
+#[derive(Serialize)]
+struct PortDocument {
+    switch: String,
+    port: String,
+    device_port: u16,
+    pipe: u16,
+    speed: String,
+    fec: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    autoneg: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+}
+
+/// Prints them.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let name = super::name_of(&options.file);
+    let fabric = fabric::parse(&super::read_text(&options.file)?, &name)?;
+    let ports: Vec<PortDocument> = fabric
+        .switch_ids()
+        .flat_map(|id| ports_of(&fabric, id))
+        .collect();
+    let text = options.output.print(&ports, || {
+        let rows = ports.iter().map(|it| {
+            [
+                it.switch.clone(),
+                it.port.clone(),
+                it.device_port.to_string(),
+                it.pipe.to_string(),
+                it.speed.clone(),
+                it.fec.clone(),
+                it.link.clone().unwrap_or_default(),
+            ]
+        });
+        let header = ["SWITCH", "PORT", "DEVICE", "PIPE", "SPEED", "FEC", "LINK"];
+        table(header, rows)
+    })?;
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those of one switch, as its front panel has them; none of one without.
+fn ports_of(fabric: &Fabric, switch: SwitchId) -> Vec<PortDocument> {
+    let at = fabric.switch(switch);
+    let mut ports: Vec<_> = at.panel.iter().flat_map(|panel| panel.ports()).collect();
+    ports.sort_by_key(|(_, port)| port.at);
+    let document = |(number, port): (ultima_controller::target::PortNumber, &fabric::FrontPort)| {
+        let end = SwitchPort {
+            switch,
+            port: number,
+        };
+        PortDocument {
+            switch: at.name.clone(),
+            port: port.at.to_string(),
+            device_port: number.0,
+            pipe: number.pipe(),
+            speed: port.settings.speed.to_string(),
+            fec: port.settings.fec.to_string(),
+            autoneg: port.settings.autoneg,
+            link: far_end(fabric, end),
+        }
+    };
+    ports.into_iter().map(document).collect()
+}
+
+/// What the link at a port leads to, if one is there.
+fn far_end(fabric: &Fabric, at: SwitchPort) -> Option<String> {
+    let mut links = fabric.links().iter();
+    let link = links.find(|link| link.ends.contains(&LinkEnd::Port(at)))?;
+    let [one, other] = link.ends;
+    Some(match if one == LinkEnd::Port(at) { other } else { one } {
+        LinkEnd::Host(host) => fabric.host(host).name.clone(),
+        LinkEnd::Port(far) => fabric.port_name(far),
+    })
+}

@@ -1,0 +1,61 @@
+//! What a test server refuses and forgets where it is to be a Tofino.
+
+use tonic::Status;
+use ultima_p4runtime::tofino::TofinoProgram;
+use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
+use ultima_p4runtime::v1::{
+    Entity, SetForwardingPipelineConfigRequest, Update, WriteRequest, entity,
+};
+use ultima_switch::emulation::{self, Refusal};
+
+use super::super::target::chip;
+use super::State;
+
+fn status(refusal: Refusal) -> Status {
+    Status::new(refusal.code, refusal.to_string())
+}
+
+pub fn check_batch(request: &WriteRequest) -> Result<(), Status> {
+    match chip() {
+        None => Ok(()),
+        Some(chip) => emulation::check_batch(chip, request.atomicity).map_err(status),
+    }
+}
+
+pub fn check_read(wanted: &Entity) -> Result<(), Status> {
+    match (chip(), &wanted.entity) {
+        (Some(chip), Some(wanted)) => emulation::check_read(chip, wanted).map_err(status),
+        _ => Ok(()),
+    }
+}
+
+pub fn check_pipeline(request: &SetForwardingPipelineConfigRequest) -> Result<(), Status> {
+    let Some(config) = request.config.as_ref().filter(|_| chip().is_some()) else {
+        return Ok(());
+    };
+    let program = TofinoProgram::unpack(&config.p4_device_config);
+    program
+        .map(|_| ())
+        .map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+pub fn admit(state: &State, update: &mut Update) -> Result<(), Refusal> {
+    let kind = update.r#type();
+    let (
+        Some(chip),
+        Some(Entity {
+            entity: Some(entity),
+        }),
+    ) = (chip(), &mut update.entity)
+    else {
+        return Ok(());
+    };
+    let groups = state.held.values().filter_map(|held| match &held.entity {
+        Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match &entry.r#type {
+            Some(Type::MulticastGroupEntry(group)) => Some(group),
+            _ => None,
+        },
+        _ => None,
+    });
+    emulation::admit(chip, groups, kind, entity)
+}

@@ -1,0 +1,20 @@
+//! The controller's tests against switches that are Tofinos to it: with their ports and limits, and what Stratum takes and
+//! keeps there. What says on which target a test runs is `target`.
+
+// Each of these is a test by itself, too, and brings the server that it tests against.
+#![allow(clippy::duplicate_mod)]
+
+#[path = "away.rs"]
+mod away;
+#[path = "control_api.rs"]
+mod control_api;
+#[path = "embedded.rs"]
+mod embedded;
+#[path = "install.rs"]
+mod install;
+#[path = "moves.rs"]
+mod moves;
+#[path = "restart.rs"]
+mod restart;
+#[path = "standby.rs"]
+mod standby;

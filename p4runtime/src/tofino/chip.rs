@@ -1,0 +1,229 @@
+//! What the chips have, in numbers: those of Intel's own drivers, published as p4lang's open-p4studio (`bf-drivers`), and of
+//! Stratum (`stratum/hal/lib/barefoot`), which limits some further.
+
+use crate::v1::MeterConfig;
+
+/// A chip. A device port's number has nine bits: the pipe in the upper two, its place in the pipe in the lower seven
+/// (`bf_types.h`: `DEV_PORT_TO_PIPE`, `DEV_PORT_TO_LOCAL_PORT`).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chip {
+    /// What it is called.
+    pub name: &'static str,
+    /// Pipes of the largest of the family.
+    pub pipes: u16,
+    /// The lowest place in each pipe that leads to the front panel.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+    /// The port of pipe 0 at which what leaves comes in again.
+    pub recirculation: u16,
+    /// Multicast nodes that fit for certain: RIDs of groups.
+    pub nodes: u32,
+}
+
+/// Places of a pipe (`bf_types.h`: `BF_PIPE_PORT_COUNT`).
+const PLACES: u16 = 72;
+const PIPE_SHIFT: u16 = 7;
+const PLACE_MASK: u16 = (1 << PIPE_SHIFT) - 1;
+
+/// Lines of 80 bits in one block of the replication descriptor memory (`mc_mgr_rdm.h`).
+const RDM_BLOCK_LINES: u32 = 2048;
+/// What a node takes of them at the most: one for its RID and one for its ports, in each of four pipes. One whose ports are in
+/// one pipe takes two, so that more may fit, never fewer.
+const NODE_LINES: u32 = 2 * 4;
+
+/// The highest clone session, of which each is a mirror session (Stratum's `kMaxCloneSessionId`). Multicast groups have 16
+/// bits on all targets.
+pub const MAX_SESSION: u32 = 1015;
+/// Bits of the longest digest: a learning quantum has 384 on both chips (p4c's `parde_phv_constraints.h`).
+pub const MAX_DIGEST_BITS: u32 = 384;
+
+/// How exactly a chip's meters keep what they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterPrecision {
+    /// Bytes, or bytes per second, in steps of which they are told.
+    pub step: u32,
+    /// Bits of a rate before its exponent.
+    pub rate_bits: u32,
+    /// Bits of a burst before its exponent.
+    pub burst_bits: u32,
+}
+
+/// Stratum tells the SDE kilobits, 125 bytes each (`BytesPerSecondToKbits`); the chips' rates have nine bits and an
+/// exponent, bursts eight (`pipe_mgr_meter_drv_workflows.c`).
+pub const METER: MeterPrecision = MeterPrecision {
+    step: 125,
+    rate_bits: 9,
+    burst_bits: 8,
+};
+
+/// Tofino: places 0 to 63 of a pipe are the front panel's, in quads; 64 to 67 are the CPU's MAC in pipe 0, 68 to 71
+/// recirculate (`lld_sku.c`; Stratum's `kTnaRecirculationPortBase`).
+pub const TOFINO: Chip = Chip {
+    name: "tofino",
+    pipes: 4,
+    first: 0,
+    last: 63,
+    recirculation: 68,
+    // `TOF_MC_MGR_RDM_BLK_COUNT`.
+    nodes: 204 * RDM_BLOCK_LINES / NODE_LINES,
+};
+
+/// Tofino 2: places 8 to 71 of a pipe are the front panel's, in octets; those below are PCIe, the CPU's MAC and
+/// recirculation (`port_mgr_tof2_map.c`).
+pub const TOFINO2: Chip = Chip {
+    name: "tofino2",
+    pipes: 4,
+    first: 8,
+    last: 71,
+    recirculation: 6,
+    // `TOF2_MC_MGR_RDM_BLK_COUNT`.
+    nodes: 256 * RDM_BLOCK_LINES / NODE_LINES,
+};
+
+/// The pipe of a device port.
+pub const fn pipe_of(port: u16) -> u16 {
+    port >> PIPE_SHIFT
+}
+
+/// Why no link can be at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortFault {
+    /// It has more than nine bits, or is in a pipe that the chip does not have.
+    #[error("device port {port} is in pipe {pipe}, and the chip has {pipes}: 0 to {}", pipes - 1)]
+    NoPipe {
+        /// The number.
+        port: u16,
+        /// Its pipe.
+        pipe: u16,
+        /// How many there are.
+        pipes: u16,
+    },
+    /// It is the CPU's, or packets that leave by it come in again, or there is none.
+    #[error(
+        "device port {port} is port {place} of pipe {pipe}, where CPU and recirculation are; those of the front panel are {first} to {last} of each pipe"
+    )]
+    Internal {
+        /// The number.
+        port: u16,
+        /// Its pipe.
+        pipe: u16,
+        /// Its place there.
+        place: u16,
+        /// The lowest place that links may use.
+        first: u16,
+        /// The highest.
+        last: u16,
+    },
+}
+
+impl Chip {
+    /// Whether a link can be at a device port.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_front_panel(&self, port: u16) -> Result<(), PortFault> {
+        let &Chip {
+            pipes, first, last, ..
+        } = self;
+        let (pipe, place) = (pipe_of(port), port & PLACE_MASK);
+        match place {
+            _ if pipe >= pipes => Err(PortFault::NoPipe { port, pipe, pipes }),
+            place if (first..=last).contains(&place) => Ok(()),
+            _ => Err(PortFault::Internal {
+                port,
+                pipe,
+                place,
+                first,
+                last,
+            }),
+        }
+    }
+
+    /// Whether packets can be sent to a device port: to the front panel, the CPU, or back in.
+    pub fn has_port(&self, port: u16) -> bool {
+        pipe_of(port) < self.pipes && port & PLACE_MASK < PLACES
+    }
+
+    /// One more than the highest number that a device port can have.
+    pub fn ports_end(&self) -> u16 {
+        self.pipes << PIPE_SHIFT
+    }
+}
+
+impl MeterPrecision {
+    /// What is read back of a meter that was told `config`.
+    pub fn kept(&self, config: &MeterConfig) -> MeterConfig {
+        let kept = |value: i64, bits: u32| {
+            // A meter takes none that are negative.
+            let told = value.unsigned_abs();
+            let told = told - told % u64::from(self.step);
+            let beyond = (u64::BITS - told.leading_zeros()).saturating_sub(bits);
+            (told >> beyond << beyond) as i64
+        };
+        MeterConfig {
+            cir: kept(config.cir, self.rate_bits),
+            cburst: kept(config.cburst, self.burst_bits),
+            pir: kept(config.pir, self.rate_bits),
+            pburst: kept(config.pburst, self.burst_bits),
+            ..*config
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_and_recirculation_ports_are_refused_by_pipe_and_place() {
+        assert_eq!(TOFINO.check_front_panel(0), Ok(()));
+        assert_eq!(TOFINO.check_front_panel(3 << 7 | 63), Ok(()));
+        // The CPU's MAC in pipe 0, recirculation in pipe 1; no fifth pipe.
+        for (port, text) in [
+            (
+                64,
+                "device port 64 is port 64 of pipe 0, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+            ),
+            (
+                196,
+                "device port 196 is port 68 of pipe 1, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+            ),
+            (
+                512,
+                "device port 512 is in pipe 4, and the chip has 4: 0 to 3",
+            ),
+        ] {
+            let fault = TOFINO.check_front_panel(port).unwrap_err();
+            assert_eq!(fault.to_string(), text);
+        }
+        assert_eq!(TOFINO2.check_front_panel(8), Ok(()));
+        assert_eq!(TOFINO2.check_front_panel(128 | 71), Ok(()));
+        for port in [0, 7, 128, 72, 127] {
+            assert!(TOFINO2.check_front_panel(port).is_err(), "{port}");
+        }
+        for chip in [TOFINO, TOFINO2] {
+            assert!(chip.has_port(chip.recirculation));
+            assert!(chip.check_front_panel(chip.recirculation).is_err());
+            assert!(!chip.has_port(72) && !chip.has_port(512));
+        }
+    }
+
+    #[test]
+    fn meters_keep_leading_bits_of_kilobits() {
+        let told = |rate, burst| MeterConfig {
+            cir: rate,
+            cburst: burst,
+            pir: rate,
+            pburst: burst,
+            ..MeterConfig::default()
+        };
+        // 1,000 bytes are 8 kilobits; what is over them is lost, and then what does not fit nine or eight bits.
+        let kept = METER.kept(&told(1_124, 1_249));
+        assert_eq!((kept.cir, kept.cburst), (1_000, 1_120));
+        let kept = METER.kept(&told(0x1FF00_u64 as i64, 11_875_000_000));
+        assert_eq!(kept.cir, 0x1FE00);
+        assert_eq!(kept.pburst >> 26, 11_875_000_000 >> 26);
+        assert_eq!(kept.pburst % (1 << 26), 0);
+    }
+}

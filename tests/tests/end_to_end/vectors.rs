@@ -35,6 +35,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
         grpc: grpc.to_string(),
         device_id: device_id(0),
         tls: None,
+        packing: Default::default(),
     };
     let mut updates = vectors::setup().updates(program.names());
     updates.extend(vectors.entries.updates(program.names()));

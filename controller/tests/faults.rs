@@ -78,6 +78,8 @@ impl Bed {
         Config {
             listen: self.address(name).parse().unwrap(),
             patience: Duration::from_secs(1),
+            // What a switch refused to give up goes with the next look at it.
+            audit_every: Duration::from_millis(300),
             state: Some(path.join(name)),
             terms: TERMS,
             ..Config::new(fabric::parse(&self.text, "leaf-spine.yaml").unwrap()).unwrap()

@@ -18,9 +18,10 @@ use ultima_controller::server::{self, Config, Handle};
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// Two switches with a trunk and a job with one rank at each, s2 of which has gone.
-async fn one_gone() -> (ChaosSwitch, Handle, Client) {
-    let [s1, s2] = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+/// Two switches with a trunk and a job with one rank at each.
+async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let [s1, s2] = &switches;
     let text = include_str!("../../topologies/two-switches.yaml")
         .replace("127.0.0.1:9559", &s1.address().to_string())
         .replace("127.0.0.1:9560", &s2.address().to_string())
@@ -43,6 +44,12 @@ async fn one_gone() -> (ChaosSwitch, Handle, Client) {
         eviction: Eviction::default(),
     };
     client.create_job(&spec).await.unwrap();
+    (switches, handle, client)
+}
+
+/// The same, and s2 has gone.
+async fn one_gone() -> (ChaosSwitch, Handle, Client) {
+    let ([s1, s2], handle, client) = two().await;
     drop(s2);
     while client.switches().await.unwrap()[1].connected {
         sleep(TICK).await;
@@ -168,4 +175,44 @@ async fn digests_that_nobody_takes_are_counted() {
     for list_id in 0..ROOM {
         assert_eq!(lists.recv().await.unwrap().list_id, list_id);
     }
+}
+
+/// A program that somebody replaced while the stream stood is noticed by whoever looks, and ours is put to work again.
+#[tokio::test]
+async fn a_program_that_was_replaced_is_ours_again() {
+    let ([s1, _s2], _handle, client) = two().await;
+    let held = s1.held();
+    s1.replace_program();
+    let diff = client.diff_fabric().await.unwrap();
+    assert_eq!(
+        (diff[0].problem.as_str(), diff[1].problem.as_str()),
+        (
+            "switch s1 has another program by now, and is given ours again",
+            ""
+        )
+    );
+    while s1.held() != held || !client.switches().await.unwrap()[0].connected {
+        sleep(TICK).await;
+    }
+    assert_eq!(client.diff_fabric().await.unwrap()[0].problem, "");
+}
+
+/// A switch whose stream stands and that does not answer is lost, and used again when it does.
+#[tokio::test]
+async fn one_that_does_not_answer_is_lost() {
+    let ([s1, _s2], _handle, client) = two().await;
+    s1.swallow(true);
+    let diff = client.diff_fabric().await.unwrap();
+    assert_eq!(
+        diff[0].problem,
+        "switch s1 didn't say what it holds: no answer within 10 s"
+    );
+    while client.switches().await.unwrap()[0].connected {
+        sleep(TICK).await;
+    }
+    s1.swallow(false);
+    while !client.switches().await.unwrap()[0].connected {
+        sleep(TICK).await;
+    }
+    assert_eq!(client.diff_fabric().await.unwrap()[0].differences, []);
 }

@@ -14,6 +14,7 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{
     self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
 };
@@ -48,6 +49,7 @@ fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::default(),
     }
 }
 

@@ -112,6 +112,11 @@ impl SwitchClient {
         self.session.mastership()
     }
 
+    /// The connection counts as lost from now on, for a reason.
+    pub fn give_up(&self, reason: String) {
+        self.session.lose(reason);
+    }
+
     /// The digests that the switch sends, acknowledged already; none for whoever asks a second time.
     pub fn digests(&self) -> Option<mpsc::Receiver<DigestList>> {
         self.session.digests()

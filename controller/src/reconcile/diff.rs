@@ -204,9 +204,25 @@ impl Diff {
             Kind::Groups => room.limits.groups.into(),
             Kind::Other => u64::MAX,
         };
-        (needed.into_iter())
+        let mut full: BTreeSet<Kind> = (needed.into_iter())
             .filter(|&(kind, needed)| needed > size(kind))
             .map(|(kind, _)| kind)
-            .collect()
+            .collect();
+        if self.nodes(held) > room.limits.nodes.into() {
+            full.insert(Kind::Groups);
+        }
+        full
+    }
+
+    /// How many nodes of the replication engine groups have while old and new are there together.
+    fn nodes(&self, held: &Held) -> u64 {
+        let of = |item: Option<&Item>| item.map_or(0, |item| item.value.nodes());
+        let is_group = |key: &Key| matches!(key, Key::Group(_));
+        let old = held.iter().filter(|(key, _)| is_group(key));
+        let more = self.0.iter().filter(|it| is_group(&it.key));
+        old.map(|(_, item)| of(Some(item))).sum::<u64>()
+            + more
+                .map(|it| of(it.wanted.as_ref()).saturating_sub(of(it.held.as_ref())))
+                .sum::<u64>()
     }
 }

@@ -81,6 +81,19 @@ pub enum Value {
     Other(Vec<u8>),
 }
 
+impl Value {
+    /// How many nodes of the replication engine it takes: one for each RID that it copies to.
+    pub fn nodes(&self) -> u64 {
+        match self {
+            Value::Copies { replicas, .. } => {
+                let rids: BTreeSet<u32> = replicas.iter().map(|replica| replica.instance).collect();
+                rids.len() as u64
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// When an entity is written beside others: earlier stages first, and removed in the opposite order, so that no
 /// packet is admitted that could not be carried to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -227,9 +227,10 @@ fn the_old_makes_room_only_where_there_is_none_for_both() {
     let held = Held::planned(&[group(0), group(1)], &names).unwrap();
     let wanted = Held::planned(&[group(2)], &names).unwrap();
     let diff = Diff::between(&held, &wanted, &V1MODEL);
-    let kinds = |groups| {
+    let kinds = |groups, nodes| {
         let limits = crate::target::Limits {
             groups,
+            nodes,
             ..V1MODEL.limits
         };
         let updates = diff.updates(
@@ -245,8 +246,10 @@ fn the_old_makes_room_only_where_there_is_none_for_both() {
             .collect::<Vec<_>>()
     };
     use update::Type::{Delete, Insert};
-    assert_eq!(kinds(3), [Insert, Delete, Delete]);
-    assert_eq!(kinds(2), [Delete, Delete, Insert]);
+    assert_eq!(kinds(3, 6), [Insert, Delete, Delete]);
+    assert_eq!(kinds(2, 6), [Delete, Delete, Insert]);
+    // Two nodes each: a switch may have groups left and no nodes.
+    assert_eq!(kinds(3, 5), [Delete, Delete, Insert]);
 }
 
 #[test]

@@ -32,6 +32,8 @@ impl Controller {
         join_all(self.switches.iter().map(|switch| async {
             let audited = async {
                 let client = switch.client()?;
+                let program = switch.has_program(&client, self.program()).await;
+                program.map_err(|error| error.to_string())?;
                 let diff = match mend {
                     true => switch.reconcile(&client, &desired).await,
                     false => switch.diff(&client, &desired).await,
@@ -48,6 +50,7 @@ impl Controller {
         let Ok(client) = switch.client() else { return };
         let looked = async {
             // A switch that answers slowly keeps nobody from anything, as long as it is as it should be.
+            switch.has_program(&client, self.program()).await?;
             let diff = switch.diff(&client, &self.desired()).await?;
             if diff.is_empty() && !switch.is_in_doubt() {
                 return Ok(());

@@ -234,7 +234,7 @@ impl Controller {
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|keeper| !keeper.is_finished());
-        if self.open().is_ok() {
+        if !self.closed.load(Ordering::Acquire) {
             keepers.push(tokio::spawn(work));
         }
     }

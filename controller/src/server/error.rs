@@ -116,6 +116,12 @@ pub enum BringUpError {
         /// What it said.
         error: RpcError,
     },
+    /// Somebody has given it another program.
+    #[error("switch {switch} has another program by now, and is given ours again")]
+    OtherProgram {
+        /// The switch's name.
+        switch: String,
+    },
     /// It cannot be asked what it holds.
     #[error("switch {switch} didn't say what it holds: {error}")]
     Read {

@@ -1,6 +1,6 @@
 //! One switch of a running fabric: its connection, what it should hold, and how it comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ struct State {
     connection: Result<Arc<SwitchClient>, String>,
     /// It may hold what it should not, or lack what it should hold: a write has not come to a known end.
     in_doubt: bool,
+    /// In what it was not as it should be when it was last looked at.
+    told: BTreeSet<String>,
     /// Meters of shares that are, or may be, configured; none where a write has not come to a known end.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
 }
@@ -113,6 +115,7 @@ impl ManagedSwitch {
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
                 in_doubt: true,
+                told: BTreeSet::new(),
                 shares: BTreeMap::new(),
             }),
         }
@@ -174,7 +177,29 @@ impl ManagedSwitch {
         Ok(())
     }
 
-    /// Looks at what the switch holds. What is not as it should be is told; it is put right if it may be our own doing, or
+    /// Whether the switch still has our program. If somebody has given it another one meanwhile the connection counts as lost: it is
+    /// brought up anew with the next.
+    ///
+    /// # Errors
+    /// It has another one, or cannot be asked.
+    pub async fn has_program(
+        &self,
+        client: &SwitchClient,
+        program: &Program,
+    ) -> Result<(), BringUpError> {
+        let cookie = client.pipeline_cookie().await;
+        let cookie = cookie.map_err(|error| self.unreadable(error))?;
+        if cookie == Some(program.cookie()) {
+            return Ok(());
+        }
+        let error = BringUpError::OtherProgram {
+            switch: self.name().to_owned(),
+        };
+        client.give_up(error.to_string());
+        Err(error)
+    }
+
+    /// Looks at what the switch holds. What is not as it should be is told, once; it is put right if it may be our own doing, or
     /// repairs are wanted.
     pub async fn look(
         &self,
@@ -185,8 +210,10 @@ impl ManagedSwitch {
             true => (self.reconcile(client, desired).await?, "put right"),
             false => (self.diff(client, desired).await?, "not as it should be"),
         };
-        for difference in diff.differences() {
-            let what = difference.describe(desired.program.names());
+        let names = desired.program.names();
+        let found = diff.differences().iter();
+        let found = found.map(|it| it.describe(names).to_string()).collect();
+        for what in self.with_state(|state| news(&mut state.told, found)) {
             tracing::warn!(switch = self.name(), %what, "{mended}");
         }
         Ok(())
@@ -408,5 +435,29 @@ fn removal_of_group(entity: Entity) -> Option<Update> {
             r#type: Some(Type::MulticastGroupEntry(group)),
         }) => Some(Update::delete(group)),
         _ => None,
+    }
+}
+
+/// What of `found` was not there the last time, when it was `told`.
+fn news(told: &mut BTreeSet<String>, found: BTreeSet<String>) -> Vec<String> {
+    let news = found.difference(told).cloned().collect();
+    *told = found;
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_wrong_is_told_once() {
+        let mut told = BTreeSet::new();
+        let mut look =
+            |found: &[&str]| news(&mut told, found.iter().map(|it| it.to_string()).collect());
+        assert_eq!(look(&["a", "b"]), ["a", "b"]);
+        assert_eq!(look(&["a", "b"]), [""; 0]);
+        assert_eq!(look(&["b", "c"]), ["c"]);
+        assert_eq!(look(&[]), [""; 0]);
+        assert_eq!(look(&["a"]), ["a"], "it has come back");
     }
 }

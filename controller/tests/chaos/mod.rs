@@ -186,6 +186,21 @@ impl ChaosSwitch {
         self.wire.refuse(refuse);
     }
 
+    /// Nothing comes through any more, and nobody is told, or all that waits does.
+    pub fn swallow(&self, swallow: bool) {
+        self.wire.swallow(swallow);
+    }
+
+    /// Somebody gives it another program, as the specification has it: its tables are empty then.
+    pub fn replace_program(&self) {
+        let mut state = self.state();
+        state.held.clear();
+        state.meters.clear();
+        let pipeline = state.pipeline.as_mut().expect("it has one");
+        let cookie = pipeline.cookie.as_mut().expect("ours has one");
+        cookie.cookie ^= 1;
+    }
+
     /// Forgets everything, as a switch that was restarted.
     pub fn reboot(&self) {
         self.state().forget();

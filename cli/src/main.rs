@@ -1,7 +1,6 @@
 //! `ultima`: the switch, the controller, its client, the agent and the demo, in one binary.
 //!
-//! Exit codes: 0 done; 1 the work ran and failed; 2 bad input, or something that is needed does not
-//! answer; 130 interrupted. Errors are one line on standard error.
+//! Errors are one line on standard error; [`exit`] has the codes.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -11,9 +10,13 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
+use self::exit::Exit;
+
 mod agent;
 mod command;
 mod demo;
+mod document;
+mod exit;
 mod output;
 mod policies;
 mod process;
@@ -22,7 +25,7 @@ mod units;
 /// AllReduce for distributed training that ends on time, with its second half multicast by a P4 switch.
 #[derive(Parser)]
 #[command(name = "ultima", version, arg_required_else_help = true)]
-#[command(after_help = "Example: ultima demo --loss 0.02 --workers 8")]
+#[command(after_help = format!("Example: ultima demo --loss 0.02 --workers 8\n\n{}", exit::help()))]
 struct Arguments {
     #[command(subcommand)]
     command: command::Command,
@@ -37,7 +40,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
-            ExitCode::from(2)
+            Exit::of(&error).into()
         }
     }
 }
@@ -78,7 +81,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         _ => {
             eprintln!("{}", line(error));
-            ExitCode::from(2)
+            Exit::BadInput.into()
         }
     }
 }

@@ -63,6 +63,39 @@ impl fmt::Display for Format {
     }
 }
 
+/// The options by which a command is told.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Output {
+    /// How it is printed
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value_t)]
+    format: Format,
+    /// The same as `-o json`
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl Output {
+    /// What was asked for.
+    pub fn format(self) -> Format {
+        match self.json {
+            true => Format::Json,
+            false => self.format,
+        }
+    }
+
+    /// As [`Format::print`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn print(
+        self,
+        document: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<String> {
+        self.format().print(document, table)
+    }
+}
+
 impl Format {
     /// `document` in this form; `table` makes the one for people.
     ///

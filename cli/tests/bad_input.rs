@@ -4,10 +4,13 @@ mod common;
 
 use std::fs;
 
-use common::refused;
+use common::{refused, refused_with};
 
 fn assert_says(arguments: &[&str], parts: &[&str]) {
-    let line = refused(arguments);
+    assert_has(arguments, &refused(arguments), parts);
+}
+
+fn assert_has(arguments: &[&str], line: &str, parts: &[&str]) {
     for part in parts {
         assert!(
             line.contains(part),
@@ -196,8 +199,13 @@ fn jobs() {
         &["job", "create", "-f", "missing.yaml"],
         &["missing.yaml", "No such file"],
     );
+    let nobody = ["job", "list", "--controller", "127.0.0.1:1"];
+    let line = refused_with(3, &nobody);
+    assert_has(&nobody, &line, &["127.0.0.1:1", "doesn't answer"]);
+    let dear = dir.path().join("dear.yaml");
+    fs::write(&dear, "name: train\nmembers: [h1, h2]\nweight: dear\n").unwrap();
     assert_says(
-        &["job", "list", "--controller", "127.0.0.1:1"],
-        &["127.0.0.1:1", "doesn't answer"],
+        &["job", "create", "-f", dear.to_str().unwrap()],
+        &["dear.yaml:3:9: weight: "],
     );
 }

@@ -78,7 +78,7 @@ fn a_grids_jobs_come_and_go_together() {
         };
         // One of its names is taken: nothing of it stays.
         let refused = create("net");
-        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(5), "{refused:?}");
         assert_eq!(names(), ["net.column1"]);
 
         let created = create("train");
@@ -165,5 +165,64 @@ fn groups_are_those_of_the_cost_model() {
             let text = common::refused(&[&create[..], &["--group-for", given]].concat());
             assert!(text.contains(expected), "{text}");
         }
+    });
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The shapes that scripts rely on.
+#[test]
+fn each_command_prints_documents() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
+        let file = file.to_str().expect("text");
+        let job =
+            |arguments: &[&str]| printed(&[&["job", "--controller", &address], arguments].concat());
+        let created = document(&job(&["create", "-f", file, "-o", "json"]));
+        assert_eq!(created["name"], "train");
+        assert_eq!(created["tree"], json!(["s1/9-s2/9"]));
+        let listed = document(&job(&["list", "--json"]));
+        let names = [0, 1].map(|at| &listed[at]["name"]);
+        assert_eq!(names, ["heavy", "train"]);
+        assert_eq!(listed[0]["tree"], json!([]), "it gathers by unicast");
+        let yaml = job(&["list", "-o", "yaml"]);
+        assert!(yaml.starts_with("- name: heavy\n  id: 1\n"), "{yaml}");
+        let deleted = document(&job(&["delete", "train", "--wait", "10s", "-o", "json"]));
+        let nothing_left = json!({ "name": "train", "pending_switches": [] });
+        assert_eq!(deleted, nothing_left);
+        let both = ["list", "--json", "-o", "yaml"];
+        common::refused(&[&["job", "--controller", &address], &both[..]].concat());
+    });
+}
+
+#[test]
+fn waiting_has_an_end() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
+        let file = file.to_str().expect("text");
+        let at = ["job", "--controller", &address];
+        let create = ["create", "-f", file, "--wait", "200ms"];
+        let late = common::refused_with(6, &[&at[..], &create].concat());
+        assert!(late.contains("rank 0 on h1, rank 1 on h3"), "{late}");
+        let shown = document(&printed(&[&at[..], &["show", "train", "--json"]].concat()));
+        assert_eq!(shown["members"][0]["state"], "free");
+
+        // Another controller has the second switch: what is there goes later.
+        stage.operate(1, async |_| {
+            let delete = ["delete", "train", "--wait", "200ms"];
+            let late = common::refused_with(6, &[&at[..], &delete].concat());
+            assert!(late.contains("still on s2"), "{late}");
+        });
+        let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
+        assert!(gone.contains("no job \"train\""), "{gone}");
+        printed(&[&at[..], &["delete", "heavy", "--wait", "10s"]].concat());
     });
 }

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use common::{output, refused, ultima};
+use common::{output, refused_with, ultima};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -313,7 +313,7 @@ fn a_watch_ends_with_its_reader_and_with_its_job() {
         next_line(&mut lines);
         stage.controller.delete(&stage.testbed, "lossy");
         lines.lines().for_each(|line| drop(line.expect("text")));
-        assert_eq!(child.wait().expect("it ends").code(), Some(2));
+        assert_eq!(child.wait().expect("it ends").code(), Some(4));
         let errors = std::io::read_to_string(child.stderr.take().expect("piped")).expect("text");
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(errors.contains("there is no job \"lossy\""), "{errors}");
@@ -324,21 +324,15 @@ fn a_watch_ends_with_its_reader_and_with_its_job() {
 fn what_is_not_there_is_one_line() {
     pair(&Target::Sockets, |stage| {
         let address = stage.controller.address();
-        let text = refused(&["telemetry", "lost", "--controller", &address]);
+        let text = refused_with(4, &["telemetry", "lost", "--controller", &address]);
         assert!(text.contains("lost") && text.contains("lossy"), "{text}");
-        let text = refused(&[
-            "telemetry",
-            "lost",
-            "--watch",
-            "--json",
-            "--controller",
-            &address,
-        ]);
+        let watch = ["telemetry", "lost", "--watch", "--json"];
+        let text = refused_with(4, &[&watch[..], &["--controller", &address]].concat());
         assert!(text.contains("lost"), "{text}");
     });
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = nobody.local_addr().expect("bound").to_string();
     drop(nobody);
-    let text = refused(&["telemetry", "--controller", &address]);
+    let text = refused_with(3, &["telemetry", "--controller", &address]);
     assert!(text.contains(&address), "{text}");
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use serde_path_to_error::{Segment, Track};
 use serde_yaml::{Location, SnippetMode, Spanned};
 
 /// A place in a file, printed as `file:line:column`; lines and columns count from 1.
@@ -54,10 +55,12 @@ pub enum LoadError<P: std::error::Error + 'static> {
         source: io::Error,
     },
     /// Not YAML, or not of the form that is expected here.
-    #[error("{place}: {message}")]
+    #[error("{place}: {}{message}", prefix(field))]
     Form {
         /// Where.
         place: Place,
+        /// The field's path, such as `hosts[2].ranks`; empty where it is the whole, or no YAML.
+        field: String,
         /// What the YAML reader said, on one line.
         message: String,
     },
@@ -82,17 +85,70 @@ pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadErro
 }
 
 /// `text` as a `T`; `source` is what errors call the text.
+///
+/// # Errors
+/// It is no YAML, or of another form.
 pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     text: &str,
     source: &str,
 ) -> Result<T, LoadError<P>> {
-    serde_yaml::from_str(text).map_err(|error| {
+    let mut track = Track::new();
+    let read = serde_yaml::with_deserializer_from_str(text, |yaml| {
+        T::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
+    });
+    read.map_err(|error| {
         let location = error.location().unwrap_or(Location::UNKNOWN);
         LoadError::Form {
             place: Place::new(source, location),
+            field: field(&track.path()),
             message: one_line(&error, location),
         }
     })
+}
+
+/// The documents of `text` that say something, each behind as many empty lines as stand before it: so places in it are places in
+/// `text`. Lines that begin with `---` separate documents, whatever stands around them (YAML 1.2.2, §9.2, c-forbidden).
+pub fn documents(text: &str) -> impl Iterator<Item = String> {
+    let mut documents = vec![String::new()];
+    for (number, line) in text.lines().enumerate() {
+        let is_separator = line == "---" || line.starts_with("--- ") || line.starts_with("---\t");
+        if is_separator {
+            documents.push("\n".repeat(number));
+        }
+        let last = documents.last_mut().expect("there is a first");
+        last.push_str(line);
+        last.push('\n');
+    }
+    let says = |line: &str| {
+        let line = line.strip_prefix("---").unwrap_or(line).trim();
+        !line.is_empty() && !line.starts_with('#')
+    };
+    (documents.into_iter()).filter(move |document| document.lines().any(says))
+}
+
+/// The path to a field as our errors have it. A value that knows its place is read as a map in which it is `value`, which is no
+/// field of anybody's.
+fn field(path: &serde_path_to_error::Path) -> String {
+    let mut field = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => field += &format!("[{index}]"),
+            Segment::Map { key } if key != "value" => {
+                let dot = if field.is_empty() { "" } else { "." };
+                field += &format!("{dot}{key}");
+            }
+            _ => {}
+        }
+    }
+    field
+}
+
+/// What stands before a message about a field.
+fn prefix(field: &str) -> String {
+    match field {
+        "" => String::new(),
+        field => format!("{field}: "),
+    }
 }
 
 /// The reader's message without its picture of the text (which takes several lines) and without
@@ -127,4 +183,20 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_keep_their_places() {
+        let text = "# two jobs\n---\nname: one\n---\n# nothing\n--- # second\nname: two\n";
+        let documents: Vec<String> = documents(text).collect();
+        let [one, two] = &documents[..] else {
+            panic!("{documents:?}")
+        };
+        let line = |document: &String| document.lines().position(|line| line.starts_with("name"));
+        assert_eq!((line(one), line(two)), (Some(2), Some(6)));
+    }
 }

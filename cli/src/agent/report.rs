@@ -11,7 +11,7 @@ use ultima_host::{
 };
 
 use super::rank::{Done, Operation};
-use crate::command::check;
+use crate::document;
 use crate::output::table;
 
 /// What this process did, as `--json` prints it.
@@ -24,7 +24,7 @@ pub struct Report {
     ranks: Vec<Rank>,
     /// What a check found, where the first operation heard nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    check: Option<check::Report>,
+    check: Option<document::Check>,
 }
 
 #[derive(Serialize)]
@@ -168,7 +168,7 @@ impl Report {
             size,
             deadline_ms: ms(deadline),
             ranks: done.iter().map(rank).collect(),
-            check: check.map(check::Report::from),
+            check: check.map(document::Check::from),
         }
     }
 

@@ -23,7 +23,7 @@ use super::rank::{Done, Silence, Work};
 use super::report::Report;
 use super::seat::{Named, Seat, configure};
 use super::side::{Shared, give_up};
-use crate::command::check;
+use crate::document;
 use crate::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             code = work(options) => code,
             () = crate::command::interrupted() => {
                 eprintln!("interrupted");
-                Ok(ExitCode::from(crate::command::INTERRUPTED))
+                Ok(crate::exit::Exit::Interrupted.into())
             }
         }
     });
@@ -290,7 +290,7 @@ async fn check_if_silent(
     eprintln!("{silence}; checking job {job}");
     match client.check(job).await {
         Ok(found) => {
-            eprint!("{}", check::Report::from(&found).text());
+            eprint!("{}", document::Check::from(&found).text());
             Some(found)
         }
         Err(error) => {

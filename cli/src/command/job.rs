@@ -1,22 +1,23 @@
-//! `ultima job`: a client of the control API.
+//! `ultima job`: creating, showing and deleting jobs at a running controller.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
-use serde_json::{Value, json};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line};
 use ultima_host::{Config, Grid, Path};
 
-use super::check;
 use super::controller_address::ControllerAddress;
 use super::membership;
 use super::telemetry::{AWAY, away};
-use crate::output::{self, table};
-use crate::units::{bit_rate, bytes};
+use super::wait;
+use crate::document::{self, OneOrAll, state};
+use crate::exit::Exit;
+use crate::output::{self, Format, Output, table};
+use crate::units::{self, bit_rate, bytes};
 
 /// Creates, shows and deletes jobs at a running controller
 #[derive(clap::Args)]
@@ -51,18 +52,27 @@ enum Command {
         /// links of RATE bits per second, if that is less than without: 100G:25M
         #[arg(long, value_name = "RATE:SIZE", value_parser = grouping)]
         group_for: Option<Grouping>,
+        /// Wait until all members have joined, so long at most; the job stays also where they have not
+        #[arg(long, value_name = "TIME", value_parser = units::duration)]
+        wait: Option<Duration>,
+        #[command(flatten)]
+        output: Output,
     },
     /// List all jobs
     #[command(after_help = "Example: ultima job list --controller 10.0.0.1:9555")]
-    List,
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
     /// Show a job's numbers, members and counters
+    ///
+    /// JSON and YAML are without counters: `ultima telemetry -o json` has all of them.
     #[command(after_help = "Example: ultima job show train")]
     Show {
         /// The job's name
         name: String,
-        /// Print one JSON object, without counters: `ultima telemetry --json` has all of them
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Find out where a job's packets stop, and what to do
     ///
@@ -72,9 +82,8 @@ enum Command {
     Check {
         /// The job's name
         name: String,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Give a job other members while it runs
     ///
@@ -91,10 +100,15 @@ enum Command {
     #[command(after_help = "Example: ultima job watch train --json")]
     Watch(membership::Watch),
     /// Take a job off all its switches
-    #[command(after_help = "Example: ultima job delete train")]
+    #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
         /// The job's name
         name: String,
+        /// Wait until it is off switches that could not be reached, too, so long at most
+        #[arg(long, value_name = "TIME", value_parser = units::duration)]
+        wait: Option<Duration>,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -102,7 +116,9 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file is read first: what is wrong with it does not need a controller to be said.
     let request = match &arguments.command {
-        Command::Create { file, group_for } => {
+        Command::Create {
+            file, group_for, ..
+        } => {
             let name = file.display().to_string();
             let request = job::parse(&super::read_text(file)?, &name)?;
             Some(match group_for {
@@ -117,63 +133,70 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .build()?
         .block_on(async {
             let client = Client::connect(&arguments.at.controller).await?;
-            let mut code = ExitCode::SUCCESS;
+            let mut exit = Exit::Done;
             let text = match arguments.command {
-                Command::Create { .. } => {
-                    summary(&create(&client, request.expect("read above")).await?)
-                }
-                Command::List => summary(&client.jobs().await?),
-                Command::Show { name, json: true } => {
-                    let mut shown = Vec::new();
-                    for name in jobs_of(&client, &name).await? {
-                        shown.push(document(&client.job(&name).await?));
+                Command::Create { wait, output, .. } => {
+                    let mut jobs = create(&client, request.expect("read above")).await?;
+                    if let Some(bound) = wait {
+                        jobs = wait::joined(&client, jobs, bound).await?;
                     }
-                    print_one_or_all(shown)?
+                    output.print(&one_or_all(&jobs), || summary(&jobs))?
                 }
-                Command::Show { name, json: false } => {
-                    let mut text = Vec::new();
-                    for name in jobs_of(&client, &name).await? {
-                        let job = client.job(&name).await?;
-                        let counters = client.counters(&name).await?;
-                        let summary = summary(std::slice::from_ref(&job));
-                        text.push(format!("{summary}{}{}", members(&job), counts(&counters)));
-                    }
-                    text.join("\n")
+                Command::List { output } => {
+                    let jobs = client.jobs().await?;
+                    let documents: Vec<document::Job> = jobs.iter().map(Into::into).collect();
+                    output.print(&documents, || summary(&jobs))?
                 }
-                Command::Check { name, json } => {
-                    let mut reports = Vec::new();
+                Command::Show { name, output } => {
+                    let mut jobs = Vec::new();
+                    let mut counters = Vec::new();
                     for name in jobs_of(&client, &name).await? {
-                        let report = check::Report::from(&client.check(&name).await?);
-                        if !report.is_ok() {
-                            code = ExitCode::FAILURE;
+                        jobs.push(client.job(&name).await?);
+                        if output.format() == Format::Table {
+                            counters.push(client.counters(&name).await?);
                         }
-                        reports.push(report);
                     }
-                    match json {
-                        true => print_one_or_all(reports)?,
-                        false => reports.iter().map(check::Report::text).collect(),
+                    output.print(&one_or_all(&jobs), || {
+                        let shown = jobs.iter().zip(&counters).map(|(job, counters)| {
+                            let summary = summary(std::slice::from_ref(job));
+                            format!("{summary}{}{}", members(job), counts(counters))
+                        });
+                        shown.collect::<Vec<String>>().join("\n")
+                    })?
+                }
+                Command::Check { name, output } => {
+                    let mut checks = Vec::new();
+                    for name in jobs_of(&client, &name).await? {
+                        checks.push(document::Check::from(&client.check(&name).await?));
                     }
+                    exit = Exit::found(!checks.iter().all(document::Check::is_ok));
+                    let text = checks.iter().map(document::Check::text).collect();
+                    output.print(&OneOrAll::of(checks), || text)?
                 }
                 Command::Resize(arguments) => {
                     return membership::resize(&client, &arguments).await;
                 }
                 Command::Evict(arguments) => return membership::evict(&client, &arguments).await,
                 Command::Watch(arguments) => return membership::watch(&client, &arguments).await,
-                Command::Delete { name } => {
-                    let mut text = String::new();
+                Command::Delete { name, wait, output } => {
+                    let mut deleted = Vec::new();
                     for name in jobs_of(&client, &name).await? {
-                        let pending = client.delete_job(&name).await?;
-                        text += &format!("deleted {name}\n");
-                        if !pending.is_empty() {
-                            let switches = pending.join(", ");
-                            text += &format!("still on {switches}, until they are back\n");
+                        let mut pending_switches = client.delete_job(&name).await?;
+                        if let Some(bound) = wait {
+                            wait::settled(&client, &pending_switches, bound).await?;
+                            pending_switches.clear();
                         }
+                        deleted.push(document::Deleted {
+                            name,
+                            pending_switches,
+                        });
                     }
-                    text
+                    let text = deleted.iter().map(document::Deleted::text).collect();
+                    output.print(&OneOrAll::of(deleted), || text)?
                 }
             };
             output::print(&text)?;
-            Ok(code)
+            Ok(exit.into())
         })
 }
 
@@ -252,13 +275,9 @@ async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError
     Ok(lines.into_iter().map(|line| line.name(name)).collect())
 }
 
-/// JSON: one job's as it is, a grid's as a list.
-fn print_one_or_all(all: Vec<impl Serialize>) -> Result<String> {
-    let text = match &all[..] {
-        [one] => serde_json::to_string_pretty(one),
-        all => serde_json::to_string_pretty(all),
-    };
-    Ok(text? + "\n")
+/// One job's document as it is, a grid's as a list.
+fn one_or_all(jobs: &[api::Job]) -> OneOrAll<document::Job<'_>> {
+    OneOrAll::of(jobs.iter().map(Into::into).collect())
 }
 
 fn summary(jobs: &[api::Job]) -> String {
@@ -284,58 +303,6 @@ fn summary(jobs: &[api::Job]) -> String {
         ],
         rows,
     )
-}
-
-fn document(job: &api::Job) -> Value {
-    let member = |member: &api::Member| {
-        json!({
-            "rank": member.rank,
-            "host": member.host,
-            "mac": member.mac,
-            "ip": member.ip,
-            "udp_port": member.udp_port,
-            "switch": member.switch,
-            "switch_port": member.switch_port,
-            "state": state(member),
-            "cut_off": member.cut_off,
-        })
-    };
-    json!({
-        "name": job.name,
-        "id": job.id,
-        "epoch": job.epoch,
-        "seed": job.seed,
-        "gather": match job.gather() {
-            api::Gather::Unicast => "unicast",
-            api::Gather::Multicast | api::Gather::Unspecified => "multicast",
-        },
-        "group_id": job.group_id,
-        "group_address": job.group_address,
-        "counter_index": job.counter_index,
-        "loss_threshold": job.loss_threshold,
-        "weight": job.weight,
-        "switches": job.switches,
-        "stays": job.stays,
-        "evict_after_s": job.evict_after_s,
-        "first_operation": job.first_operation,
-        "unchanged": job.unchanged,
-        "next": job.next.as_ref().map(|next| json!({
-            "epoch": next.epoch,
-            "id": next.id,
-            "members": next.members.iter().map(member).collect::<Vec<_>>(),
-        })),
-        "members": job.members.iter().map(member).collect::<Vec<_>>(),
-    })
-}
-
-fn state(member: &api::Member) -> &'static str {
-    match member.state() {
-        api::MemberState::Free => "free",
-        api::MemberState::Joined => "joined",
-        api::MemberState::Left => "left",
-        api::MemberState::Suspected => "suspected",
-        api::MemberState::Unspecified => "unknown",
-    }
 }
 
 fn members(job: &api::Job) -> String {

@@ -112,7 +112,7 @@ pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
     loop {
         let next = tokio::select! {
             next = watch.next() => next?,
-            () = super::interrupted() => return Ok(ExitCode::from(super::INTERRUPTED)),
+            () = super::interrupted() => return Ok(crate::exit::Exit::Interrupted.into()),
         };
         let Some(next) = next else {
             return Ok(ExitCode::SUCCESS);

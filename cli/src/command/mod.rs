@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 mod chart;
 mod chassis;
-pub mod check;
+mod completions;
 mod controller;
 pub mod controller_address;
 mod controller_status;
@@ -24,6 +24,7 @@ mod switch;
 mod telemetry;
 mod trace;
 mod traffic_file;
+mod wait;
 mod wire;
 mod wire_options;
 
@@ -44,6 +45,7 @@ pub enum Command {
     Sim(Box<sim::Arguments>),
     Study(study::Arguments),
     Trace(trace::Arguments),
+    Completions(completions::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -65,6 +67,7 @@ impl Command {
             Command::Sim(arguments) => sim::run(&arguments),
             Command::Study(arguments) => study::run(&arguments),
             Command::Trace(arguments) => trace::run(&arguments),
+            Command::Completions(arguments) => completions::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)
@@ -87,9 +90,6 @@ fn name_of(path: &Path) -> String {
         false => path.display().to_string(),
     }
 }
-
-/// The exit code of what was interrupted: 128 and the number of SIGINT, as shells have it.
-pub const INTERRUPTED: u8 = 130;
 
 /// Waits for Ctrl-C or a termination signal.
 ///

@@ -5,15 +5,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
 
 use super::controller_address::ControllerAddress;
-use crate::output::{self, table};
+use crate::document;
+use crate::exit::Exit;
+use crate::output::{self, Format, Output, table};
 
-/// Lossy operations that are shown of each job; `--json` has all that the controller keeps.
+/// Lossy operations that tables show of each job; `-o json` has all that the controller keeps.
 const SHOWN: usize = 20;
 
 /// Shows what jobs lose in the fabric, where and why
@@ -25,9 +27,8 @@ pub struct Arguments {
     /// Show it anew every second, until interrupted
     #[arg(long)]
     watch: bool,
-    /// Print JSON, one document a line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     at: ControllerAddress,
 }
@@ -45,7 +46,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             }
             tokio::select! {
                 ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
-                () = super::interrupted() => Ok(ExitCode::from(super::INTERRUPTED)),
+                () = super::interrupted() => Ok(Exit::Interrupted.into()),
             }
         })
 }
@@ -71,31 +72,28 @@ async fn text(client: &Client, arguments: &Arguments) -> Result<String> {
             .map(|job| job.name)
             .collect(),
     };
-    let mut text = String::new();
     let mut jobs = Vec::new();
     for name in names {
-        let telemetry = match client.telemetry(&name).await {
+        match client.telemetry(&name).await {
             // Deleted since it was listed.
             Err(ClientError::Refused {
                 code: Code::NotFound,
                 ..
-            }) if arguments.job.is_none() => {
-                continue;
-            }
-            answer => answer?,
-        };
-        if arguments.json {
-            jobs.push(document(&name, &telemetry));
-        } else {
-            text += &tables(&name, &telemetry);
+            }) if arguments.job.is_none() => {}
+            answer => jobs.push((name, answer?)),
         }
     }
-    if arguments.json {
-        text = format!("{}\n", json!({ "version": 1, "jobs": jobs }));
-    } else if text.is_empty() {
-        "there are no jobs\n".clone_into(&mut text);
+    let all = || {
+        let documents = jobs.iter().map(|(name, it)| document::telemetry(name, it));
+        json!({ "version": 1, "jobs": documents.collect::<Vec<_>>() })
+    };
+    match (arguments.output.format(), jobs.is_empty()) {
+        (Format::Table, true) => Ok("there are no jobs\n".to_owned()),
+        (Format::Table, false) => Ok(jobs.iter().map(|(name, it)| tables(name, it)).collect()),
+        // A line each, so that a watch's are told apart.
+        (Format::Json, _) => Ok(format!("{}\n", all())),
+        (Format::Yaml, _) => Ok(format!("---\n{}", Format::Yaml.print(&all(), String::new)?)),
     }
-    Ok(text)
 }
 
 fn packets(count: &Option<api::Count>) -> u64 {
@@ -226,78 +224,6 @@ pub fn away<'a>(switches: impl Iterator<Item = &'a api::SwitchCounters>) -> Stri
         .collect()
 }
 
-fn document(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
-    let count = |count: &Option<api::Count>| {
-        let count = count.unwrap_or_default();
-        json!({ "packets": count.packets, "bytes": count.bytes })
-    };
-    let switches = telemetry.switches.iter().filter_map(|switch| {
-        let counters = switch.counters.as_ref()?;
-        if !counters.problem.is_empty() {
-            return Some(json!({ "switch": counters.switch, "away": counters.problem }));
-        }
-        let ports = switch.ports.iter().map(|port| {
-            json!({
-                "port": port.port,
-                "peer": port.peer,
-                "sent": count(&port.sent),
-                "late": count(&port.late),
-                "trimmed": count(&port.trimmed),
-                "cut_sealed": count(&port.cut_sealed),
-            })
-        });
-        let sources = switch.sources.iter().map(|source| {
-            json!({
-                "rank": source.rank,
-                "lost": source.lost,
-                "overtaken": source.overtaken,
-                "renumbered": source.renumbered,
-                "duplicated": source.duplicated,
-            })
-        });
-        Some(json!({
-            "switch": counters.switch,
-            "away": null,
-            "received": count(&counters.received),
-            "rejected": count(&counters.rejected),
-            "replicated": count(&counters.replicated),
-            "unicast": count(&counters.unicast),
-            "reflected": count(&counters.reflected),
-            "undeliverable": count(&counters.undeliverable),
-            "delivered": count(&counters.delivered),
-            "own_copy": count(&counters.own_copy),
-            "unknown_rank": count(&counters.unknown_rank),
-            "late": count(&counters.late),
-            "trimmed": count(&counters.trimmed),
-            "cut_sealed": count(&counters.cut_sealed),
-            "tail_dropped": switch.tail_dropped,
-            "ports": ports.collect::<Vec<_>>(),
-            "sources": sources.collect::<Vec<_>>(),
-            "digest_lists_dropped": switch.digest_lists_dropped,
-        }))
-    });
-    let losses = telemetry.losses.iter().map(|loss| {
-        json!({
-            "told_at_ms": loss.told_at_ms,
-            "switch": loss.switch,
-            "port": loss.port,
-            "epoch": loss.epoch,
-            "step": loss.step,
-            "bucket": loss.bucket,
-            "source": loss.source,
-            "trimmed_when_told": loss.trimmed,
-            "late_when_told": loss.late,
-            "upstream_lost_when_told": loss.upstream_lost,
-        })
-    });
-    json!({
-        "job": job,
-        "switches": switches.collect::<Vec<_>>(),
-        "losses": losses.collect::<Vec<_>>(),
-        "losses_forgotten": telemetry.losses_forgotten,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,7 +246,7 @@ mod tests {
         let text = tables("train", &telemetry);
         assert!(text.contains("\n7 older ones were told"), "{text}");
         assert!(text.contains("\ns1: 3 lists of lossy operations"), "{text}");
-        let document = document("train", &telemetry);
+        let document = document::telemetry("train", &telemetry);
         assert_eq!(document["losses_forgotten"], 7);
         assert_eq!(document["switches"][0]["digest_lists_dropped"], 3);
     }

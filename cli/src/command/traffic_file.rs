@@ -91,7 +91,12 @@ fn parse(
         let message = "there are no settings in it; expected `default: {rate: 10G}` or \
                        `ports: {3: {delay: 1ms}}`";
         let message = message.to_owned();
-        return Err(LoadError::Form { place, message });
+        let field = String::new();
+        return Err(LoadError::Form {
+            place,
+            field,
+            message,
+        });
     }
     Ok(file)
 }

@@ -62,7 +62,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         processes.stop().await;
         let Some(report) = report else {
             eprintln!("interrupted");
-            return Ok(ExitCode::from(crate::command::INTERRUPTED));
+            return Ok(crate::exit::Exit::Interrupted.into());
         };
         let report = report?;
         let text = match options.json {

@@ -20,11 +20,16 @@ pub fn output(arguments: &[&str]) -> Output {
     ultima(arguments).output().expect("the binary runs")
 }
 
-/// What a command says that refuses: one line, and the exit code 2.
+/// What a command says that refuses bad input: one line, and the exit code 2.
 pub fn refused(arguments: &[&str]) -> String {
+    refused_with(2, arguments)
+}
+
+/// The same with another of the exit codes of docs/guide.md.
+pub fn refused_with(code: i32, arguments: &[&str]) -> String {
     let output = output(arguments);
     let text = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
     assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
     assert!(text.starts_with("error: "), "{text}");

@@ -217,10 +217,18 @@ fn each_bad_file_gives_its_one_line() {
         (
             "ranks: 2",
             "rank: 2",
-            "f.yaml:6:57: unknown field `rank`, expected one of name, mac, ip, ranks, udp_port",
+            "f.yaml:6:57: hosts[0].rank: unknown field `rank`, expected one of name, mac, ip, ranks, udp_port",
         ),
-        ("ranks: 2", "ranks: two", "f.yaml:6:64: invalid u16"),
-        (", ip: 10.0.0.1,", ",", "f.yaml:6:43: missing field `ip`"),
+        (
+            "ranks: 2",
+            "ranks: two",
+            "f.yaml:6:64: hosts[0].ranks: invalid u16",
+        ),
+        (
+            ", ip: 10.0.0.1,",
+            ",",
+            "f.yaml:6:43: hosts[0]: missing field `ip`",
+        ),
         (
             "name: s2",
             "name: s1",

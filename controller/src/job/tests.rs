@@ -50,7 +50,7 @@ fn each_bad_file_gives_its_one_line() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, groups",
+            "j.yaml:1:1: nam: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, groups",
         ),
         (
             "name: a b\nmembers: [h1, h2]",

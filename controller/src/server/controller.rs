@@ -86,6 +86,8 @@ pub struct SwitchState {
     pub problem: Option<String>,
     /// What of it is not in use, and why, on one line.
     pub health: Option<String>,
+    /// Whether it may hold something else than it should.
+    pub in_doubt: bool,
     /// The jobs installed on it, by name.
     pub jobs: Vec<String>,
 }
@@ -380,6 +382,7 @@ impl Controller {
                 id: switch.id,
                 problem: switch.client().err(),
                 health: self.condition().of(&self.fabric, switch.id),
+                in_doubt: switch.is_in_doubt(),
                 jobs,
             }
         };

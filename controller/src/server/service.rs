@@ -19,7 +19,7 @@ use super::membership::{Evictee, JOIN_WAIT, Said};
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::InstallError;
 use crate::job::{
     DEFAULT_LOSS_THRESHOLD, Gather, Job, JobId, JobProblem, JobSpec, Member, PlacementError, Rank,
@@ -29,6 +29,7 @@ use crate::ledger::Refusal;
 use crate::mac::MacAddr;
 use crate::membership::{Eviction, Lost, Terms};
 use crate::reconcile::{Described, Diff, Difference};
+use crate::tree::JobTree;
 
 /// How long one who attends may take to say who it is.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -71,6 +72,7 @@ impl ControlService {
                 id: next.job.id.0.into(),
                 members: members(fabric, next),
             }),
+            tree: tree_of(fabric, job),
             shares: (job.shares.iter())
                 .map(|(at, index)| api::Share {
                     switch: fabric.switch(at.switch).name.clone(),
@@ -233,6 +235,14 @@ async fn pass_on(
             }
         }
     }
+}
+
+/// The trunks that a job's multicast crosses, by name.
+fn tree_of(fabric: &Fabric, job: &Job) -> Vec<String> {
+    let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
+    trunks
+        .map(|trunk| fabric.name_of(Part::Trunk(trunk)))
+        .collect()
 }
 
 /// The group's address, empty where the job has no group.
@@ -548,6 +558,7 @@ impl Control for ControlService {
                 id,
                 problem,
                 health,
+                in_doubt,
                 jobs,
             } = it;
             let switch = self.controller.fabric().switch(id);
@@ -560,6 +571,7 @@ impl Control for ControlService {
                 problem: problem.unwrap_or_default(),
                 jobs,
                 health: health.unwrap_or_default(),
+                in_doubt,
             }
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();

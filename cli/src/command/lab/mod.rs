@@ -140,7 +140,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     match made {
         Err(LabError::Interrupted) => {
             eprintln!("error: interrupted; nothing of lab {name} is left");
-            Ok(ExitCode::from(super::INTERRUPTED))
+            Ok(crate::exit::Exit::Interrupted.into())
         }
         made => {
             output::print(&show::up(&name, arguments.switch, &made?))?;

@@ -1,11 +1,11 @@
-//! `ultima job check`: what a check found, for people and for scripts.
+//! What a check of a job found, for people and for scripts.
 
 use serde::Serialize;
 use ultima_controller::api;
 
 use crate::output::table;
 
-/// What a check found, as `--json` prints it.
+/// What a check found.
 #[derive(Serialize)]
 pub struct Report {
     /// Whether packets arrive by every way and all members take part.

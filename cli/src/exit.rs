@@ -1,0 +1,166 @@
+//! Exit codes: scripts can rely on them. `ultima --help` and docs/guide.md have the same table.
+
+use std::process::ExitCode;
+
+use tonic::Code;
+use ultima_controller::client::ClientError;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It did what it was asked for, and found nothing.
+    Done,
+    /// It found something, or what it began failed.
+    Found,
+    /// It was asked for something that cannot be.
+    BadInput,
+    /// Something that it needs does not answer.
+    NoAnswer,
+    /// There is nothing of that name.
+    NotThere,
+    /// As things stand that cannot be granted.
+    Refused,
+    /// The time that it was given is over.
+    TooLate,
+    /// A signal ended it.
+    Interrupted,
+}
+
+/// All of them, with what users are told.
+const ALL: [(Exit, &str); 8] = [
+    (Exit::Done, "done"),
+    (
+        Exit::Found,
+        "something was found or failed: differences, packets that stop, a switch that refuses, a wrong result",
+    ),
+    (
+        Exit::BadInput,
+        "bad input: arguments, a file, an address that is taken; nothing was done",
+    ),
+    (
+        Exit::NoAnswer,
+        "the controller, or a switch that is needed, does not answer; nothing was done",
+    ),
+    (
+        Exit::NotThere,
+        "no job, host or part of the fabric has that name",
+    ),
+    (
+        Exit::Refused,
+        "refused as things stand: the name or the ranks are taken, a limit is reached",
+    ),
+    (Exit::TooLate, "the time to wait for is over"),
+    (Exit::Interrupted, "interrupted"),
+];
+
+/// The table, as help shows it.
+pub fn help() -> String {
+    let line = |(exit, says): &(Exit, &str)| format!("  {:>3}  {says}", exit.number());
+    let lines: Vec<String> = ALL.iter().map(line).collect();
+    format!("Exit codes:\n{}", lines.join("\n"))
+}
+
+impl Exit {
+    /// The code.
+    pub const fn number(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Found => 1,
+            Exit::BadInput => 2,
+            Exit::NoAnswer => 3,
+            Exit::NotThere => 4,
+            Exit::Refused => 5,
+            Exit::TooLate => 6,
+            // 128 and the number of SIGINT, as shells have it.
+            Exit::Interrupted => 130,
+        }
+    }
+
+    /// [`Found`](Exit::Found) or [`Done`](Exit::Done).
+    pub fn found(something: bool) -> Self {
+        match something {
+            true => Exit::Found,
+            false => Exit::Done,
+        }
+    }
+
+    /// How a command ended that gave this error.
+    pub fn of(error: &anyhow::Error) -> Self {
+        let told = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<ClientError>().map(Exit::of_client)
+        };
+        let late = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<TooLate>().then_some(Exit::TooLate)
+        };
+        let known = error.chain().find_map(|cause| told(cause).or(late(cause)));
+        known.unwrap_or(Exit::BadInput)
+    }
+
+    fn of_client(error: &ClientError) -> Self {
+        let ClientError::Refused { code, .. } = error else {
+            return match error {
+                ClientError::NoAnswer { .. } => Exit::NoAnswer,
+                _ => Exit::BadInput,
+            };
+        };
+        match code {
+            Code::NotFound => Exit::NotThere,
+            Code::AlreadyExists | Code::ResourceExhausted | Code::FailedPrecondition => {
+                Exit::Refused
+            }
+            Code::DeadlineExceeded => Exit::TooLate,
+            Code::Unavailable => Exit::NoAnswer,
+            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Exit::BadInput,
+            _ => Exit::Found,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.number())
+    }
+}
+
+/// A time that was waited for is over; the text says for what.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLate(pub String);
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_guide_has_the_table() {
+        let guide = include_str!("../../docs/guide.md");
+        for (exit, says) in ALL {
+            let row = format!("| {} | {says} |", exit.number());
+            assert!(guide.contains(&row), "{row}");
+            assert!(help().contains(says));
+        }
+    }
+
+    #[test]
+    fn what_the_controller_says_decides() {
+        let refused = |code| ClientError::Refused {
+            code,
+            message: String::new(),
+        };
+        for (error, exit) in [
+            (refused(Code::InvalidArgument), Exit::BadInput),
+            (refused(Code::NotFound), Exit::NotThere),
+            (refused(Code::ResourceExhausted), Exit::Refused),
+            (refused(Code::Unavailable), Exit::NoAnswer),
+            (refused(Code::Aborted), Exit::Found),
+        ] {
+            let error = Err::<(), _>(error).context("creating").unwrap_err();
+            assert_eq!(Exit::of(&error), exit, "{error:?}");
+        }
+        let late = anyhow::Error::from(TooLate("over".into()));
+        assert_eq!(Exit::of(&late), Exit::TooLate);
+        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
+    }
+}

@@ -1,0 +1,43 @@
+//! `ultima completions`: shells complete our commands.
+
+mod common;
+
+use std::process::Command;
+
+use common::{output, refused};
+
+fn script(shell: &str) -> String {
+    let output = output(&["completions", shell]);
+    assert!(output.status.success(), "{shell}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// bash itself completes with it.
+#[test]
+fn bash_completes_commands_and_options() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ultima.bash");
+    std::fs::write(&file, script("bash")).expect("written");
+    let completed = |words: &str| {
+        let run = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _ultima ultima \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            file.display()
+        );
+        let output = Command::new("bash").args(["-c", &run]).output();
+        let output = output.expect("bash runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.trim().to_owned()
+    };
+    assert_eq!(completed("ultima jo"), "job");
+    assert_eq!(completed("ultima job crea"), "create");
+    assert_eq!(completed("ultima fabric show --out"), "--output");
+    assert_eq!(completed("ultima fabric show --output j"), "json");
+}
+
+#[test]
+fn other_shells_have_scripts_and_wrong_ones_are_told() {
+    assert!(script("zsh").starts_with("#compdef ultima"));
+    assert!(script("fish").contains("complete -c ultima"));
+    assert!(refused(&["completions", "cmd.exe"]).contains("zsh"));
+}

@@ -1,9 +1,11 @@
 //! Settings of wires as they stand in YAML: `{ rate: 1G, loss: [0.001, 0.01:8] }`. Fabrics and the switch's
 //! traffic files have them in common.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::Spanned;
@@ -11,12 +13,56 @@ use ultima_link::{ChangeError, WireChange};
 
 use crate::yaml::{self, LoadError};
 
+/// The settings of a wire, as `ultima wire` calls them, and as YAML may.
+pub(crate) const NAMES: [&str; 9] = [
+    "rate",
+    "delay",
+    "jitter",
+    "reorder",
+    "loss",
+    "queue",
+    "queue-packets",
+    "queue_packets",
+    "ecn",
+];
+
 /// Settings by name, not yet known to be any.
 pub type Settings = BTreeMap<String, Spanned<Values>>;
 
 /// One value or several, as they are written.
 #[derive(Clone, Debug)]
 pub struct Values(Vec<String>);
+
+/// What [`Values`] may be in JSON.
+impl JsonSchema for Values {
+    fn schema_name() -> Cow<'static, str> {
+        "Values".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let one = ["boolean", "number", "string", "null"];
+        json_schema!({
+            "description": "A value with its unit, such as 1G or 20us; a list of them; or none.",
+            "anyOf": [
+                { "type": one },
+                { "type": "array", "items": { "type": one } },
+            ],
+        })
+    }
+}
+
+/// The schema of settings by name.
+pub(crate) fn settings_schema(generator: &mut SchemaGenerator) -> Schema {
+    let values = generator.subschema_for::<Values>();
+    let properties: BTreeMap<&str, &Schema> =
+        (NAMES.into_iter()).map(|name| (name, &values)).collect();
+    json_schema!({
+        "type": "object",
+        "description": "Settings of this direction, over those of both.",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
 
 impl<'de> Deserialize<'de> for Values {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Segment, Track};
 use serde_yaml::{Location, SnippetMode, Spanned};
@@ -106,6 +108,12 @@ pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     })
 }
 
+/// The JSON schema of a form, draft 7: what editors' YAML language servers read.
+pub(crate) fn schema<T: JsonSchema>() -> serde_json::Value {
+    let generator = SchemaSettings::draft07().into_generator();
+    generator.into_root_schema_for::<T>().to_value()
+}
+
 /// The documents of `text` that say something, each behind as many empty lines as stand before it: so places in it are places in
 /// `text`. Lines that begin with `---` separate documents, whatever stands around them (YAML 1.2.2, §9.2, c-forbidden).
 pub fn documents(text: &str) -> impl Iterator<Item = String> {
@@ -175,6 +183,9 @@ pub fn invalid<T, P: std::error::Error>(
     }
 }
 
+/// What names are; see [`is_name`].
+pub(crate) const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$";
+
 /// Whether `name` can name a switch, a host or a job: it must survive in file names, in `s1/9`
 /// and on a command line.
 pub(crate) fn is_name(name: &str) -> bool {
@@ -188,6 +199,18 @@ pub(crate) fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_what_schemas_say() {
+        // A pattern of classes and one bounded repetition: what it says of each character, and of lengths.
+        assert_eq!(NAME, "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$");
+        for first in (0..=u8::MAX).map(char::from) {
+            assert_eq!(is_name(&first.to_string()), first.is_ascii_alphanumeric());
+            let later = first.is_ascii_alphanumeric() || "_.-".contains(first);
+            assert_eq!(is_name(&format!("a{first}")), later, "{first:?}");
+        }
+        assert!(is_name(&"a".repeat(63)) && !is_name(&"a".repeat(64)));
+    }
 
     #[test]
     fn documents_keep_their_places() {

@@ -247,3 +247,19 @@ pub fn load(path: &Path) -> Result<Fabric, FabricError> {
 pub fn parse(text: &str, source: &str) -> Result<Fabric, FabricError> {
     check::check(yaml::parse(text, source)?, source)
 }
+
+/// The same without looking at files that the fabric names, the keys and certificates of TLS: for planning, where no switch is spoken to.
+///
+/// # Errors
+/// As [`load`].
+pub fn sketch(text: &str, source: &str) -> Result<Fabric, FabricError> {
+    let mut file: file::FabricFile = yaml::parse(text, source)?;
+    let switches = file.switches.value.iter_mut();
+    switches.for_each(|switch| switch.tls = None);
+    check::check(file, source)
+}
+
+/// The JSON schema of the YAML form.
+pub fn schema() -> serde_json::Value {
+    yaml::schema::<file::FabricFile>()
+}

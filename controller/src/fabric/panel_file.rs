@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::Spanned;
@@ -40,12 +41,22 @@ impl<'de> Deserialize<'de> for PortMapFile {
 }
 
 /// What one port, or all channels of one connector, are set to.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PortFile {
+    /// CONNECTOR/CHANNEL, or CONNECTOR for all of its channels.
+    #[schemars(with = "String")]
     pub port: Spanned<String>,
+    /// Into how many channels the connector is divided.
+    #[schemars(with = "Option<String>")]
     pub breakout: Option<Spanned<String>>,
+    /// Bits per second.
+    #[schemars(with = "Option<String>")]
     pub speed: Option<Spanned<String>>,
+    /// Forward error correction.
+    #[schemars(with = "Option<String>")]
     pub fec: Option<Spanned<String>>,
+    /// Whether it agrees on its speed with the other end.
+    #[schemars(with = "Option<bool>")]
     pub autoneg: Option<Spanned<bool>>,
 }

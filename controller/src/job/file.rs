@@ -1,5 +1,6 @@
 //! A job's YAML form.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
@@ -9,18 +10,33 @@ use super::{
 use crate::membership::Eviction;
 use crate::yaml;
 
-#[derive(Debug, Deserialize)]
+/// A job of Ultima: who takes part, and how.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "Ultima job")]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobFile {
+    /// Its name, unique in the fabric.
+    #[schemars(with = "String", regex(pattern = yaml::NAME))]
     name: Spanned<String>,
+    /// The members' hosts in rank order; a host may stand here as often as it has room for ranks.
+    #[schemars(with = "Vec<String>", length(min = 2, max = 65535))]
     members: Spanned<Vec<Spanned<String>>>,
+    /// How aggregates reach the members: by a multicast group, or one packet to each.
     #[serde(default)]
     gather: GatherFile,
+    /// Of all that is random and that members must agree on; drawn where it is not said.
     seed: Option<u64>,
+    /// Packets of one operation lost at one place that are worth a word; 0 for never.
     #[serde(default = "default_loss_threshold")]
     loss_threshold: u32,
+    /// Its part of links with a rate that other jobs use, too, in proportion to theirs; 1 where it is not said.
+    #[schemars(with = "Option<u32>", range(min = 1, max = 100))]
     weight: Option<Spanned<u32>>,
+    /// Seconds after which a suspected member loses its place; 0, and where it is not said, for never.
+    #[schemars(with = "Option<u32>")]
     evict_after_s: Option<Spanned<u32>>,
+    /// Makes it a grid: a job of each of so many groups of equal size, and of each place in groups.
+    #[schemars(with = "Option<u16>", range(min = 2))]
     groups: Option<Spanned<u16>>,
 }
 
@@ -28,7 +44,7 @@ fn default_loss_threshold() -> u32 {
     DEFAULT_LOSS_THRESHOLD
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum GatherFile {
     #[default]

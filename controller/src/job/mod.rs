@@ -93,6 +93,24 @@ pub struct JobSpec {
     pub eviction: Eviction,
 }
 
+impl JobRequest {
+    /// The jobs that it stands for; `seed` is for those of a grid whose file says none.
+    pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
+        match self {
+            JobRequest::Job(spec) => vec![spec.clone()],
+            JobRequest::Grid(grid) => grid.jobs(grid.seed().unwrap_or(seed)),
+        }
+    }
+
+    /// The seed that the file says.
+    pub fn seed(&self) -> Option<u64> {
+        match self {
+            JobRequest::Job(spec) => spec.seed,
+            JobRequest::Grid(grid) => grid.seed(),
+        }
+    }
+}
+
 /// What a job file asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobRequest {
@@ -213,10 +231,24 @@ pub fn load(path: &Path) -> Result<JobRequest, JobError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
+/// Reads the jobs in `text`, a YAML document each, which errors call `source`.
+///
+/// # Errors
+/// As [`load`], for the first that is wrong.
+pub fn parse_all(text: &str, source: &str) -> Result<Vec<JobRequest>, JobError> {
+    let documents = yaml::documents(text);
+    documents.map(|text| parse(&text, source)).collect()
+}
+
 /// Reads the job in `text`, which errors call `source`.
 ///
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, source: &str) -> Result<JobRequest, JobError> {
     file::check(yaml::parse(text, source)?, source)
+}
+
+/// The JSON schema of the YAML form.
+pub fn schema() -> serde_json::Value {
+    yaml::schema::<file::JobFile>()
 }

@@ -1,0 +1,105 @@
+//! The JSON schemas of our YAML files: the copies in docs/schema are what `ultima schema` prints, and they say what the reader says.
+
+use serde_json::Value;
+use ultima_controller::{fabric, job};
+
+const TOPOLOGIES: [(&str, &str); 5] = [
+    ("dumbbell", include_str!("../../topologies/dumbbell.yaml")),
+    (
+        "leaf-spine",
+        include_str!("../../topologies/leaf-spine.yaml"),
+    ),
+    ("star16", include_str!("../../topologies/star16.yaml")),
+    ("star4", include_str!("../../topologies/star4.yaml")),
+    (
+        "two-switches",
+        include_str!("../../topologies/two-switches.yaml"),
+    ),
+];
+
+/// With every field.
+const JOB: &str = "
+name: train
+members: [h1, h2, h3, h4, h4]
+gather: unicast
+seed: 7
+loss_threshold: 10
+weight: 2
+";
+
+fn accepts(schema: &Value, yaml: &str) -> bool {
+    let document: Value = serde_yaml::from_str(yaml).expect("YAML");
+    let validator = jsonschema::validator_for(schema).expect("a schema");
+    validator.is_valid(&document)
+}
+
+#[test]
+fn committed_copies_are_up_to_date() {
+    for (name, schema, copy) in [
+        (
+            "fabric",
+            fabric::schema(),
+            include_str!("../../docs/schema/fabric.json"),
+        ),
+        (
+            "job",
+            job::schema(),
+            include_str!("../../docs/schema/job.json"),
+        ),
+    ] {
+        let now = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+        assert!(
+            now == copy,
+            "ultima schema {name} > docs/schema/{name}.json"
+        );
+    }
+}
+
+#[test]
+fn our_own_files_are_accepted() {
+    let schema = fabric::schema();
+    for (name, text) in TOPOLOGIES {
+        assert!(accepts(&schema, text), "{name}");
+        assert!(text.starts_with("# yaml-language-server: $schema=../docs/schema/fabric.json\n"));
+    }
+    assert!(accepts(&job::schema(), JOB));
+    job::parse(JOB, "job.yaml").expect("so does the reader");
+}
+
+/// What the reader refuses by form the schema refuses, too.
+#[test]
+fn what_the_reader_refuses_is_refused() {
+    let schema = job::schema();
+    for (from, to) in [
+        ("name: train", "nam: train"),
+        ("name: train", "name: a b"),
+        ("[h1, h2, h3, h4, h4]", "[h1]"),
+        ("unicast", "broadcast"),
+        ("seed: 7", "seed: seven"),
+        ("weight: 2", "weight: 101"),
+        ("weight: 2", "groups: 1"),
+    ] {
+        let wrong = JOB.replace(from, to);
+        assert!(!accepts(&schema, &wrong), "{to}");
+        assert!(job::parse(&wrong, "job.yaml").is_err(), "{to}");
+    }
+
+    let schema = fabric::schema();
+    let (_, good) = TOPOLOGIES[0];
+    for (from, to) in [
+        ("name: left", "nam: left"),
+        ("name: left", "name: a/b"),
+        ("name: left }", "name: left, target: tofino9 }"),
+        ("ranks: 2", "ranks: 0"),
+        ("ranks: 2", "ranks: two"),
+        ("[h1, left/1]", "[h1]"),
+        ("[h1, left/1]", "[h1, left/1], mtu: 100"),
+        ("a_to_b: { loss", "a_to_b: { lost"),
+        ("protocol: tcp", "protocol: sctp"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let wrong = good.replacen(from, to, 1);
+        assert!(!accepts(&schema, &wrong), "{to}");
+        assert!(fabric::parse(&wrong, "f.yaml").is_err(), "{to}");
+    }
+}

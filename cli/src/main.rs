@@ -98,3 +98,14 @@ fn line(error: &clap::Error) -> String {
         .collect();
     line.join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// No option of any subcommand is in another's way.
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
+}

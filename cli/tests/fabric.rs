@@ -192,3 +192,85 @@ fn files_are_checked_without_a_controller() {
     let text = refused(&["fabric", "check", "-f", bad.to_str().expect("text")]);
     assert!(text.contains("bad.yaml:"), "{text}");
 }
+
+/// What a job would do is said, switch by switch, and nothing is done; what is over a limit is said with the number.
+#[test]
+fn what_a_change_would_do_is_said_before() {
+    Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.to_str().expect("text").to_owned()
+        };
+        let jobs = file(
+            "jobs.yaml",
+            "{ name: more, members: [h1, h3] }\n---\n{ name: near, members: [h1, h2] }\n",
+        );
+        let (code, text) = fabric(&stage, &["plan", "-f", &jobs]);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.starts_with("more: id 2 on s1, s2; tree s1/9-s2/9\nnear: id 3 on s1\ns1: "),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n+ multicast group 2: to port 1 as 0, 9 as "),
+            "{text}"
+        );
+        let row = text
+            .lines()
+            .find(|line| line.starts_with("s1") && line.contains("multicast groups"));
+        let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+        assert_eq!(row, ["s1", "multicast", "groups", "1", "3", "4096"]);
+        let plan = document(&fabric(&stage, &["plan", "-f", &jobs, "-o", "json"]).1);
+        assert_eq!(plan["jobs"][0]["job"]["tree"], json!(["s1/9-s2/9"]));
+        assert_eq!(plan["switches"].as_array().map(Vec::len), Some(2));
+        // Nothing was done.
+        let whole = "s1: as it should be\ns2: as it should be\n";
+        assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
+
+        // The name is taken, unless the one that has it goes; and what goes and comes alike is no change.
+        let again = file("again.yaml", TRAIN);
+        let (code, text) = fabric(&stage, &["plan", "-f", &again]);
+        assert_eq!(
+            (
+                code,
+                text.contains("train would be refused: job train exists already")
+            ),
+            (5, true),
+            "{text}"
+        );
+        let (code, text) = fabric(&stage, &["plan", "-f", &again, "--without", "train"]);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.contains("\n- UltimaIngress.jobs.job[job 0x01]"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n+ UltimaIngress.jobs.job[job 0x02]"),
+            "{text}"
+        );
+        let nobody = ["plan", "-f", &again, "--without", "nobody"];
+        let at = ["fabric", "--controller", &stage.controller.address()];
+        let text = common::refused_with(4, &[&at[..], &nobody].concat());
+        assert!(text.contains("no job \"nobody\""), "{text}");
+
+        // Another fabric's file: a host less is a job less, a host more a route more everywhere.
+        let yaml = Fabric::pair().yaml(&stage.testbed.grpc());
+        let (code, text) = fabric(&stage, &["plan", "-f", &file("same.yaml", &yaml)]);
+        assert_eq!(code, 0);
+        assert!(
+            text.ends_with("s1: nothing changes\ns2: nothing changes\n"),
+            "{text}"
+        );
+        let limited = yaml.replacen(
+            "line_rate_queues",
+            "limits: { group_replicas: 1 }, line_rate_queues",
+            1,
+        );
+        assert_ne!(limited, yaml);
+        let limited = file("limited.yaml", &limited);
+        let text = common::refused_with(5, &[&at[..], &["plan", "-f", &limited]].concat());
+        assert!(text.contains("its limit is 1 (group_replicas)"), "{text}");
+    });
+}

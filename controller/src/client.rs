@@ -98,6 +98,20 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
     request
 }
 
+impl From<&JobSpec> for api::CreateJobRequest {
+    fn from(spec: &JobSpec) -> Self {
+        api::CreateJobRequest {
+            name: spec.name.clone(),
+            members: spec.members.clone(),
+            gather: api::Gather::from(spec.gather).into(),
+            seed: spec.seed,
+            loss_threshold: Some(spec.loss_threshold),
+            weight: Some(spec.weight.get().into()),
+            evict_after_s: spec.eviction.seconds(),
+        }
+    }
+}
+
 /// Whether the system does not let this user connect, as to a socket in a folder of root's.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |error| (*error).source())
@@ -172,16 +186,8 @@ impl Client {
     /// # Errors
     /// The controller refuses it or doesn't answer.
     pub async fn create_job(&self, spec: &JobSpec) -> Result<api::Job, ClientError> {
-        let request = api::CreateJobRequest {
-            name: spec.name.clone(),
-            members: spec.members.clone(),
-            gather: api::Gather::from(spec.gather).into(),
-            seed: spec.seed,
-            loss_threshold: Some(spec.loss_threshold),
-            weight: Some(spec.weight.get().into()),
-            evict_after_s: spec.eviction.seconds(),
-        };
-        let answer = self.rpc.clone().create_job(within(ANSWER, request)).await;
+        let request = within(ANSWER, spec.into());
+        let answer = self.rpc.clone().create_job(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
@@ -394,6 +400,34 @@ impl Client {
         let answer = self.rpc.clone().sync_fabric(request).await;
         let answer = answer.map_err(|status| self.error(status))?;
         Ok(answer.into_inner().switches)
+    }
+
+    /// What deleting jobs, by name, and then creating others would do.
+    ///
+    /// # Errors
+    /// There is none of those that are to be deleted, or the controller doesn't answer. Where one cannot be created the answer says so.
+    pub async fn plan_jobs(
+        &self,
+        delete: &[String],
+        create: &[JobSpec],
+    ) -> Result<api::PlanResponse, ClientError> {
+        let request = api::PlanJobsRequest {
+            delete: delete.to_vec(),
+            create: create.iter().map(Into::into).collect(),
+        };
+        let answer = self.rpc.clone().plan_jobs(within(AUDIT, request)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// What starting the controller with another fabric's file would do.
+    ///
+    /// # Errors
+    /// It would not start, or the controller doesn't answer.
+    pub async fn plan_fabric(&self, yaml: &str) -> Result<api::PlanResponse, ClientError> {
+        let yaml = yaml.to_owned();
+        let request = within(AUDIT, api::PlanFabricRequest { yaml });
+        let answer = self.rpc.clone().plan_fabric(request).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
     /// Moves everything off a part of the fabric, or lets it be used again; returns its full name.

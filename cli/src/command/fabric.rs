@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
-use ultima_controller::client::Client;
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric::Health;
+use ultima_controller::job::{self, JobSpec};
 use ultima_controller::program::{Program, ProgramError};
 use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
@@ -52,6 +55,22 @@ enum Command {
     /// Show in what switches are not as they should be; the exit code is then 1
     #[command(after_help = "Example: ultima fabric diff -o json")]
     Diff {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Say what a change would do before it is done: nothing is written
+    ///
+    /// With files of jobs, what creating them one after the other would; with a fabric's file, what starting the controller with it and
+    /// the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. The exit code
+    /// is 5 where something would be refused.
+    #[command(after_help = "Example: ultima fabric plan -f job.yaml --without old")]
+    Plan {
+        /// Jobs, one or several documents, or a fabric, as YAML; `-` reads standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// As if this job had been deleted before; may be said several times
+        #[arg(long, value_name = "JOB")]
+        without: Vec<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -106,6 +125,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let load = |program| Program::load(program, p4info.as_deref());
         return check(file, program.map(load).transpose()?, *output);
     }
+    let planned = match &arguments.command {
+        Command::Plan { file, without, .. } => Some(Planned::read(file, without)?),
+        _ => None,
+    };
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
@@ -118,6 +141,15 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 Command::Show { output } => {
                     let (switches, jobs) = (client.switches().await?, client.jobs().await?);
                     (show(&switches, &jobs, output)?, Exit::Done)
+                }
+                Command::Plan { output, .. } => {
+                    let plan = planned.expect("read above").plan(&client).await?;
+                    let plan = document::Plan::from(&plan);
+                    let exit = match plan.is_refused() {
+                        true => Exit::Refused,
+                        false => Exit::Done,
+                    };
+                    (output.print(&plan, || plan.text())?, exit)
                 }
                 Command::Drain { part, output } => drain(&client, &part, true, output).await?,
                 Command::Undrain { part, output } => drain(&client, &part, false, output).await?,
@@ -136,6 +168,49 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&text)?;
             Ok(exit.into())
         })
+}
+
+/// What `ultima fabric plan` is about.
+enum Planned {
+    Jobs {
+        delete: Vec<String>,
+        create: Vec<JobSpec>,
+    },
+    Fabric(String),
+}
+
+/// By what a fabric's file is known.
+#[derive(Deserialize)]
+struct Probe {
+    switches: Option<IgnoredAny>,
+}
+
+impl Planned {
+    fn read(file: &std::path::Path, without: &[String]) -> Result<Self> {
+        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        let probe = serde_yaml::from_str::<Probe>(&text);
+        if probe.is_ok_and(|probe| probe.switches.is_some()) {
+            if !without.is_empty() {
+                bail!("--without goes with jobs, and {name} is a fabric; delete the jobs first");
+            }
+            // What is wrong with it is said with its name.
+            fabric::parse(&text, &name)?;
+            return Ok(Planned::Fabric(text));
+        }
+        let requests = job::parse_all(&text, &name)?;
+        let create = requests.iter().flat_map(|request| request.jobs(0));
+        Ok(Planned::Jobs {
+            delete: without.to_vec(),
+            create: create.collect(),
+        })
+    }
+
+    async fn plan(&self, client: &Client) -> Result<api::PlanResponse, ClientError> {
+        match self {
+            Planned::Jobs { delete, create } => client.plan_jobs(delete, create).await,
+            Planned::Fabric(text) => client.plan_fabric(text).await,
+        }
+    }
 }
 
 async fn drain(

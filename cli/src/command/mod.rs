@@ -7,6 +7,7 @@ use std::{fs, io};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
+mod apply;
 mod chart;
 mod chassis;
 mod completions;
@@ -18,6 +19,7 @@ mod job;
 mod lab;
 mod membership;
 mod ports;
+mod schema;
 mod sim;
 mod study;
 mod switch;
@@ -37,6 +39,7 @@ pub enum Command {
     Controller(controller::Arguments),
     Fabric(fabric::Arguments),
     Job(job::Arguments),
+    Apply(apply::Arguments),
     Agent(crate::agent::Options),
     Lab(lab::Arguments),
     #[command(hide = true)]
@@ -46,6 +49,7 @@ pub enum Command {
     Study(study::Arguments),
     Trace(trace::Arguments),
     Completions(completions::Arguments),
+    Schema(schema::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
 }
@@ -60,6 +64,7 @@ impl Command {
             Command::Controller(arguments) => return controller::run(arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
+            Command::Apply(arguments) => return apply::run(&arguments),
             Command::Agent(options) => return crate::agent::run(&options),
             Command::Lab(arguments) => return lab::run(arguments),
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),
@@ -68,6 +73,7 @@ impl Command {
             Command::Study(arguments) => study::run(&arguments),
             Command::Trace(arguments) => trace::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments),
+            Command::Schema(arguments) => schema::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)

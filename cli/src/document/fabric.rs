@@ -183,8 +183,9 @@ pub struct Diff<'a> {
     differences: Vec<Difference<'a>>,
 }
 
+/// One thing of which a switch holds something else than it should, or would.
 #[derive(Serialize)]
-struct Difference<'a> {
+pub struct Difference<'a> {
     entity: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<&'a str>,
@@ -192,23 +193,41 @@ struct Difference<'a> {
     wanted: Option<&'a str>,
 }
 
-impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
-    fn from(diff: &'a api::SwitchDiff) -> Self {
-        let differences = diff.differences.iter().map(|it| Difference {
+impl<'a> From<&'a api::Difference> for Difference<'a> {
+    fn from(it: &'a api::Difference) -> Self {
+        Self {
             entity: &it.entity,
             held: it.held.as_deref(),
             wanted: it.wanted.as_deref(),
-        });
+        }
+    }
+}
+
+impl Difference<'_> {
+    /// As `diff` has it: what goes after `-`, what comes after `+`.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (sign, value) in [('-', self.held), ('+', self.wanted)] {
+            if let Some(value) = value {
+                text += &format!("{sign} {}: {value}\n", self.entity);
+            }
+        }
+        text
+    }
+}
+
+impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
+    fn from(diff: &'a api::SwitchDiff) -> Self {
         Self {
             switch: &diff.switch,
             problem: &diff.problem,
-            differences: differences.collect(),
+            differences: diff.differences.iter().map(Into::into).collect(),
         }
     }
 }
 
 impl Diff<'_> {
-    /// How many, and each as `diff` has it: what is there and should not be after `-`, what should and is not after `+`.
+    /// How many, and each: what is there and should not be after `-`, what should and is not after `+`.
     pub fn text(&self) -> String {
         let switch = self.switch;
         let head = match (self.problem, self.differences.len()) {
@@ -217,19 +236,7 @@ impl Diff<'_> {
             ("", count) => format!("{switch}: {count} differences\n"),
             (problem, _) => format!("{switch}: {problem}\n"),
         };
-        head + &self.changes()
-    }
-
-    /// The latter alone.
-    pub fn changes(&self) -> String {
-        let mut text = String::new();
-        for difference in &self.differences {
-            for (sign, value) in [('-', difference.held), ('+', difference.wanted)] {
-                if let Some(value) = value {
-                    text += &format!("{sign} {}: {value}\n", difference.entity);
-                }
-            }
-        }
-        text
+        let differences = self.differences.iter().map(Difference::text);
+        head + &differences.collect::<String>()
     }
 }

@@ -6,8 +6,8 @@ use ultima_controller::api;
 /// A job.
 #[derive(Serialize)]
 pub struct Job<'a> {
-    name: &'a str,
-    id: u32,
+    pub name: &'a str,
+    pub id: u32,
     epoch: u32,
     seed: u64,
     gather: &'static str,
@@ -16,8 +16,8 @@ pub struct Job<'a> {
     counter_index: u32,
     loss_threshold: u32,
     weight: u32,
-    switches: &'a [String],
-    tree: &'a [String],
+    pub switches: &'a [String],
+    pub tree: Vec<String>,
     stays: &'a str,
     evict_after_s: u32,
     first_operation: u32,
@@ -64,7 +64,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             loss_threshold: job.loss_threshold,
             weight: job.weight,
             switches: &job.switches,
-            tree: &job.tree,
+            tree: job.tree.iter().map(link_name).collect(),
             stays: &job.stays,
             evict_after_s: job.evict_after_s,
             first_operation: job.first_operation,
@@ -93,6 +93,17 @@ impl<'a> From<&'a api::Member> for Member<'a> {
             cut_off: member.cut_off,
         }
     }
+}
+
+/// A link by both ends.
+fn link_name(link: &api::TreeLink) -> String {
+    let api::TreeLink {
+        from,
+        from_port,
+        to,
+        to_port,
+    } = link;
+    format!("{from}/{from_port}-{to}/{to_port}")
 }
 
 /// How a member's rank stands.

@@ -4,6 +4,7 @@
 mod check;
 mod fabric;
 mod job;
+mod plan;
 mod telemetry;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::Serialize;
 pub use check::Report as Check;
 pub use fabric::{Checked, Diff, Drained, Switch, held_back_text};
 pub use job::{Deleted, Job, state};
+pub use plan::Plan;
 pub use telemetry::telemetry;
 
 /// One thing as it is, several as a list: a job, or all those of a grid.

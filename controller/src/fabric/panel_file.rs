@@ -47,7 +47,7 @@ pub(super) struct PortFile {
     /// CONNECTOR/CHANNEL, or CONNECTOR for all of its channels.
     #[schemars(with = "String")]
     pub port: Spanned<String>,
-    /// Into how many channels the connector is divided.
+    /// Into which channels the connector is divided, CHANNELSxSPEED: 4x25G.
     #[schemars(with = "Option<String>")]
     pub breakout: Option<Spanned<String>>,
     /// Bits per second.

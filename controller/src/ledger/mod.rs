@@ -4,6 +4,7 @@
 //! A [`Ledger`] only keeps account; nothing here talks to a switch. What it does takes time by the size of one job,
 //! however many there are.
 
+mod fill;
 mod numbers;
 mod refusal;
 mod restore;
@@ -13,6 +14,7 @@ mod tests;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+pub use fill::{Fill, GROUPS, NODES};
 pub use refusal::Refusal;
 use ultima_p4runtime::names::Names;
 

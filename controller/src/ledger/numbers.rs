@@ -18,6 +18,11 @@ impl Numbers {
         self.free.iter().copied().chain(above)
     }
 
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        usize::from(self.highest) - self.free.len()
+    }
+
     /// Takes a number that is free.
     pub fn take(&mut self, number: u16) {
         if number > self.highest {
@@ -48,7 +53,7 @@ mod tests {
         assert_eq!(first(&numbers), [2, 3, 5]);
         numbers.take(2);
         numbers.give_back(1);
-        assert_eq!(first(&numbers), [1, 3, 5]);
+        assert_eq!((first(&numbers), numbers.taken()), (vec![1, 3, 5], 2));
         numbers.take(u16::MAX);
         assert_eq!(numbers.free().count(), usize::from(u16::MAX) - 3);
         assert_eq!(numbers.free().last(), Some(u16::MAX - 1));

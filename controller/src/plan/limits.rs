@@ -182,6 +182,16 @@ impl Usage {
         usage
     }
 
+    /// Entries in a table.
+    pub fn entries(&self, table: &str) -> usize {
+        self.entries.get(table).copied().unwrap_or_default()
+    }
+
+    /// Multicast groups, and the nodes of all of them.
+    pub fn replication(&self) -> (usize, usize) {
+        (self.groups, self.nodes)
+    }
+
     /// Adds what something else takes.
     pub fn add(&mut self, other: &Usage) {
         for (table, entries) in &other.entries {

@@ -16,6 +16,7 @@ use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
+use super::plan::restored;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
@@ -26,7 +27,7 @@ use crate::p4rt::SwitchClient;
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
 use crate::routing::{self, Routes};
-use crate::store::{Change, Store};
+use crate::store::{Change, Store, StoreError, Stored};
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
@@ -109,12 +110,7 @@ impl Controller {
             ..
         } = config;
         let stored = store.read()?;
-        let condition = Condition::new(&fabric, terms, &stored.drained);
-        let routes = Routes::new(&fabric, condition.health());
-        for id in fabric.switch_ids() {
-            plan::check_fabric(&fabric, &routes, &program, id)?;
-        }
-        let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
+        let (condition, registry) = restored(&fabric, &program, terms, &stored)?;
         let mut records = registry.records(&fabric);
         records.retain(|record| !stored.jobs.contains(record));
         let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
@@ -344,6 +340,11 @@ impl Controller {
     /// By how many packets what a job's member sends to the group and to another member may overtake each other.
     pub(super) fn reorder(&self, job: &Job) -> u32 {
         routing::reorder(&self.fabric, &self.routes(), job)
+    }
+
+    /// What a controller that starts now would know.
+    pub(super) fn stored(&self) -> Result<Stored, StoreError> {
+        self.journal.read()
     }
 
     pub(super) fn program(&self) -> &Program {

@@ -146,6 +146,11 @@ impl Journal {
         self.copied(at).await
     }
 
+    /// All that is stored.
+    pub fn read(&self) -> Result<Stored, StoreError> {
+        self.store.read()
+    }
+
     /// Makes a change without waiting for others to store it.
     ///
     /// # Errors

@@ -19,9 +19,11 @@ mod listen;
 mod losses;
 mod membership;
 mod moves;
+mod plan;
 mod registry;
 mod seats;
 mod service;
+mod service_plan;
 mod switch;
 mod telemetry;
 
@@ -41,6 +43,7 @@ use journal::Lead;
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 pub use membership::{Evictee, JOIN_WAIT};
+pub use plan::{Forecast, PlanError, SwitchForecast};
 
 use group::{ReplicationService, Who};
 

@@ -15,6 +15,7 @@ use ultima_p4runtime::names::Names;
 
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
+use super::plan::Trial;
 use super::seats::{Seat, Seats};
 use crate::fabric::{Fabric, Health};
 use crate::job::{Job, JobId, JobSpec, Rank};
@@ -91,6 +92,17 @@ impl Registry {
     /// The routes.
     pub fn routes(&self) -> &Arc<Routes> {
         &self.routes
+    }
+
+    /// What all jobs have taken.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The jobs as they may become.
+    pub fn trial(&self) -> Trial {
+        let jobs = self.jobs.values().map(|record| (&record.job, &record.plan));
+        Trial::new(Arc::clone(&self.routes), self.ledger.clone(), jobs)
     }
 
     /// Numbers and places for `spec`, and what it needs on the switches. Nothing is taken yet.
@@ -259,10 +271,15 @@ impl Registry {
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
         self.iter()
             .find(|record| record.job.name == name)
-            .ok_or_else(|| JobRequestError::NoJob {
-                name: name.to_owned(),
-                known: self.names(),
-            })
+            .ok_or_else(|| self.no_job(name))
+    }
+
+    /// That there is none of that name.
+    pub fn no_job(&self, name: &str) -> JobRequestError {
+        JobRequestError::NoJob {
+            name: name.to_owned(),
+            known: self.names(),
+        }
     }
 
     pub fn get(&self, id: JobId) -> Option<&Record> {

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use ultima_p4runtime::names::Names;
 use ultima_wire::frame::group_mac;
 
 use super::attendants::Order;
@@ -19,7 +20,7 @@ use super::membership::{Evictee, JOIN_WAIT, Said};
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, Part, SwitchId};
+use crate::fabric::{Fabric, SwitchId};
 use crate::install::InstallError;
 use crate::job::{
     DEFAULT_LOSS_THRESHOLD, Gather, Job, JobId, JobProblem, JobSpec, Member, PlacementError, Rank,
@@ -36,51 +37,12 @@ const FIRST_WORD: Duration = Duration::from_secs(5);
 
 /// Serves the control API for a controller.
 pub struct ControlService {
-    controller: Arc<Controller>,
+    pub(super) controller: Arc<Controller>,
 }
 
 impl ControlService {
     pub fn new(controller: Arc<Controller>) -> Self {
         ControlService { controller }
-    }
-
-    fn job(&self, state: &JobState) -> api::Job {
-        let fabric = self.controller.fabric();
-        let JobState { job, switches, .. } = state;
-        api::Job {
-            name: job.name.clone(),
-            id: job.id.0.into(),
-            epoch: job.epoch.0.into(),
-            seed: job.seed,
-            gather: api::Gather::from(job.gather()).into(),
-            counter_index: job.counter.0.into(),
-            group_id: job.group().map_or(0, |group| group.0.into()),
-            group_address: group_address(job),
-            members: members(self.controller.fabric(), state),
-            switches: switches
-                .iter()
-                .map(|id| fabric.switch(*id).name.clone())
-                .collect(),
-            loss_threshold: job.loss_threshold,
-            weight: job.weight.get().into(),
-            stays: state.stays.clone().unwrap_or_default(),
-            evict_after_s: job.eviction.seconds(),
-            first_operation: state.first_operation,
-            unchanged: state.unchanged.clone().unwrap_or_default(),
-            next: state.next.as_ref().map(|next| api::NextEpoch {
-                epoch: next.job.epoch.0.into(),
-                id: next.job.id.0.into(),
-                members: members(fabric, next),
-            }),
-            tree: tree_of(fabric, job),
-            shares: (job.shares.iter())
-                .map(|(at, index)| api::Share {
-                    switch: fabric.switch(at.switch).name.clone(),
-                    port: at.port.0.into(),
-                    index: index.0.into(),
-                })
-                .collect(),
-        }
     }
 
     /// In what each switch is not as it should be; with `mend` it is put right.
@@ -91,25 +53,10 @@ impl ControlService {
         let audited = audited.await;
         let audited = audited.map_err(|error| Status::internal(error.to_string()))?;
         let names = self.controller.program().names();
-        let difference = |it: &Difference| {
-            let Described {
-                entity,
-                held,
-                wanted,
-            } = it.describe(names);
-            api::Difference {
-                entity,
-                held,
-                wanted,
-            }
-        };
         let of = |(id, diff): (SwitchId, Result<Diff, String>)| {
             let switch = self.controller.fabric().switch(id).name.clone();
             let (differences, problem) = match diff {
-                Ok(diff) => (
-                    diff.differences().iter().map(difference).collect(),
-                    String::new(),
-                ),
+                Ok(diff) => (differences(&diff, names), String::new()),
                 Err(problem) => (Vec::new(), problem),
             };
             api::SwitchDiff {
@@ -191,6 +138,83 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
     job.ranks().zip(seats).map(member).collect()
 }
 
+/// A job as the API has it.
+pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
+    let JobState { job, switches, .. } = state;
+    api::Job {
+        name: job.name.clone(),
+        id: job.id.0.into(),
+        epoch: job.epoch.0.into(),
+        seed: job.seed,
+        gather: api::Gather::from(job.gather()).into(),
+        counter_index: job.counter.0.into(),
+        group_id: job.group().map_or(0, |group| group.0.into()),
+        group_address: group_address(job),
+        members: members(fabric, state),
+        switches: switches
+            .iter()
+            .map(|id| fabric.switch(*id).name.clone())
+            .collect(),
+        loss_threshold: job.loss_threshold,
+        weight: job.weight.get().into(),
+        stays: state.stays.clone().unwrap_or_default(),
+        evict_after_s: job.eviction.seconds(),
+        first_operation: state.first_operation,
+        unchanged: state.unchanged.clone().unwrap_or_default(),
+        next: state.next.as_ref().map(|next| api::NextEpoch {
+            epoch: next.job.epoch.0.into(),
+            id: next.job.id.0.into(),
+            members: members(fabric, next),
+        }),
+        tree: tree_of(fabric, job),
+        shares: (job.shares.iter())
+            .map(|(at, index)| api::Share {
+                switch: fabric.switch(at.switch).name.clone(),
+                port: at.port.0.into(),
+                index: index.0.into(),
+            })
+            .collect(),
+    }
+}
+
+/// What is asked for.
+pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
+    let gather = match api::Gather::try_from(request.gather) {
+        Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
+        Ok(api::Gather::Unicast) => Gather::Unicast,
+        Err(_) => {
+            let given = request.gather;
+            return Err(Status::invalid_argument(format!(
+                "gather: {given} is unknown; use GATHER_MULTICAST or GATHER_UNICAST"
+            )));
+        }
+    };
+    let api::CreateJobRequest {
+        name,
+        members,
+        seed,
+        loss_threshold,
+        weight,
+        evict_after_s,
+    } = request;
+    let weight = weight
+        .map(Weight::try_from)
+        .transpose()
+        .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
+    Ok(JobSpec {
+        members,
+        gather,
+        seed,
+        loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
+        weight: weight.unwrap_or_default(),
+        eviction: Eviction::of_seconds(evict_after_s).ok_or_else(|| {
+            let problem = JobProblem::Eviction(evict_after_s);
+            Status::invalid_argument(format!("job {name}: {problem}"))
+        })?,
+        name,
+    })
+}
+
 /// Hands orders to a member and its reports to who ordered, until either side ends.
 async fn pass_on(
     controller: &Controller,
@@ -237,12 +261,36 @@ async fn pass_on(
     }
 }
 
-/// The trunks that a job's multicast crosses, by name.
-fn tree_of(fabric: &Fabric, job: &Job) -> Vec<String> {
+/// Each difference, in the program's names.
+pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
+    let difference = |it: &Difference| {
+        let Described {
+            entity,
+            held,
+            wanted,
+        } = it.describe(names);
+        api::Difference {
+            entity,
+            held,
+            wanted,
+        }
+    };
+    diff.differences().iter().map(difference).collect()
+}
+
+/// The trunks that a job's multicast crosses.
+fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
     let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
-    trunks
-        .map(|trunk| fabric.name_of(Part::Trunk(trunk)))
-        .collect()
+    let link = |trunk| {
+        let [from, to] = fabric.trunk(trunk).ends;
+        api::TreeLink {
+            from: fabric.switch(from.switch).name.clone(),
+            from_port: from.port.0.into(),
+            to: fabric.switch(to.switch).name.clone(),
+            to_port: to.port.0.into(),
+        }
+    };
+    trunks.map(link).collect()
 }
 
 /// The group's address, empty where the job has no group.
@@ -381,48 +429,14 @@ impl Control for ControlService {
         request: Request<api::CreateJobRequest>,
     ) -> Result<Response<api::Job>, Status> {
         let request = request.into_inner();
-        let gather = match api::Gather::try_from(request.gather) {
-            Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
-            Ok(api::Gather::Unicast) => Gather::Unicast,
-            Err(_) => {
-                let given = request.gather;
-                return Err(Status::invalid_argument(format!(
-                    "gather: {given} is unknown; use GATHER_MULTICAST or GATHER_UNICAST"
-                )));
-            }
-        };
-        let api::CreateJobRequest {
-            name,
-            members,
-            seed,
-            loss_threshold,
-            weight,
-            evict_after_s,
-            ..
-        } = request;
-        let weight = weight
-            .map(Weight::try_from)
-            .transpose()
-            .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
-        let spec = JobSpec {
-            members,
-            gather,
-            seed,
-            loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
-            weight: weight.unwrap_or_default(),
-            eviction: Eviction::of_seconds(evict_after_s).ok_or_else(|| {
-                let problem = JobProblem::Eviction(evict_after_s);
-                Status::invalid_argument(format!("job {name}: {problem}"))
-            })?,
-            name,
-        };
+        let spec = spec(request)?;
         // On a task of its own: a client that goes away must not leave the job half installed.
         let controller = Arc::clone(&self.controller);
         let created = tokio::spawn(async move { controller.create_job(&spec).await });
         let state = created
             .await
             .map_err(|error| Status::internal(error.to_string()))??;
-        Ok(Response::new(self.job(&state)))
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
     async fn list_jobs(
@@ -433,7 +447,7 @@ impl Control for ControlService {
             .controller
             .jobs()
             .iter()
-            .map(|state| self.job(state))
+            .map(|state| job_of(self.controller.fabric(), state))
             .collect();
         Ok(Response::new(api::ListJobsResponse { jobs }))
     }
@@ -443,7 +457,7 @@ impl Control for ControlService {
         request: Request<api::GetJobRequest>,
     ) -> Result<Response<api::Job>, Status> {
         let state = self.controller.job(&request.into_inner().name)?;
-        Ok(Response::new(self.job(&state)))
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
     async fn delete_job(
@@ -594,6 +608,20 @@ impl Control for ControlService {
         Ok(Response::new(api::SyncFabricResponse { switches }))
     }
 
+    async fn plan_jobs(
+        &self,
+        request: Request<api::PlanJobsRequest>,
+    ) -> Result<Response<api::PlanResponse>, Status> {
+        self.plan_of_jobs(request.into_inner()).await
+    }
+
+    async fn plan_fabric(
+        &self,
+        request: Request<api::PlanFabricRequest>,
+    ) -> Result<Response<api::PlanResponse>, Status> {
+        self.plan_of_fabric(request.into_inner()).await
+    }
+
     async fn set_admin_state(
         &self,
         request: Request<api::SetAdminStateRequest>,
@@ -649,7 +677,7 @@ impl Control for ControlService {
         let state = resized
             .await
             .map_err(|error| Status::internal(error.to_string()))??;
-        Ok(Response::new(self.job(&state)))
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
     async fn evict_member(
@@ -676,7 +704,7 @@ impl Control for ControlService {
         let state = evicted
             .await
             .map_err(|error| Status::internal(error.to_string()))??;
-        Ok(Response::new(self.job(&state)))
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
     type WatchJobStream = ReceiverStream<Result<api::WatchJobResponse, Status>>;
@@ -690,7 +718,7 @@ impl Control for ControlService {
         let listening = self.controller.events.listen();
         let mut events = listening.ok_or(JobRequestError::Stopping)?;
         let mut now = api::WatchJobResponse {
-            job: Some(self.job(&self.controller.job(&name)?)),
+            job: Some(job_of(self.controller.fabric(), &self.controller.job(&name)?)),
             event: None,
         };
         let (answers, stream) = mpsc::channel(1);

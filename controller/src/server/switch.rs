@@ -74,12 +74,12 @@ pub struct Desired<'a> {
 
 impl Desired<'_> {
     /// How the ports of a switch are divided among its jobs.
-    fn division(&self, id: SwitchId) -> Division {
+    pub fn division(&self, id: SwitchId) -> Division {
         plan::divide(self.fabric, id, self.wanted.jobs.iter().map(|job| &**job))
     }
 
     /// All that a switch should hold.
-    fn on(&self, id: SwitchId, division: &Division) -> Result<Held, BringUpError> {
+    pub fn on(&self, id: SwitchId, division: &Division) -> Result<Held, BringUpError> {
         let fabric = plan::of_fabric(self.fabric, &self.wanted.routes, id);
         let jobs = self.wanted.plans.iter().filter_map(|plan| plan.get(&id));
         let shares: Vec<Planned> = (division.iter())

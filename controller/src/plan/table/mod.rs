@@ -24,7 +24,7 @@ use ultima_p4runtime::v1::TableEntry;
 use super::SchemaError;
 
 /// The names of all of them.
-pub(super) const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 8] = [
     JobRow::TABLE,
     Source::TABLE,
     Destination::TABLE,

@@ -1,0 +1,112 @@
+//! `ultima apply`: what is missing is created, what is there is left alone.
+
+mod common;
+
+use common::{output, refused, refused_with};
+use serde_json::Value;
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::Target;
+
+const JOBS: &str = "\
+name: near
+members: [h1, h2]
+---
+name: grid
+members: [h1, h2, h3, h4]
+groups: 2
+weight: 3
+";
+
+#[test]
+fn applied_twice_is_applied_once() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let apply = |options: &[&str]| {
+            let output =
+                output(&[&["apply", "-f", file, "--controller", &address], options].concat());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(errors.is_empty(), "{errors}");
+            let text = String::from_utf8(output.stdout).expect("text");
+            (output.status.code().expect("it ends"), text)
+        };
+        let parts = [
+            "near",
+            "grid.row0",
+            "grid.row1",
+            "grid.column0",
+            "grid.column1",
+        ];
+        let all = |what: &str| parts.map(|name| format!("{name}: {what}\n")).concat();
+        write(JOBS);
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 0);
+        assert!(text.starts_with(&all("would be created")), "{text}");
+        assert!(text.contains("\ngrid.row0: id 2 on s1\n"), "{text}");
+        assert_eq!(apply(&[]), (0, all("created")));
+        assert_eq!(apply(&[]), (0, all("unchanged")));
+
+        // A part of the grid is gone: it comes back with the others' seed.
+        let at = ["--controller", &address];
+        let job = |arguments: &[&str]| output(&[&["job"], arguments, &at].concat());
+        job(&["delete", "grid.row1"]);
+        let (code, text) = apply(&["-o", "json"]);
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(code, 0);
+        let created = report["jobs"].as_array().expect("a list").iter();
+        let created: Vec<&Value> = created.filter(|job| job["action"] == "created").collect();
+        assert_eq!(created.len(), 1);
+        assert_eq!(created[0]["name"], "grid.row1");
+        let shown: Value =
+            serde_json::from_slice(&job(&["show", "grid", "--json"]).stdout).expect("JSON");
+        assert_eq!(shown[1]["seed"], shown[0]["seed"]);
+
+        // What differs is named, and nothing else is done either.
+        write(
+            &JOBS
+                .replace("[h1, h2]\n", "[h1, h3]\n")
+                .replace("weight: 3", "weight: 4\n---\nname: new\nmembers: [h3, h4]"),
+        );
+        let (code, text) = apply(&[]);
+        assert_eq!(code, 5, "{text}");
+        assert!(
+            text.contains("near: members is [h1, h2], and the file says [h1, h3]; "),
+            "{text}"
+        );
+        assert!(
+            text.contains("grid.row0: weight is 3, and the file says 4; "),
+            "{text}"
+        );
+        assert!(text.contains("new: would be created\n"), "{text}");
+        assert!(!job(&["show", "new"]).status.success());
+    });
+}
+
+#[test]
+fn files_are_read_before_anything_is_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.yaml");
+    let file = path.to_str().expect("text");
+    std::fs::write(
+        &path,
+        format!("{JOBS}---\nname: worse\nmembers: [h1, h2]\nweight: 0\n"),
+    )
+    .expect("written");
+    let text = refused(&["apply", "-f", file]);
+    assert!(
+        text.contains("jobs.yaml:11:9: weight: a job's weight is 1 to 100"),
+        "{text}"
+    );
+    std::fs::write(
+        &path,
+        "{ name: a, members: [h1, h2] }\n--- { name: a, members: [h1, h2] }\n",
+    )
+    .expect("written");
+    let text = refused(&["apply", "-f", file]);
+    assert!(text.contains("job a stands in the files twice"), "{text}");
+    std::fs::write(&path, JOBS).expect("written");
+    refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
+}

@@ -1,0 +1,321 @@
+//! What a change would do, before it is done. Nothing is written, and nothing is taken.
+//!
+//! It is the planning of the real thing: jobs are proposed to a copy of the ledger, and another fabric's file is restored from the
+//! store as at the start; what differs on switches is found as an audit finds it, between what they should hold now and then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::condition::Condition;
+use super::controller::{Controller, JobState};
+use super::error::{JobRequestError, ServeError};
+use super::registry::{Registry, Wanted};
+use super::seats::Seat;
+use super::switch::Desired;
+use crate::fabric::damping::Terms;
+use crate::fabric::{Fabric, SwitchId};
+use crate::job::{Job, JobId, JobSpec};
+use crate::ledger::{Fill, Ledger};
+use crate::plan::{self, JobPlan};
+use crate::program::Program;
+use crate::reconcile::{Diff, Held};
+use crate::routing::Routes;
+use crate::store::Stored;
+
+/// What a change would do.
+#[derive(Debug)]
+pub struct Forecast {
+    /// The jobs that would be created or kept, each as it would be, or why not.
+    pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
+    /// The switches on which something changes, and those that come or go, in the new fabric's order.
+    pub switches: Vec<SwitchForecast>,
+}
+
+/// What a change would do to a switch.
+#[derive(Debug)]
+pub struct SwitchForecast {
+    /// Its name.
+    pub switch: String,
+    /// Whether the fabric has it now.
+    pub is_there: bool,
+    /// Whether the fabric would have it then.
+    pub stays: bool,
+    /// In what it would hold something else: now as held, then as wanted.
+    pub diff: Diff,
+    /// How full it would be, with what is taken now before.
+    pub fills: Vec<(u64, Fill)>,
+}
+
+/// The jobs that there are, as they may become.
+pub struct Trial {
+    routes: Arc<Routes>,
+    ledger: Ledger,
+    jobs: BTreeMap<JobId, (Arc<Job>, Arc<JobPlan>)>,
+}
+
+impl Trial {
+    /// From these jobs on.
+    pub fn new<'a>(
+        routes: Arc<Routes>,
+        ledger: Ledger,
+        jobs: impl Iterator<Item = (&'a Arc<Job>, &'a Arc<JobPlan>)>,
+    ) -> Self {
+        let jobs = jobs.map(|(job, plan)| {
+            let both = (Arc::clone(job), Arc::clone(plan));
+            (job.id, both)
+        });
+        Trial {
+            routes,
+            ledger,
+            jobs: jobs.collect(),
+        }
+    }
+
+    /// One would be deleted, in all of its epochs; returns its switches.
+    fn delete(&mut self, fabric: &Fabric, name: &str) -> Option<Vec<SwitchId>> {
+        let is_it = |job: &Arc<Job>| job.name == name;
+        let epochs = self.jobs.values().filter(|(job, _)| is_it(job));
+        let ids: Vec<JobId> = epochs.map(|(job, _)| job.id).collect();
+        let mut switches = None;
+        for (job, plan) in ids.iter().filter_map(|id| self.jobs.remove(id)) {
+            self.ledger.remove(fabric, &job, &plan);
+            let all: &mut Vec<SwitchId> = switches.get_or_insert_default();
+            all.extend(plan.keys());
+        }
+        switches
+    }
+
+    /// One would be created.
+    fn create(
+        &mut self,
+        fabric: &Fabric,
+        program: &Program,
+        spec: &JobSpec,
+    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
+        let name = || spec.name.clone();
+        if self.jobs.values().any(|(job, _)| job.name == spec.name) {
+            return Err(JobRequestError::Exists { name: name() });
+        }
+        let proposed = (self.ledger).propose(fabric, &self.routes, program.names(), spec, 0);
+        let (job, plan) = proposed.map_err(|refusal| JobRequestError::Refused {
+            name: name(),
+            refusal: Box::new(refusal),
+        })?;
+        self.ledger.add(fabric, &job, &plan);
+        let both = (Arc::new(job), Arc::new(plan));
+        self.jobs.insert(both.0.id, both.clone());
+        Ok(both)
+    }
+
+    fn wanted(&self) -> Wanted {
+        let (jobs, plans) = self.jobs.values().cloned().unzip();
+        Wanted {
+            routes: Arc::clone(&self.routes),
+            plans,
+            jobs,
+        }
+    }
+}
+
+/// What is down and what is wanted of a fabric when a controller starts with it and with what is stored.
+///
+/// # Errors
+/// A switch has no room for the fabric, or the fabric none for a job.
+pub fn restored(
+    fabric: &Fabric,
+    program: &Program,
+    terms: Terms,
+    stored: &Stored,
+) -> Result<(Condition, Registry), ServeError> {
+    let condition = Condition::new(fabric, terms, &stored.drained);
+    let routes = Routes::new(fabric, condition.health());
+    for id in fabric.switch_ids() {
+        plan::check_fabric(fabric, &routes, program, id)?;
+    }
+    let registry = Registry::restore(fabric, routes, program.names(), stored)?;
+    Ok((condition, registry))
+}
+
+/// A state of everything: now, or after a change.
+struct State<'a> {
+    desired: Desired<'a>,
+    ledger: &'a Ledger,
+}
+
+impl State<'_> {
+    fn held(&self, id: SwitchId) -> Result<Held, ServeError> {
+        Ok(self.desired.on(id, &self.desired.division(id))?)
+    }
+
+    fn fills(&self, id: SwitchId) -> Result<Vec<Fill>, ServeError> {
+        let Desired {
+            fabric, program, ..
+        } = self.desired;
+        let fills = self.ledger.fills(fabric, program.names(), id);
+        fills.map_err(|error| ServeError::Limit(error.into()))
+    }
+}
+
+/// What becomes of the switch that has the first id in `now` and the second in `then`.
+fn forecast(
+    now: &State<'_>,
+    then: &State<'_>,
+    ids: (Option<SwitchId>, Option<SwitchId>),
+) -> Result<SwitchForecast, ServeError> {
+    let held = |state: &State<'_>, id: Option<SwitchId>| match id {
+        Some(id) => state.held(id),
+        None => Ok(Held::default()),
+    };
+    let fills = |state: &State<'_>, id: Option<SwitchId>| match id {
+        Some(id) => state.fills(id),
+        None => Ok(Vec::new()),
+    };
+    // What goes from the fabric is left as it is: nobody is connected to it any more.
+    let diff = match ids.1 {
+        Some(id) => {
+            let target = then.desired.fabric.switch(id).target;
+            Diff::between(&held(now, ids.0)?, &held(then, ids.1)?, target)
+        }
+        None => Diff::default(),
+    };
+    let before = fills(now, ids.0)?;
+    let used = |of: &str| before.iter().find(|fill| fill.of == of);
+    let fills = fills(then, ids.1)?.into_iter().map(|fill| {
+        let before = used(fill.of).map_or(0, |fill| fill.used);
+        (before, fill)
+    });
+    let name = |state: &State<'_>, id: SwitchId| state.desired.fabric.switch(id).name.clone();
+    let there = ids.0.map(|id| name(now, id));
+    Ok(SwitchForecast {
+        is_there: ids.0.is_some(),
+        stays: ids.1.is_some(),
+        switch: there.or(ids.1.map(|id| name(then, id))).unwrap_or_default(),
+        diff,
+        fills: fills.collect(),
+    })
+}
+
+fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
+    JobState {
+        job: Arc::clone(job),
+        switches: plan.keys().copied().collect(),
+        seats: vec![Seat::Free; job.members.len()],
+        cut_off: Vec::new(),
+        stays: None,
+        suspected: Vec::new(),
+        first_operation: 0,
+        unchanged: None,
+        next: None,
+    }
+}
+
+impl Controller {
+    /// What deleting these jobs and then creating those, one after the other, would do. One that is refused is left out for those after it.
+    ///
+    /// # Errors
+    /// There is none of those that are to be deleted; the program lacks something.
+    pub fn plan_jobs(&self, delete: &[String], create: &[JobSpec]) -> Result<Forecast, PlanError> {
+        let (mut trial, before, wanted) = {
+            let registry = self.registry();
+            (
+                registry.trial(),
+                registry.ledger().clone(),
+                registry.wanted(),
+            )
+        };
+        let mut touched = BTreeSet::new();
+        for name in delete {
+            match trial.delete(&self.fabric, name) {
+                Some(switches) => touched.extend(switches),
+                None => return Err(self.registry().no_job(name).into()),
+            }
+        }
+        let mut jobs = Vec::new();
+        for spec in create {
+            let created = trial.create(&self.fabric, self.program(), spec);
+            let created = created.map(|(job, plan)| {
+                touched.extend(plan.keys().copied());
+                planned(&job, &plan)
+            });
+            jobs.push((spec.name.clone(), created));
+        }
+        let state = |wanted, ledger| State {
+            desired: Desired {
+                fabric: &self.fabric,
+                program: self.program(),
+                repair: false,
+                wanted,
+            },
+            ledger,
+        };
+        let (now, then) = (state(wanted, &before), state(trial.wanted(), &trial.ledger));
+        let of = |id| forecast(&now, &then, (Some(id), Some(id)));
+        let switches = touched.into_iter().map(of);
+        Ok(Forecast {
+            jobs,
+            switches: switches.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What starting with another fabric's file would do, with the jobs and drains that are stored.
+    ///
+    /// # Errors
+    /// It would not start, and why.
+    pub fn plan_fabric(&self, fabric: &Fabric) -> Result<Forecast, PlanError> {
+        let stored = self.stored()?;
+        let (_, registry) = restored(fabric, self.program(), Terms::default(), &stored)?;
+        let (wanted, ledger) = {
+            let registry = self.registry();
+            (registry.wanted(), registry.ledger().clone())
+        };
+        let state = |fabric, wanted, ledger| State {
+            desired: Desired {
+                fabric,
+                program: self.program(),
+                repair: false,
+                wanted,
+            },
+            ledger,
+        };
+        let now = state(&self.fabric, wanted, &ledger);
+        let then = state(fabric, registry.wanted(), registry.ledger());
+        let comes = fabric.switch_ids().map(|id| {
+            let there = self.fabric.switch_named(&fabric.switch(id).name);
+            (there, Some(id))
+        });
+        let goes = self.fabric.switch_ids().filter_map(|id| {
+            let name = &self.fabric.switch(id).name;
+            fabric
+                .switch_named(name)
+                .is_none()
+                .then_some((Some(id), None))
+        });
+        let switches = comes.chain(goes).map(|ids| forecast(&now, &then, ids));
+        let switches: Vec<SwitchForecast> = switches.collect::<Result<_, _>>()?;
+        let jobs = registry.iter().map(|record| {
+            let state = planned(&record.job, &record.plan);
+            (record.job.name.clone(), Ok(state))
+        });
+        Ok(Forecast {
+            jobs: jobs.collect(),
+            switches,
+        })
+    }
+}
+
+/// Why it cannot be said what a change would do.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A job that is to be deleted is not there.
+    #[error(transparent)]
+    Job(#[from] JobRequestError),
+    /// The controller would not start.
+    #[error("the controller would not start with this fabric: {0}")]
+    Start(#[from] ServeError),
+}
+
+impl From<crate::store::StoreError> for PlanError {
+    fn from(error: crate::store::StoreError) -> Self {
+        ServeError::from(error).into()
+    }
+}

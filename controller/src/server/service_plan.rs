@@ -1,0 +1,101 @@
+//! The control API: what a change would do.
+
+use std::sync::Arc;
+
+use tonic::{Code, Response, Status};
+
+use super::controller::Controller;
+use super::error::{RestoreError, ServeError};
+use super::plan::{Forecast, PlanError, SwitchForecast};
+use super::service::{ControlService, differences, job_of, spec};
+use crate::api;
+use crate::fabric::{self, Fabric};
+use crate::job::JobSpec;
+use crate::ledger::Fill;
+
+impl ControlService {
+    pub(super) async fn plan_of_jobs(
+        &self,
+        request: api::PlanJobsRequest,
+    ) -> Result<Response<api::PlanResponse>, Status> {
+        let create = request.create.into_iter().map(spec);
+        let create = create.collect::<Result<Vec<JobSpec>, Status>>()?;
+        let forecast = self.forecast(move |it| it.plan_jobs(&request.delete, &create));
+        let forecast = forecast.await?;
+        Ok(Response::new(
+            self.plan(self.controller.fabric(), &forecast),
+        ))
+    }
+
+    pub(super) async fn plan_of_fabric(
+        &self,
+        request: api::PlanFabricRequest,
+    ) -> Result<Response<api::PlanResponse>, Status> {
+        let fabric = fabric::sketch(&request.yaml, "yaml");
+        let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let fabric = Arc::new(fabric);
+        let planned = Arc::clone(&fabric);
+        let forecast = self.forecast(move |it| it.plan_fabric(&planned)).await?;
+        Ok(Response::new(self.plan(&fabric, &forecast)))
+    }
+
+    /// Off the threads that others wait for: there may be many entities.
+    async fn forecast(
+        &self,
+        plan: impl FnOnce(&Controller) -> Result<Forecast, PlanError> + Send + 'static,
+    ) -> Result<Forecast, Status> {
+        let controller = Arc::clone(&self.controller);
+        let planned = tokio::task::spawn_blocking(move || plan(&controller)).await;
+        Ok(planned.map_err(|error| Status::internal(error.to_string()))??)
+    }
+
+    fn plan(&self, fabric: &Fabric, forecast: &Forecast) -> api::PlanResponse {
+        let jobs = forecast.jobs.iter().map(|(name, job)| api::PlannedJob {
+            name: name.clone(),
+            job: job.as_ref().ok().map(|state| job_of(fabric, state)),
+            refusal: job
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        });
+        let names = self.controller.program().names();
+        let switch = |it: &SwitchForecast| api::PlannedSwitch {
+            switch: it.switch.clone(),
+            is_there: it.is_there,
+            stays: it.stays,
+            differences: differences(&it.diff, names),
+            fills: it.fills.iter().map(fill).collect(),
+        };
+        api::PlanResponse {
+            jobs: jobs.collect(),
+            switches: forecast.switches.iter().map(switch).collect(),
+        }
+    }
+}
+
+fn fill((before, fill): &(u64, Fill)) -> api::Fill {
+    api::Fill {
+        of: fill.of.to_owned(),
+        before: *before,
+        after: fill.used,
+        limit: fill.limit,
+    }
+}
+
+impl From<PlanError> for Status {
+    fn from(error: PlanError) -> Self {
+        let code = match &error {
+            PlanError::Job(_) => Code::NotFound,
+            PlanError::Start(ServeError::Limit(_)) => Code::ResourceExhausted,
+            PlanError::Start(ServeError::Restore(RestoreError::Refused { .. })) => {
+                Code::ResourceExhausted
+            }
+            PlanError::Start(ServeError::Restore(RestoreError::Unfit(_))) => {
+                Code::FailedPrecondition
+            }
+            PlanError::Start(_) => Code::Internal,
+        };
+        Status::new(code, error.to_string())
+    }
+}

@@ -177,6 +177,7 @@ impl Switch {
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         let router = server
             .add_service(grpc::p4runtime_server(service.clone()))
+            .add_service(grpc::gnmi_server(service.clone()))
             .add_service(grpc::ports_server(service.clone()))
             .add_service(grpc::trace_server(service.clone()))
             .add_service(grpc::port_control_server(service.clone()))

@@ -104,6 +104,11 @@ pub fn finsy_python() -> String {
     env::var("ULTIMA_FINSY_PYTHON").unwrap_or_else(|_| python())
 }
 
+/// The Python that runs pygnmi: `ULTIMA_GNMI_PYTHON`, or the same.
+pub fn gnmi_python() -> String {
+    env::var("ULTIMA_GNMI_PYTHON").unwrap_or_else(|_| python())
+}
+
 /// Says that Python or a package is missing.
 ///
 /// # Panics
@@ -115,8 +120,8 @@ pub(crate) fn python_missing(missing: &str) {
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
     skipped(&format!(
-        "{missing}; pip install p4runtime, p4runtime-shell and finsy in a virtual environment each, and set \
-         ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON and ULTIMA_FINSY_PYTHON"
+        "{missing}; pip install p4runtime, p4runtime-shell, finsy and pygnmi in a virtual environment each, and set \
+         ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON and ULTIMA_GNMI_PYTHON"
     ));
 }
 

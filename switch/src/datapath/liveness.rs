@@ -1,9 +1,11 @@
-//! Which ports are up, for members of action profiles that watch one (P4Runtime §9.2.2).
+//! Which ports are up: for members of action profiles that watch one (P4Runtime §9.2.2), and for who asks over gNMI.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
+use tokio::sync::watch;
 
 use super::{Datapath, LINK_NEWS};
 use crate::config::MAX_PORT;
@@ -11,19 +13,50 @@ use crate::engine::PortState;
 use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
 
-/// What the programs were told of the ports.
+/// How a port stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortStatus {
+    pub(crate) number: u16,
+    /// What it is attached to, as it was configured.
+    pub(crate) name: String,
+    /// Whether a frame sent now would reach somebody.
+    pub(crate) up: bool,
+    /// Whether it is to.
+    pub(crate) enabled: bool,
+    /// Index of the network interface that it is attached to, if it is one.
+    pub(crate) interface: Option<u32>,
+}
+
+/// Why a port is not made to go up or down.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnableError {
+    #[error("no port is attached to {name:?}; there are: {there}")]
+    Unknown { name: String, there: String },
+    #[error("{0} is no network interface, and is up as long as it has a peer")]
+    NoInterface(String),
+    #[error("{name}: {source}")]
+    Kernel { name: String, source: io::Error },
+}
+
+/// What the programs were told of the ports, and who asked.
 pub(super) struct Told {
     /// By port number.
     states: Vec<PortState>,
+    /// By port number.
+    enabled: Vec<bool>,
     /// Ports that are there.
     present: usize,
+    /// How they stand.
+    status: watch::Sender<Arc<[PortStatus]>>,
 }
 
 impl Default for Told {
     fn default() -> Told {
         Told {
             states: vec![PortState::Absent; usize::from(MAX_PORT) + 1],
+            enabled: vec![true; usize::from(MAX_PORT) + 1],
             present: 0,
+            status: watch::Sender::new(Arc::default()),
         }
     }
 }
@@ -64,7 +97,9 @@ impl Datapath {
         let mut ports = self.ports.iter().zip(&self.attachments);
         let as_told = self.told.present == self.ports.len()
             && ports.all(|(port, io)| {
-                self.told.states[usize::from(port.number)] == state(io.connected())
+                let at = usize::from(port.number);
+                self.told.states[at] == state(io.connected())
+                    && self.told.enabled[at] == io.enabled()
             });
         if as_told {
             return;
@@ -75,15 +110,52 @@ impl Datapath {
             let now = index.map_or(PortState::Absent, |index| {
                 state(self.attachments[index].connected())
             });
+            let enabled = index.is_none_or(|index| self.attachments[index].enabled());
+            self.told.enabled[usize::from(number)] = enabled;
             if *told != now {
                 *told = now;
                 changed.push((number, now));
             }
         }
         self.told.present = self.ports.len();
+        let ports = self.ports.iter().zip(&self.attachments);
+        let status = ports.map(|(port, io)| PortStatus {
+            number: port.number,
+            name: port.attachment.clone(),
+            up: io.connected(),
+            enabled: io.enabled(),
+            interface: io.interface(),
+        });
+        self.told.status.send_replace(status.collect());
         for pipeline in [&mut self.active, &mut self.saved].into_iter().flatten() {
             pipeline.engine.set_ports(&changed);
         }
+    }
+
+    /// How all ports stand, now and whenever that changes.
+    pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
+        self.told.status.subscribe()
+    }
+
+    /// Makes the port that is attached to an interface of this name go up or down administratively.
+    pub(crate) fn enable_port(&mut self, name: &str, enabled: bool) -> Result<(), EnableError> {
+        let Some(at) = self.ports.iter().position(|port| port.attachment == name) else {
+            let there = self.ports.iter().map(|port| port.attachment.as_str());
+            return Err(EnableError::Unknown {
+                name: name.to_owned(),
+                there: there.collect::<Vec<_>>().join(", "),
+            });
+        };
+        let io = &mut self.attachments[at];
+        if io.interface().is_none() {
+            return Err(EnableError::NoInterface(name.to_owned()));
+        }
+        let set = io.enable(enabled).map_err(|source| EnableError::Kernel {
+            name: name.to_owned(),
+            source,
+        });
+        self.watch_ports();
+        set
     }
 
     /// Tells a program that comes of all ports.

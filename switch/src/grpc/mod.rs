@@ -1,4 +1,4 @@
-//! The switch's gRPC services: P4Runtime, and beside it the port statistics, the traffic manager's
+//! The switch's gRPC services: P4Runtime, and beside it gNMI, the port statistics, the traffic manager's
 //! settings and traces of packets.
 
 mod answers;
@@ -8,6 +8,7 @@ mod deliver;
 mod digests;
 mod direct;
 mod error;
+mod gnmi;
 mod limits;
 mod pipeline_config;
 mod port_control;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
+use ultima_gnmi::v0::g_nmi_server::GNmiServer;
 use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
 use ultima_p4runtime::v1::{
     CapabilitiesRequest, CapabilitiesResponse, GetForwardingPipelineConfigRequest,
@@ -192,6 +194,11 @@ pub(crate) fn port_control_server(
 ) -> PortControlServer<port_control::PortControlCalls> {
     PortControlServer::new(port_control::PortControlCalls::new(service))
         .max_decoding_message_size(MAX_SIDE_REQUEST)
+}
+
+/// gNMI's server.
+pub(crate) fn gnmi_server(service: Arc<Service>) -> GNmiServer<gnmi::GnmiCalls> {
+    GNmiServer::new(gnmi::GnmiCalls::new(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

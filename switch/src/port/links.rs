@@ -26,6 +26,7 @@ pub(super) enum Link {
 
 mod ioctl {
     nix::ioctl_readwrite_bad!(interface_flags, libc::SIOCGIFFLAGS, libc::ifreq);
+    nix::ioctl_write_ptr_bad!(set_interface_flags, libc::SIOCSIFFLAGS, libc::ifreq);
 }
 
 impl Link {
@@ -42,7 +43,28 @@ impl Link {
     }
 }
 
-fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
+/// Makes the interface with this index go up or down administratively; needs CAP_NET_ADMIN.
+pub(super) fn enable(
+    index: libc::c_uint,
+    socket: BorrowedFd<'_>,
+    enabled: bool,
+) -> nix::Result<()> {
+    let name = if_indextoname(index)?;
+    let flags = flags(&name, socket)?;
+    let flags = match enabled {
+        true => flags | libc::IFF_UP,
+        false => flags & !libc::IFF_UP,
+    };
+    let mut request = request(&name);
+    // The kernel's field has 16 bits; higher flags are not set through it.
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: an ifreq with a name that ends with a zero and flags, borrowed for the call.
+    unsafe { ioctl::set_interface_flags(socket.as_raw_fd(), &raw const request) }?;
+    Ok(())
+}
+
+/// A request about the interface of this name.
+fn request(name: &CStr) -> libc::ifreq {
     // SAFETY: a plain C structure for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
     let bytes = name.to_bytes().iter();
@@ -51,6 +73,11 @@ fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
     for (to, from) in request.ifr_name[..room].iter_mut().zip(bytes) {
         *to = from.cast_signed() as libc::c_char;
     }
+    request
+}
+
+fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
+    let mut request = request(name);
     // SAFETY: an ifreq with a name that ends with a zero, borrowed for the call.
     unsafe { ioctl::interface_flags(socket.as_raw_fd(), &raw mut request) }?;
     // SAFETY: the call has filled in this member of the union, and any bits are an integer.

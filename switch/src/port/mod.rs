@@ -83,6 +83,16 @@ pub(crate) trait PortIo: Medium + Send {
         None
     }
 
+    /// Whether it is to be up: an interface may be administratively down.
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// Makes it go up or down administratively.
+    fn enable(&mut self, _enabled: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Something about some network interface has changed.
     fn link_changed(&mut self) {}
 

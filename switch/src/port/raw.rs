@@ -16,7 +16,7 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::epoll::Epoll;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::links::Link;
+use super::links::{self, Link};
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
@@ -217,6 +217,17 @@ impl PortIo for RawPort {
 
     fn interface(&self) -> Option<u32> {
         Some(self.index)
+    }
+
+    fn enabled(&self) -> bool {
+        !matches!(self.link, Link::Gone | Link::Down)
+    }
+
+    fn enable(&mut self, enabled: bool) -> io::Result<()> {
+        links::enable(self.index, self.sender.as_fd(), enabled)?;
+        // The news may come later than the next question.
+        self.link_changed();
+        Ok(())
     }
 
     fn link_changed(&mut self) {

@@ -33,7 +33,7 @@ fn missing() -> Option<&'static str> {
 }
 
 /// Runs `ip` in this thread's namespace.
-fn ip(arguments: &str) {
+pub fn ip(arguments: &str) {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())
         .output()
@@ -61,13 +61,13 @@ fn until_up(name: &str) {
 
 /// A thread in a namespace of its own, with the far end of the switch's interface `sw{n}`: `h{n}`,
 /// address 10.0.0.n, MAC 02:00:00:00:00:0n.
-struct Host {
+pub struct Host {
     thread: thread::JoinHandle<()>,
     jobs: mpsc::Sender<Box<dyn FnOnce() + Send>>,
 }
 
 impl Host {
-    fn new(n: u8) -> Host {
+    pub fn new(n: u8) -> Host {
         let (jobs, todo) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let (ready, wait) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -99,7 +99,7 @@ impl Host {
     }
 
     /// Runs something in the host's namespace and waits for it.
-    fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.spawn(job)
             .recv_timeout(PATIENCE)
             .expect("the job ends well")
@@ -118,14 +118,14 @@ impl Host {
         receiver
     }
 
-    fn end(self) {
+    pub fn end(self) {
         drop(self.jobs);
         self.thread.join().expect("the host ends well");
     }
 }
 
 /// Runs a test in a namespace of its own, on a single thread so that all its sockets are in it.
-fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
+pub fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
     if let Some(reason) = missing() {
         // Past `println!`, whose output the test harness hides when a test passes.
         let _ = writeln!(std::io::stderr(), "skipped: {reason}");
@@ -170,7 +170,7 @@ fn interface_and_socket() -> (SwitchConfig, Peer) {
 }
 
 /// The same, running, with an entry for the host at port 1.
-async fn running_interface_and_socket() -> (Bed, Peer) {
+pub async fn running_interface_and_socket() -> (Bed, Peer) {
     let (config, peer) = interface_and_socket();
     let bed = Bed {
         switch: Switch::start(config).await.expect("starts"),

@@ -10,6 +10,7 @@ mod common;
 mod digests;
 mod entities;
 mod forwarding;
+mod gnmi;
 mod idle_timeouts;
 mod interfaces;
 mod link;

@@ -111,6 +111,12 @@ fn finsy() {
 }
 
 #[test]
+fn pygnmi() {
+    let python = needs::gnmi_python();
+    scripted::run("gnmi.py", "pygnmi", &python, &CONTROLLER);
+}
+
+#[test]
 fn embedded() {
     reads_while_traffic_flows(&Target::Sockets);
 }

@@ -1,0 +1,15 @@
+//! gNMI: what a switch says of itself beside its program, such as which ports are up, and what it lets be changed.
+//!
+//! [`v0`] has the messages and stubs, compiled from our own `proto/gnmi/gnmi.proto` with the names and numbers of the
+//! specification; [`path`] is what paths are to each other.
+
+pub mod path;
+
+/// Messages and stubs of the package `gnmi`.
+#[allow(missing_docs)] // tonic's own items carry no comments.
+pub mod v0 {
+    tonic::include_proto!("gnmi");
+}
+
+/// The version of the specification.
+pub const VERSION: &str = "0.10.0";

@@ -1,0 +1,119 @@
+//! Paths to leaves, and patterns of them (gNMI path conventions, "Wildcards in paths").
+
+use crate::v0::{Path, PathElem};
+
+/// Stands for any name or key.
+const ANY: &str = "*";
+/// Stands for any number of elements.
+const ANY_ELEMENTS: &str = "...";
+
+/// An element.
+pub fn elem(name: &str) -> PathElem {
+    PathElem {
+        name: name.to_owned(),
+        key: Default::default(),
+    }
+}
+
+/// An entry of a list.
+pub fn entry(name: &str, key: &str, value: &str) -> PathElem {
+    PathElem {
+        name: name.to_owned(),
+        key: [(key.to_owned(), value.to_owned())].into(),
+    }
+}
+
+/// A path from the root.
+pub fn path(elem: impl IntoIterator<Item = PathElem>) -> Path {
+    Path {
+        elem: elem.into_iter().collect(),
+        ..Path::default()
+    }
+}
+
+/// A path behind a prefix.
+pub fn join(prefix: Option<&Path>, path: Option<&Path>) -> Vec<PathElem> {
+    let both = prefix.into_iter().chain(path);
+    both.flat_map(|path| path.elem.iter().cloned()).collect()
+}
+
+/// Whether a pattern is `leaf`, or something above it. A key that it does not say is any.
+pub fn leads_to(pattern: &[PathElem], leaf: &[PathElem]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else {
+        return true;
+    };
+    if first.name == ANY_ELEMENTS {
+        return (0..=leaf.len()).any(|skipped| leads_to(rest, &leaf[skipped..]));
+    }
+    leaf.split_first()
+        .is_some_and(|(here, below)| is(first, here) && leads_to(rest, below))
+}
+
+fn is(pattern: &PathElem, elem: &PathElem) -> bool {
+    let name = pattern.name == ANY || pattern.name == elem.name;
+    let mut keys = pattern.key.iter();
+    name && keys.all(|(key, value)| {
+        let here = elem.key.get(key);
+        here.is_some_and(|here| value == ANY || value == here)
+    })
+}
+
+/// As people write it: `/interfaces/interface[name=eth0]/state`.
+pub fn text(elements: &[PathElem]) -> String {
+    let mut text = String::new();
+    for elem in elements {
+        text.push('/');
+        text += &elem.name;
+        for (key, value) in &elem.key {
+            text += &format!("[{key}={value}]");
+        }
+    }
+    match text.as_str() {
+        "" => "/".to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_lead_to_what_is_below_them() {
+        let leaf = [
+            elem("interfaces"),
+            entry("interface", "name", "veth1"),
+            elem("state"),
+            elem("oper-status"),
+        ];
+        let interface = |name: &str| vec![elem("interfaces"), entry("interface", "name", name)];
+        let below = |name: &str, more: &[&str]| {
+            let more = more.iter().map(|name| elem(name));
+            interface(name).into_iter().chain(more).collect::<Vec<_>>()
+        };
+        for pattern in [
+            vec![],
+            vec![elem("interfaces"), elem("interface")],
+            interface("veth1"),
+            interface("*"),
+            below("veth1", &["*", "oper-status"]),
+            vec![elem("..."), elem("oper-status")],
+            leaf.to_vec(),
+        ] {
+            assert!(leads_to(&pattern, &leaf), "{}", text(&pattern));
+        }
+        for pattern in [
+            interface("veth2"),
+            below("veth1", &["config"]),
+            below("veth1", &["state", "oper-status", "more"]),
+            vec![elem("interfaces"), entry("interface", "id", "*")],
+            vec![elem("..."), elem("mtu")],
+        ] {
+            assert!(!leads_to(&pattern, &leaf), "{}", text(&pattern));
+        }
+        assert_eq!(
+            text(&leaf),
+            "/interfaces/interface[name=veth1]/state/oper-status"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! gNMI beside P4Runtime: which ports are up, told when it changes, and which are to be.
+
+mod leaves;
+mod subscribe;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::{Semaphore, watch};
+use tonic::{Request, Response, Status, Streaming};
+use ultima_gnmi::path::{self, join};
+use ultima_gnmi::v0::g_nmi_server::GNmi;
+use ultima_gnmi::v0::get_request::DataType;
+use ultima_gnmi::v0::typed_value::Value as Typed;
+use ultima_gnmi::v0::{
+    CapabilityRequest, CapabilityResponse, Encoding, GetRequest, GetResponse, Notification, Path,
+    PathElem, SetRequest, SetResponse, SubscribeRequest, SubscribeResponse, TypedValue, Update,
+    UpdateResult, update_result,
+};
+
+use super::{ResponseStream, Service};
+use crate::datapath::{EnableError, PortStatus};
+use leaves::{ENCODINGS, Leaf};
+
+/// Subscriptions at once; more are refused.
+const SUBSCRIBERS: usize = 64;
+/// Paths of one request.
+const MAX_PATHS: usize = 64;
+
+/// The service's calls.
+pub(crate) struct GnmiCalls {
+    service: Arc<Service>,
+    subscribers: Arc<Semaphore>,
+}
+
+impl GnmiCalls {
+    pub(super) fn new(service: Arc<Service>) -> Self {
+        GnmiCalls {
+            service,
+            subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
+        }
+    }
+
+    /// What the ports are, now and whenever that changes.
+    async fn ports(&self) -> Result<watch::Receiver<Arc<[PortStatus]>>, Status> {
+        let ports = self
+            .service
+            .forwarder
+            .call(|datapath| datapath.port_status());
+        Ok(ports.await?)
+    }
+
+    /// Sets one leaf.
+    async fn set_leaf(&self, path: &[PathElem], value: Option<TypedValue>) -> Result<(), Status> {
+        let says = || path::text(path);
+        let (name, enabled) = match (named(path), value.and_then(|value| truth(&value))) {
+            (Some(name), Some(enabled)) => (name.to_owned(), enabled),
+            (Some(_), None) => {
+                let text = format!("{}: expected true or false, as bool_val or JSON", says());
+                return Err(Status::invalid_argument(text));
+            }
+            (None, _) => {
+                let text = format!(
+                    "{} cannot be set; /interfaces/interface[name=…]/config/enabled can",
+                    says()
+                );
+                return Err(Status::unimplemented(text));
+            }
+        };
+        let enable =
+            move |datapath: &mut crate::datapath::Datapath| datapath.enable_port(&name, enabled);
+        let enabled = self.service.forwarder.call(enable).await?;
+        enabled.map_err(|error| {
+            let text = error.to_string();
+            match error {
+                EnableError::Unknown { .. } => Status::not_found(text),
+                EnableError::NoInterface(_) => Status::unimplemented(text),
+                EnableError::Kernel { .. } => Status::failed_precondition(text),
+            }
+        })
+    }
+}
+
+/// Of `/interfaces/interface[name=NAME]/config/enabled` the name.
+fn named(path: &[PathElem]) -> Option<&str> {
+    let [interfaces, interface, config, enabled] = path else {
+        return None;
+    };
+    let names = [interfaces, interface, config, enabled].map(|elem| elem.name.as_str());
+    let is_it = names == ["interfaces", "interface", "config", "enabled"];
+    is_it.then(|| interface.key.get("name").map(String::as_str))?
+}
+
+fn truth(value: &TypedValue) -> Option<bool> {
+    match value.value.as_ref()? {
+        Typed::BoolVal(truth) => Some(*truth),
+        Typed::JsonVal(json) | Typed::JsonIetfVal(json) => serde_json::from_slice(json).ok(),
+        _ => None,
+    }
+}
+
+/// An encoding that is known here.
+fn encoding(number: i32) -> Result<Encoding, Status> {
+    let known = Encoding::try_from(number).ok();
+    known.filter(|it| ENCODINGS.contains(it)).ok_or_else(|| {
+        Status::unimplemented(format!(
+            "encoding {number} is not known here; ask for PROTO, JSON or JSON_IETF"
+        ))
+    })
+}
+
+/// A number of paths that can be served.
+fn check_paths(count: usize) -> Result<(), Status> {
+    if count > MAX_PATHS {
+        return Err(Status::resource_exhausted(format!(
+            "the request has {count} paths, expected at most {MAX_PATHS}; use wildcards, or send several"
+        )));
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// What these leaves say now.
+fn notification(leaves: &[Leaf], encoding: Encoding) -> Notification {
+    let update = |leaf: &Leaf| Update {
+        path: Some(path::path(leaf.path.iter().cloned())),
+        val: Some(leaf.value.encode(encoding)),
+        duplicates: 0,
+    };
+    Notification {
+        timestamp: now(),
+        update: leaves.iter().map(update).collect(),
+        ..Notification::default()
+    }
+}
+
+#[tonic::async_trait]
+impl GNmi for GnmiCalls {
+    type SubscribeStream = ResponseStream<SubscribeResponse>;
+
+    async fn capabilities(
+        &self,
+        _: Request<CapabilityRequest>,
+    ) -> Result<Response<CapabilityResponse>, Status> {
+        Ok(Response::new(CapabilityResponse {
+            supported_models: vec![leaves::model()],
+            supported_encodings: ENCODINGS.map(i32::from).to_vec(),
+            g_nmi_version: ultima_gnmi::VERSION.to_owned(),
+        }))
+    }
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let request = request.into_inner();
+        let encoding = encoding(request.encoding)?;
+        check_paths(request.path.len())?;
+        let of = DataType::try_from(request.r#type).map_err(|_| {
+            Status::invalid_argument("type: expected ALL, CONFIG, STATE or OPERATIONAL")
+        })?;
+        let ports = self.ports().await?.borrow().clone();
+        let get = |path: Option<&Path>| {
+            let pattern = join(request.prefix.as_ref(), path);
+            let mut found = leaves::select(&ports, std::slice::from_ref(&pattern));
+            leaves::retain(&mut found, of);
+            match found.is_empty() {
+                true => Err(Status::not_found(format!(
+                    "{} is not here; /interfaces/interface[name=*]/state is",
+                    path::text(&pattern)
+                ))),
+                false => Ok(notification(&found, encoding)),
+            }
+        };
+        let notification = match request.path.is_empty() {
+            true => vec![get(None)?],
+            false => (request.path.iter())
+                .map(|path| get(Some(path)))
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(Response::new(GetResponse { notification }))
+    }
+
+    async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
+        use update_result::Operation;
+        let request = request.into_inner();
+        let replace = request
+            .replace
+            .into_iter()
+            .map(|it| (Operation::Replace, it));
+        let update = request.update.into_iter().map(|it| (Operation::Update, it));
+        let all: Vec<(Operation, Update)> = replace.chain(update).collect();
+        // All or none: of several, one that fails could not take back those before it.
+        if all.len() > 1 || !request.delete.is_empty() || !request.union_replace.is_empty() {
+            return Err(Status::unimplemented(
+                "one leaf can be updated or replaced at a time; send several requests",
+            ));
+        }
+        let mut response = Vec::new();
+        for (op, Update { path, val, .. }) in all {
+            let whole = join(request.prefix.as_ref(), path.as_ref());
+            self.set_leaf(&whole, val).await?;
+            let op = op.into();
+            response.push(UpdateResult { path, op });
+        }
+        Ok(Response::new(SetResponse {
+            prefix: request.prefix,
+            response,
+            timestamp: now(),
+        }))
+    }
+
+    async fn subscribe(
+        &self,
+        request: Request<Streaming<SubscribeRequest>>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let place = Arc::clone(&self.subscribers).try_acquire_owned();
+        let place = place.map_err(|_| {
+            Status::resource_exhausted(format!("there are {SUBSCRIBERS} subscribers already"))
+        })?;
+        let ports = self.ports().await?;
+        let stream = subscribe::open(request.into_inner(), ports, place).await?;
+        Ok(Response::new(stream))
+    }
+}

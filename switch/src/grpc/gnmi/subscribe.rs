@@ -1,0 +1,285 @@
+//! Subscriptions: once, when asked, at intervals, or when something changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+use ultima_gnmi::path::{join, path};
+use ultima_gnmi::v0::subscribe_request::Request;
+use ultima_gnmi::v0::subscribe_response::Response;
+use ultima_gnmi::v0::subscription_list::Mode;
+use ultima_gnmi::v0::{
+    Encoding, Notification, PathElem, SubscribeRequest, SubscribeResponse, Subscription,
+    SubscriptionList, SubscriptionMode,
+};
+
+use super::leaves::{self, Leaf, Value};
+use super::{check_paths, encoding, notification, now};
+use crate::datapath::PortStatus;
+use crate::grpc::ResponseStream;
+
+/// Time for the first message.
+const FIRST_WORD: Duration = Duration::from_secs(5);
+/// The shortest interval of samples and heartbeats; a shorter one, and none, count as this.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest: what is longer counts as this.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Messages that wait for a client to read. One that reads slower is told the latest when it has.
+const WAITING: usize = 8;
+
+type Ports = watch::Receiver<Arc<[PortStatus]>>;
+/// Nobody listens any more.
+struct Gone;
+
+/// Reads what is asked for and starts to answer.
+pub(super) async fn open(
+    mut requests: Streaming<SubscribeRequest>,
+    ports: Ports,
+    place: OwnedSemaphorePermit,
+) -> Result<ResponseStream<SubscribeResponse>, Status> {
+    let first = timeout(FIRST_WORD, requests.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("nobody said what is asked for"))?;
+    let Some(Request::Subscribe(list)) = first?.and_then(|it| it.request) else {
+        return Err(Status::invalid_argument(
+            "the first message must say what is asked for: a SubscriptionList",
+        ));
+    };
+    check_paths(list.subscription.len())?;
+    let mode = Mode::try_from(list.mode)
+        .map_err(|_| Status::invalid_argument("mode: expected STREAM, ONCE or POLL"))?;
+    let (answers, stream) = mpsc::channel(WAITING);
+    let subscriber = Subscriber {
+        encoding: encoding(list.encoding)?,
+        patterns: patterns(&list),
+        ports,
+        answers,
+    };
+    let streamed = streamed(&list)?;
+    let updates_only = list.updates_only;
+    tokio::spawn(async move {
+        let _place = place;
+        // Its end is the end of the stream.
+        let _ = match mode {
+            Mode::Once => subscriber.once().await,
+            Mode::Poll => subscriber.poll(requests, updates_only).await,
+            Mode::Stream => subscriber.stream(requests, streamed, updates_only).await,
+        };
+    });
+    Ok(Box::pin(ReceiverStream::new(stream)))
+}
+
+fn patterns(list: &SubscriptionList) -> Vec<Vec<PathElem>> {
+    let of = |it: &Subscription| join(list.prefix.as_ref(), it.path.as_ref());
+    list.subscription.iter().map(of).collect()
+}
+
+/// One subscription of a stream.
+struct Streamed {
+    pattern: Vec<PathElem>,
+    on_change: bool,
+    suppress: bool,
+    /// When it is said next, whatever has changed, and how often.
+    due: Option<(Instant, Duration)>,
+    /// What was said last.
+    said: BTreeMap<String, Leaf>,
+}
+
+fn streamed(list: &SubscriptionList) -> Result<Vec<Streamed>, Status> {
+    let of = |it: &Subscription| {
+        let on_change = match SubscriptionMode::try_from(it.mode) {
+            Ok(SubscriptionMode::TargetDefined | SubscriptionMode::OnChange) => true,
+            Ok(SubscriptionMode::Sample) => false,
+            Err(_) => {
+                return Err(Status::invalid_argument(
+                    "mode of a subscription: expected TARGET_DEFINED, ON_CHANGE or SAMPLE",
+                ));
+            }
+        };
+        let nanoseconds = match on_change {
+            true => it.heartbeat_interval,
+            false => it.sample_interval,
+        };
+        let every = Duration::from_nanos(nanoseconds).clamp(SHORTEST, LONGEST);
+        let is_due = !on_change || nanoseconds > 0;
+        Ok(Streamed {
+            pattern: join(list.prefix.as_ref(), it.path.as_ref()),
+            on_change,
+            suppress: it.suppress_redundant,
+            due: is_due.then(|| (Instant::now() + every, every)),
+            said: BTreeMap::new(),
+        })
+    };
+    list.subscription.iter().map(of).collect()
+}
+
+struct Subscriber {
+    encoding: Encoding,
+    patterns: Vec<Vec<PathElem>>,
+    ports: Ports,
+    answers: mpsc::Sender<Result<SubscribeResponse, Status>>,
+}
+
+impl Subscriber {
+    async fn once(self) -> Result<(), Gone> {
+        self.all().await
+    }
+
+    async fn poll(
+        mut self,
+        mut requests: Streaming<SubscribeRequest>,
+        updates_only: bool,
+    ) -> Result<(), Gone> {
+        if updates_only {
+            self.synced().await?;
+        } else {
+            self.all().await?;
+        }
+        loop {
+            let request = tokio::select! {
+                request = requests.message() => request,
+                news = self.ports.changed() => match news {
+                    Ok(()) => continue,
+                    // The switch stops.
+                    Err(_) => return Ok(()),
+                },
+            };
+            match request.map(|request| request.and_then(|it| it.request)) {
+                Ok(Some(Request::Poll(_))) => self.all().await?,
+                Ok(Some(_)) => {
+                    return self
+                        .refuse("a subscription stands; only Poll may follow")
+                        .await;
+                }
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    async fn stream(
+        mut self,
+        mut requests: Streaming<SubscribeRequest>,
+        mut all: Vec<Streamed>,
+        updates_only: bool,
+    ) -> Result<(), Gone> {
+        let ports = self.ports.borrow_and_update().clone();
+        for it in &mut all {
+            let notification = it.changes(&ports, self.encoding, false);
+            if !updates_only {
+                self.say(notification).await?;
+            }
+        }
+        self.synced().await?;
+        // A client that has no more to say goes on listening.
+        let mut talks = true;
+        loop {
+            let due = all.iter().filter_map(|it| it.due).map(|(at, _)| at).min();
+            let wait = async {
+                match due {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut changed = false;
+            tokio::select! {
+                news = self.ports.changed() => match news {
+                    Ok(()) => changed = true,
+                    // The switch stops.
+                    Err(_) => return Ok(()),
+                },
+                () = wait => {}
+                () = self.answers.closed() => return Err(Gone),
+                request = requests.message(), if talks => match request {
+                    Ok(Some(_)) => return self.refuse("a subscription stands; open another stream for another").await,
+                    Ok(None) => talks = false,
+                    Err(_) => return Ok(()),
+                },
+            }
+            let ports = self.ports.borrow_and_update().clone();
+            for it in &mut all {
+                let is_due = it.pass(Instant::now());
+                if is_due || (changed && it.on_change) {
+                    let notification = it.changes(&ports, self.encoding, is_due);
+                    self.say(notification).await?;
+                }
+            }
+        }
+    }
+
+    /// All that is asked for, and that this was all.
+    async fn all(&self) -> Result<(), Gone> {
+        let ports = self.ports.borrow().clone();
+        let leaves = leaves::select(&ports, &self.patterns);
+        self.say(notification(&leaves, self.encoding)).await?;
+        self.synced().await
+    }
+
+    /// Unless it says nothing.
+    async fn say(&self, notification: Notification) -> Result<(), Gone> {
+        if notification.update.is_empty() && notification.delete.is_empty() {
+            return Ok(());
+        }
+        self.send(Ok(Response::Update(notification))).await
+    }
+
+    async fn synced(&self) -> Result<(), Gone> {
+        self.send(Ok(Response::SyncResponse(true))).await
+    }
+
+    async fn refuse(&self, why: &str) -> Result<(), Gone> {
+        self.send(Err(Status::invalid_argument(why))).await
+    }
+
+    async fn send(&self, answer: Result<Response, Status>) -> Result<(), Gone> {
+        let answer = answer.map(|response| SubscribeResponse {
+            response: Some(response),
+        });
+        self.answers.send(answer).await.map_err(|_| Gone)
+    }
+}
+
+impl Streamed {
+    /// Whether it is due; then it is again after its interval.
+    fn pass(&mut self, now: Instant) -> bool {
+        let Some((at, every)) = &mut self.due else {
+            return false;
+        };
+        let is_due = *at <= now;
+        if is_due {
+            *at = now + *every;
+        }
+        is_due
+    }
+
+    /// What has changed since it was last said; all of it if that is due and may be said again.
+    fn changes(&mut self, ports: &[PortStatus], encoding: Encoding, is_due: bool) -> Notification {
+        let found = leaves::select(ports, std::slice::from_ref(&self.pattern));
+        let key = |leaf: &Leaf| ultima_gnmi::path::text(&leaf.path);
+        let found: BTreeMap<String, Leaf> =
+            found.into_iter().map(|leaf| (key(&leaf), leaf)).collect();
+        let again = is_due && (self.on_change || !self.suppress);
+        let is_news = |(key, leaf): &(&String, &Leaf)| {
+            let said: Option<&Value> = self.said.get(*key).map(|said| &said.value);
+            again || said != Some(&leaf.value)
+        };
+        let news: Vec<Leaf> = (found.iter().filter(is_news))
+            .map(|(_, leaf)| leaf.clone())
+            .collect();
+        let gone = self
+            .said
+            .iter()
+            .filter(|(key, _)| !found.contains_key(*key));
+        let gone = gone
+            .map(|(_, leaf)| path(leaf.path.iter().cloned()))
+            .collect();
+        self.said = found;
+        Notification {
+            timestamp: now(),
+            delete: gone,
+            ..notification(&news, encoding)
+        }
+    }
+}

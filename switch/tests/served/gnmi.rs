@@ -1,0 +1,218 @@
+//! gNMI: ports told as they change, and interfaces set.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_stream::iter;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+use ultima_gnmi::path::{elem, entry, path};
+use ultima_gnmi::v0::g_nmi_client::GNmiClient;
+use ultima_gnmi::v0::subscribe_request::Request;
+use ultima_gnmi::v0::subscribe_response::Response;
+use ultima_gnmi::v0::subscription_list::Mode;
+use ultima_gnmi::v0::typed_value::Value;
+use ultima_gnmi::v0::{
+    Encoding, GetRequest, Path, Poll, SetRequest, SubscribeRequest, SubscribeResponse,
+    Subscription, SubscriptionList, SubscriptionMode, TypedValue, Update,
+};
+
+use crate::common::{Bed, PATIENCE};
+use crate::interfaces::{Host, in_namespace, ip, running_interface_and_socket};
+
+async fn client(bed: &Bed) -> GNmiClient<Channel> {
+    let address = format!("http://{}", bed.switch.grpc_addr());
+    GNmiClient::connect(address).await.expect("connects")
+}
+
+fn leaf(name: &str, container: &str, leaf: &str) -> Path {
+    let interface = entry("interface", "name", name);
+    path([elem("interfaces"), interface, elem(container), elem(leaf)])
+}
+
+async fn subscribe(
+    client: &mut GNmiClient<Channel>,
+    list: SubscriptionList,
+    polls: usize,
+) -> Result<Streaming<SubscribeResponse>, Status> {
+    let first = [Request::Subscribe(list)].into_iter();
+    let polls = std::iter::repeat_n(Request::Poll(Poll {}), polls);
+    let requests = first.chain(polls).map(|request| SubscribeRequest {
+        request: Some(request),
+    });
+    let requests: Vec<_> = requests.collect();
+    Ok(client.subscribe(iter(requests)).await?.into_inner())
+}
+
+/// The values of the next message; none is that all has been said.
+async fn next(stream: &mut Streaming<SubscribeResponse>) -> Option<Vec<Value>> {
+    let answer = timeout(PATIENCE, stream.message()).await;
+    let answer = answer.expect("in time").expect("no error").expect("no end");
+    match answer.response.expect("something") {
+        Response::SyncResponse(_) => None,
+        Response::Update(news) => {
+            let values = news.update.into_iter();
+            Some(values.filter_map(|it| it.val?.value).collect())
+        }
+    }
+}
+
+fn text(value: &str) -> Option<Vec<Value>> {
+    Some(vec![Value::StringVal(value.to_owned())])
+}
+
+fn list(mode: Mode, subscription: Subscription) -> SubscriptionList {
+    SubscriptionList {
+        mode: mode.into(),
+        subscription: vec![subscription],
+        encoding: Encoding::Proto.into(),
+        ..SubscriptionList::default()
+    }
+}
+
+#[test]
+fn a_link_is_told_and_set() {
+    in_namespace(async {
+        let host = Host::new(1);
+        let (bed, _peer) = running_interface_and_socket().await;
+        let mut client = client(&bed).await;
+        let of = |name: &str| Subscription {
+            path: Some(leaf("sw1", "state", name)),
+            mode: SubscriptionMode::OnChange.into(),
+            ..Subscription::default()
+        };
+        let on_change = list(Mode::Stream, of("oper-status"));
+        let mut oper = subscribe(&mut client, on_change, 0).await.expect("granted");
+        let on_change = list(Mode::Stream, of("admin-status"));
+        let mut admin = subscribe(&mut client, on_change, 0).await.expect("granted");
+        for stream in [&mut oper, &mut admin] {
+            assert_eq!(next(stream).await, text("UP"));
+            assert_eq!(next(stream).await, None, "in sync");
+        }
+
+        // A far end that is down, and one that comes back.
+        host.run(|| ip("link set h1 down"));
+        assert_eq!(next(&mut oper).await, text("DOWN"));
+        host.run(|| ip("link set h1 up"));
+        assert_eq!(next(&mut oper).await, text("UP"));
+
+        let mut set = async |name: &str, enabled: bool| {
+            let update = Update {
+                path: Some(leaf(name, "config", "enabled")),
+                val: Some(TypedValue {
+                    value: Some(Value::BoolVal(enabled)),
+                }),
+                duplicates: 0,
+            };
+            let request = SetRequest {
+                update: vec![update],
+                ..SetRequest::default()
+            };
+            client.set(request).await
+        };
+        set("sw1", false).await.expect("root may");
+        assert_eq!(next(&mut admin).await, text("DOWN"));
+        assert_eq!(next(&mut oper).await, text("DOWN"));
+        set("sw1", true).await.expect("root may");
+        assert_eq!(next(&mut admin).await, text("UP"));
+        assert_eq!(next(&mut oper).await, text("UP"));
+        let unknown = set("sw9", true).await.expect_err("there is none");
+        assert_eq!(unknown.code(), Code::NotFound);
+        assert!(unknown.message().contains("sw1"), "{unknown}");
+
+        // An interface that goes is down.
+        ip("link delete sw1");
+        assert_eq!(next(&mut oper).await, text("DOWN"));
+        bed.switch.stop().await.expect("stops, whoever listens");
+        host.end();
+    });
+}
+
+#[tokio::test]
+async fn subscriptions_have_modes() {
+    let bed = Bed::new(2).await;
+    let mut client = client(&bed).await;
+    let all_ids = || Subscription {
+        path: Some(leaf("*", "state", "id")),
+        ..Subscription::default()
+    };
+    let ids = || Some(vec![Value::UintVal(1), Value::UintVal(2)]);
+    let once = list(Mode::Once, all_ids());
+    let mut stream = subscribe(&mut client, once, 0).await.expect("granted");
+    assert_eq!(next(&mut stream).await, ids());
+    assert_eq!(next(&mut stream).await, None);
+    assert!(
+        stream.message().await.expect("no error").is_none(),
+        "an end"
+    );
+
+    let poll = list(Mode::Poll, all_ids());
+    let mut stream = subscribe(&mut client, poll, 2).await.expect("granted");
+    for _ in 0..3 {
+        assert_eq!(next(&mut stream).await, ids());
+        assert_eq!(next(&mut stream).await, None);
+    }
+
+    let sample = Subscription {
+        mode: SubscriptionMode::Sample.into(),
+        sample_interval: Duration::from_millis(1).as_nanos() as u64,
+        ..all_ids()
+    };
+    let mut stream = subscribe(&mut client, list(Mode::Stream, sample), 0)
+        .await
+        .expect("granted");
+    assert_eq!(next(&mut stream).await, ids());
+    assert_eq!(next(&mut stream).await, None);
+    for _ in 0..2 {
+        assert_eq!(
+            next(&mut stream).await,
+            ids(),
+            "again, though nothing has changed"
+        );
+    }
+    bed.switch.stop().await.expect("stops");
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_too_much_is_refused() {
+    let bed = Bed::new(1).await;
+    let mut client = client(&bed).await;
+    let mut get = async |path: Vec<Path>, encoding: Encoding| {
+        let encoding = encoding.into();
+        let request = GetRequest {
+            path,
+            encoding,
+            ..GetRequest::default()
+        };
+        client.get(request).await.map_err(|status| status.code())
+    };
+    let id = || leaf("*", "state", "id");
+    assert!(get(vec![id()], Encoding::JsonIetf).await.is_ok());
+    assert_eq!(
+        get(vec![id()], Encoding::Ascii).await.err(),
+        Some(Code::Unimplemented)
+    );
+    let mtu = leaf("*", "state", "mtu");
+    assert_eq!(
+        get(vec![mtu], Encoding::Proto).await.err(),
+        Some(Code::NotFound)
+    );
+    let many = vec![id(); 65];
+    assert_eq!(
+        get(many, Encoding::Proto).await.err(),
+        Some(Code::ResourceExhausted)
+    );
+
+    let standing = list(Mode::Stream, Subscription::default());
+    let mut streams = Vec::new();
+    for _ in 0..64 {
+        let stream = subscribe(&mut client, standing.clone(), 0).await;
+        streams.push(stream.expect("granted"));
+    }
+    let more = subscribe(&mut client, standing, 0).await;
+    assert_eq!(
+        more.err().map(|status| status.code()),
+        Some(Code::ResourceExhausted)
+    );
+    bed.switch.stop().await.expect("stops");
+}

@@ -28,8 +28,20 @@ const REQUEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause after the kernel had no connection to give.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// What [`Metrics::text`] is.
+/// What [`Source::text`] is.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What metrics come from.
+pub trait Source: Send + Sync + 'static {
+    /// All of them as OpenMetrics text. It may take a while.
+    fn text(&self) -> String;
+}
+
+impl Source for Metrics {
+    fn text(&self) -> String {
+        Metrics::text(self)
+    }
+}
 
 /// Serves `GET /metrics` until it is dropped.
 pub struct Exporter {
@@ -42,7 +54,7 @@ impl Exporter {
     ///
     /// # Errors
     /// The kernel does not give the address.
-    pub async fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub async fn serve(address: SocketAddr, metrics: Arc<impl Source>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self {
             address: listener.local_addr()?,
@@ -62,7 +74,7 @@ impl Drop for Exporter {
     }
 }
 
-async fn accept(listener: TcpListener, metrics: Arc<Metrics>) {
+async fn accept(listener: TcpListener, metrics: Arc<impl Source>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = room.clone().acquire_owned().await else {
@@ -85,7 +97,7 @@ async fn accept(listener: TcpListener, metrics: Arc<Metrics>) {
     }
 }
 
-async fn connected(connection: TcpStream, metrics: Arc<Metrics>) -> Result<(), hyper::Error> {
+async fn connected(connection: TcpStream, metrics: Arc<impl Source>) -> Result<(), hyper::Error> {
     let service = service_fn(|request| answer(request, metrics.clone()));
     http1::Builder::new()
         .keep_alive(false)
@@ -96,7 +108,7 @@ async fn connected(connection: TcpStream, metrics: Arc<Metrics>) -> Result<(), h
 
 async fn answer(
     request: Request<Incoming>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<impl Source>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {

@@ -20,7 +20,7 @@ mod rendezvous;
 
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
-pub use exporter::Exporter;
+pub use exporter::{Exporter, Source};
 pub use membership::{JoinError, Membership, Seat, SocketError};
 pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;

@@ -203,7 +203,7 @@ fn other_requests_are_refused_and_long_ones_cut() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let exporter = runtime
-        .block_on(Exporter::serve(loopback, Arc::default()))
+        .block_on(Exporter::serve(loopback, Arc::<Metrics>::default()))
         .expect("loopback");
     let address = exporter.address();
     let (head, body) = get(address, "/");

@@ -1,6 +1,6 @@
 //! Quantities as people write them on a command line.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 pub use ultima_switch::units::{bit_rate, bytes, duration};
@@ -50,6 +50,18 @@ pub fn range(text: &str) -> Result<Range<u32>, String> {
     }
 }
 
+/// Where metrics are served: on loopback, where only a port is said.
+///
+/// # Errors
+/// What would be right.
+pub fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text
+        .parse()
+        .map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
+    port.or_else(|_| listen_address(text))
+        .map_err(|_| "expected PORT or ADDRESS:PORT, such as 9464 or 10.0.0.1:9464".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +93,16 @@ mod tests {
         assert_eq!(range("3..7"), Ok(3..7));
         for wrong in ["", "3", "7..3", "3..3", "a..b", "-1..3"] {
             assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_said() {
+        let address = |text: &str| metrics_address(text).map(|address| address.to_string());
+        assert_eq!(address("9464").as_deref(), Ok("127.0.0.1:9464"));
+        assert_eq!(address("[::]:1").as_deref(), Ok("[::]:1"));
+        for wrong in ["", "x", "70000", "localhost:1", ":1"] {
+            assert!(address(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -380,6 +380,16 @@ impl Client {
             .switches)
     }
 
+    /// What is linked to what.
+    ///
+    /// # Errors
+    /// The controller doesn't answer.
+    pub async fn fabric(&self) -> Result<api::GetFabricResponse, ClientError> {
+        let request = within(ANSWER, api::GetFabricRequest {});
+        let answer = self.rpc.clone().get_fabric(request).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
     /// In what each switch is not as it should be.
     ///
     /// # Errors

@@ -216,6 +216,7 @@ pub struct Written {
 }
 
 /// Writes entities to one switch.
+#[tracing::instrument(level = "debug", skip_all, fields(switch = client.device().name, entities = entities.len()))]
 pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
     let updates = entities
         .iter()

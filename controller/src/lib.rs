@@ -15,6 +15,7 @@
 //! - [`store`]: what a controller knows again when it is started again.
 //! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
 //!   member that takes part in checks.
+//! - [`metrics`]: what it counts and measures.
 //! - [`server`]: the controller at work, behind the control API ([`api`]); [`client`]: the other end.
 
 pub mod api;
@@ -28,6 +29,7 @@ pub mod job;
 pub mod ledger;
 mod mac;
 pub mod membership;
+pub mod metrics;
 pub mod moves;
 pub mod p4rt;
 pub mod plan;

@@ -1,6 +1,6 @@
 //! The agent's command line.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub join_timeout: Duration,
     /// Serve metrics to Prometheus while it runs, at http://ADDRESS:PORT/metrics; without an address on loopback
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics_address)]
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     pub metrics: Option<SocketAddr>,
     /// Write what happens, packet by packet, for `ultima trace`; of the first epoch in which the ranks are
     #[arg(long, value_name = "FILE")]
@@ -102,27 +102,4 @@ pub struct Options {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-fn metrics_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text
-        .parse()
-        .map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
-    port.or_else(|_| units::listen_address(text))
-        .map_err(|_| "expected PORT or ADDRESS:PORT, such as 9464 or 10.0.0.1:9464".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_are_on_loopback_unless_said() {
-        let address = |text: &str| metrics_address(text).map(|address| address.to_string());
-        assert_eq!(address("9464").as_deref(), Ok("127.0.0.1:9464"));
-        assert_eq!(address("[::]:1").as_deref(), Ok("[::]:1"));
-        for wrong in ["", "x", "70000", "localhost:1", ":1"] {
-            assert!(address(wrong).is_err(), "{wrong}");
-        }
-    }
 }

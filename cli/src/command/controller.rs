@@ -1,13 +1,16 @@
 //! `ultima controller`: the controller as a process of its own.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use ultima_agent::{Exporter, Source};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
+use ultima_controller::server::{self, Config, Controller, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
 use crate::{process, units};
@@ -53,6 +56,9 @@ struct Serve {
     /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`
     #[arg(long)]
     no_repair: bool,
+    /// Serve metrics to Prometheus, at http://ADDRESS:PORT/metrics; without an address on loopback
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
+    metrics: Option<SocketAddr>,
     /// Other controllers of the fabric, each where it listens: one leads, the others copy what it promises and take over
     #[arg(
         long,
@@ -85,6 +91,30 @@ struct Serve {
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
+}
+
+/// Where the controller is to be found that leads, if this process has it.
+type Leader = Box<dyn Fn() -> Option<Arc<Controller>> + Send + Sync>;
+
+/// What the controller counts and measures; nothing while another process leads.
+struct Counted(Leader);
+
+impl Source for Counted {
+    fn text(&self) -> String {
+        let controller = (self.0)();
+        controller.map_or_else(|| "# EOF\n".to_owned(), |it| it.metrics_text())
+    }
+}
+
+/// Serves metrics, if they are asked for.
+async fn export(address: Option<SocketAddr>, leader: Leader) -> Result<Option<Exporter>> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let exporter = Exporter::serve(address, Arc::new(Counted(leader))).await;
+    let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
+    eprintln!("metrics at http://{}/metrics", exporter.address());
+    Ok(Some(exporter))
 }
 
 /// Serves until it is interrupted, or asks those that do.
@@ -137,16 +167,22 @@ fn serve(serve: Serve) -> Result<()> {
         .block_on(async {
             match group {
                 None => {
-                    let controller = server::serve(config).await?;
-                    println!("listening on {}", controller.address());
+                    let handle = server::serve(config).await?;
+                    let controller = Arc::clone(handle.controller());
+                    let leader = move || Some(Arc::clone(&controller));
+                    let exporter = export(serve.metrics, Box::new(leader)).await?;
+                    println!("listening on {}", handle.address());
                     super::interrupted().await;
-                    controller.stop().await;
+                    drop(exporter);
+                    handle.stop().await;
                 }
                 Some(group) => {
-                    let controller = server::serve_in(config, group).await?;
-                    println!("listening on {}", controller.address());
+                    let handle = server::serve_in(config, group).await?;
+                    let exporter = export(serve.metrics, Box::new(handle.leader())).await?;
+                    println!("listening on {}", handle.address());
                     super::interrupted().await;
-                    controller.stop().await;
+                    drop(exporter);
+                    handle.stop().await;
                 }
             }
             Ok(())

@@ -14,6 +14,7 @@ use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
 use super::controller_address::ControllerAddress;
+use super::dot;
 use crate::document;
 use crate::exit::Exit;
 use crate::output::{self, Output, table};
@@ -47,8 +48,14 @@ enum Command {
     Chassis(super::chassis::Options),
     Ports(super::ports::Options),
     /// Show the switches, whether the controller is connected to them, what of them is in use, and their jobs
-    #[command(after_help = "Example: ultima fabric show -o yaml")]
+    #[command(after_help = "Example: ultima fabric show --dot --job train | dot -Tsvg > train.svg")]
     Show {
+        /// Print a drawing of switches, hosts and links for Graphviz
+        #[arg(long, conflicts_with_all = ["format", "json"])]
+        dot: bool,
+        /// Draw this job's tree and members, too
+        #[arg(long, value_name = "NAME", requires = "dot")]
+        job: Option<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -138,7 +145,15 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
                     unreachable!("done above")
                 }
-                Command::Show { output } => {
+                Command::Show { dot: true, job, .. } => {
+                    let (switches, fabric) = (client.switches().await?, client.fabric().await?);
+                    let job = match &job {
+                        Some(name) => Some(client.job(name).await?),
+                        None => None,
+                    };
+                    (dot::draw(&switches, &fabric, job.as_ref()), Exit::Done)
+                }
+                Command::Show { output, .. } => {
                     let (switches, jobs) = (client.switches().await?, client.jobs().await?);
                     (show(&switches, &jobs, output)?, Exit::Done)
                 }

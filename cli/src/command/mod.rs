@@ -14,6 +14,7 @@ mod completions;
 mod controller;
 pub mod controller_address;
 mod controller_status;
+mod dot;
 mod fabric;
 mod job;
 mod lab;

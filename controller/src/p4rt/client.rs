@@ -19,6 +19,7 @@ use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::session::{Mastership, Session};
 use super::term::Term;
+use crate::metrics::WriteMetrics;
 use crate::program::Program;
 
 /// How long one call may take before the switch counts as silent.
@@ -35,6 +36,7 @@ pub struct SwitchClient {
     election_id: u128,
     rpc: P4RuntimeClient<Channel>,
     session: Session,
+    writes: WriteMetrics,
 }
 
 impl SwitchClient {
@@ -76,6 +78,7 @@ impl SwitchClient {
                     election_id: stream.election_id,
                     rpc,
                     session: Session::start(stream),
+                    writes: WriteMetrics::default(),
                 });
             }
             Mastership::Backup { highest, .. } | Mastership::Vacant { highest }
@@ -100,6 +103,12 @@ impl SwitchClient {
                 message: reason,
             },
         })
+    }
+
+    /// The same, with its writes counted and measured among these.
+    pub fn measured(mut self, writes: WriteMetrics) -> Self {
+        self.writes = writes;
+        self
     }
 
     /// The device it is connected to.
@@ -192,7 +201,10 @@ impl SwitchClient {
                 atomicity: write_request::Atomicity::ContinueOnError.into(),
                 ..Default::default()
             };
-            match self.answered(self.rpc.clone().write(request)).await {
+            let begun = Instant::now().into_std();
+            let answer = self.answered(self.rpc.clone().write(request)).await;
+            self.writes.written(begun, batch.len(), answer.is_ok());
+            match answer {
                 Ok(_) => sent += batch.len(),
                 Err(RpcError::Status(status)) => {
                     let failed_whole = RpcError::Status(status.clone());

@@ -23,6 +23,7 @@ use super::switch::{Desired, Lost, ManagedSwitch, is_most};
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
+use crate::metrics::Metrics;
 use crate::p4rt::SwitchClient;
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
@@ -53,6 +54,7 @@ pub struct Controller {
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) metrics: Metrics,
 }
 
 /// A job and how its members stand.
@@ -116,8 +118,9 @@ impl Controller {
         let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
         let election_id = lead.term.election_id();
         let by_majority = lead.by_majority;
+        let metrics = Metrics::default();
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id))
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics))
             .collect();
         let journal = {
             let switches = Arc::clone(&switches);
@@ -146,6 +149,7 @@ impl Controller {
             events: Events::default(),
             checks: AsyncMutex::default(),
             keepers: Mutex::default(),
+            metrics,
         });
         // What the fabric as it is now made of them is what is promised from now on.
         let refitted = Change::Update(records);
@@ -155,6 +159,7 @@ impl Controller {
         }
         for switch in controller.switches.iter() {
             controller.listen(switch);
+            controller.hear_ports(switch.id);
         }
         let keepers = controller.fabric.switch_ids().map(|id| {
             let controller = Arc::clone(&controller);
@@ -252,7 +257,7 @@ impl Controller {
     }
 
     /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time.
-    async fn keep_up(&self, id: SwitchId) {
+    async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
             tokio::select! {
@@ -276,7 +281,10 @@ impl Controller {
             };
             let client = switch.reconnect(failed).await;
             match self.restore(switch, client).await {
-                Ok(()) => self.see(Part::Transit(id), true),
+                Ok(()) => {
+                    self.see(Part::Transit(id), true);
+                    self.hear_ports(id);
+                }
                 Err(error) => switch.failed(&error).await,
             }
         }

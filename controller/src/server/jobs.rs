@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
+
+use tracing::Span;
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
@@ -13,27 +16,52 @@ use crate::job::{Job, JobId, JobSpec};
 use crate::plan::{JobPlan, SwitchPlan};
 use crate::store::{Change, JobRecord, SeatRecord};
 
+/// Says how long the parts of something took.
+struct Phases(Instant);
+
+impl Phases {
+    fn begin() -> Self {
+        Phases(Instant::now())
+    }
+
+    /// One has ended, and the next begins.
+    fn ended(&mut self, phase: &str) {
+        tracing::debug!(phase, took = ?self.0.elapsed(), "ended");
+        self.0 = Instant::now();
+    }
+}
+
 impl Controller {
     /// Creates a job: on all switches that it needs, or on none.
     ///
     /// # Errors
     /// See [`JobRequestError`].
+    #[tracing::instrument(name = "create", skip_all, fields(job = spec.name, id, epoch, switches))]
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+        let begun = Instant::now();
+        let created = self.create(spec).await;
+        self.metrics.created(begun, created.is_ok());
+        created
+    }
+
+    async fn create(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+        let mut phases = Phases::begin();
         let _changes = self.change().await?;
+        phases.ended("waited");
         let names = self.program().names();
         let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
+        Span::current()
+            .record("id", job.id.0)
+            .record("epoch", job.epoch.0)
+            .record("switches", plan.len());
+        phases.ended("planned");
         let record = JobRecord::new(
             &self.fabric,
             &job,
             job.members.iter().map(|_| SeatRecord::Free),
         );
         self.put_on_switches(&job, &plan, record).await?;
-        tracing::info!(
-            job = job.name,
-            id = job.id.0,
-            switches = plan.len(),
-            "job created"
-        );
+        tracing::info!("created");
         let mut registry = self.registry();
         let id = registry.add(&self.fabric, job, plan).job.id;
         Ok(state_of(
@@ -50,6 +78,7 @@ impl Controller {
         record: JobRecord,
     ) -> Result<(), JobRequestError> {
         let name = || job.name.clone();
+        let mut phases = Phases::begin();
         let names = self.program().names();
         let clients = self.clients(plan.keys())?;
         self.mend(&clients).await?;
@@ -61,6 +90,7 @@ impl Controller {
                 error: Box::new(error),
             });
         }
+        phases.ended("divided");
         if let Err(error) = install::install(&clients, names, plan).await {
             self.divide_again(&clients).await;
             if let InstallError::Stopped { undone, .. } = &error {
@@ -71,6 +101,7 @@ impl Controller {
                 error: Box::new(error),
             });
         }
+        phases.ended("installed");
         if let Err(error) = self.journal.write(Change::Put(record)).await {
             let written = self.written(plan);
             let pending = install::remove(&clients, written).await;
@@ -82,6 +113,7 @@ impl Controller {
                 error,
             });
         }
+        phases.ended("kept");
         Ok(())
     }
 
@@ -107,6 +139,7 @@ impl Controller {
     ///
     /// # Errors
     /// There is none of that name.
+    #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let _changes = self.change().await?;
         let (job, epochs) = {
@@ -152,6 +185,7 @@ impl Controller {
         self.attendants.end(id);
         // There may be room now for one that could not move.
         self.news.notify_one();
+        tracing::info!("deleted");
         Ok(pending)
     }
 

@@ -110,6 +110,7 @@ impl Controller {
             }
         }
         let down = after.health().down().map(|part| self.fabric.name_of(part));
+        self.metrics.moved(begun.elapsed(), moved.len());
         tracing::info!(
             down = down.collect::<Vec<_>>().join(", "),
             jobs = moved.len(),

@@ -20,7 +20,7 @@ use super::membership::{Evictee, JOIN_WAIT, Said};
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{Fabric, SwitchId, TrunkId};
 use crate::install::InstallError;
 use crate::job::{
     DEFAULT_LOSS_THRESHOLD, Gather, Job, JobId, JobProblem, JobSpec, Member, PlacementError, Rank,
@@ -281,16 +281,18 @@ pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
 /// The trunks that a job's multicast crosses.
 fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
     let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
-    let link = |trunk| {
-        let [from, to] = fabric.trunk(trunk).ends;
-        api::TreeLink {
-            from: fabric.switch(from.switch).name.clone(),
-            from_port: from.port.0.into(),
-            to: fabric.switch(to.switch).name.clone(),
-            to_port: to.port.0.into(),
-        }
-    };
-    trunks.map(link).collect()
+    trunks.map(|trunk| link_of(fabric, trunk)).collect()
+}
+
+/// Where a trunk is.
+pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
+    let [from, to] = fabric.trunk(trunk).ends;
+    api::TreeLink {
+        from: fabric.switch(from.switch).name.clone(),
+        from_port: from.port.0.into(),
+        to: fabric.switch(to.switch).name.clone(),
+        to_port: to.port.0.into(),
+    }
 }
 
 /// The group's address, empty where the job has no group.
@@ -606,6 +608,13 @@ impl Control for ControlService {
     ) -> Result<Response<api::SyncFabricResponse>, Status> {
         let switches = self.audit(true).await?;
         Ok(Response::new(api::SyncFabricResponse { switches }))
+    }
+
+    async fn get_fabric(
+        &self,
+        _: Request<api::GetFabricRequest>,
+    ) -> Result<Response<api::GetFabricResponse>, Status> {
+        Ok(Response::new(self.fabric()))
     }
 
     async fn plan_jobs(

@@ -15,6 +15,7 @@ use super::registry::Wanted;
 use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
+use crate::metrics::Metrics;
 use crate::p4rt::{Device, Mastership, SwitchClient, Term};
 use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
@@ -33,6 +34,7 @@ pub struct ManagedSwitch {
     target: &'static Target,
     limits: Limits,
     election_id: u128,
+    metrics: Metrics,
     state: Mutex<State>,
 }
 
@@ -104,7 +106,7 @@ pub fn device_of(switch: &fabric::Switch) -> Device {
 }
 
 impl ManagedSwitch {
-    pub fn new(fabric: &Fabric, id: SwitchId, election_id: u128) -> Self {
+    pub fn new(fabric: &Fabric, id: SwitchId, election_id: u128, metrics: &Metrics) -> Self {
         let switch = fabric.switch(id);
         ManagedSwitch {
             id,
@@ -112,6 +114,7 @@ impl ManagedSwitch {
             target: switch.target,
             limits: switch.limits,
             election_id,
+            metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
                 in_doubt: true,
@@ -143,11 +146,13 @@ impl ManagedSwitch {
     /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).
     pub async fn connect(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
-        Ok(SwitchClient::connect(device, self.election_id, patience).await?)
+        let client = SwitchClient::connect(device, self.election_id, patience).await?;
+        Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
     /// Makes the switch hold what it should, and `client` its connection. A switch that has our program keeps it, and what
     /// is as it should be is not written. Nothing else may change what it should hold meanwhile.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn bring_up(
         &self,
         client: SwitchClient,
@@ -201,6 +206,7 @@ impl ManagedSwitch {
 
     /// Looks at what the switch holds. What is not as it should be is told, once; it is put right if it may be our own doing, or
     /// repairs are wanted.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn look(
         &self,
         client: &SwitchClient,
@@ -210,6 +216,7 @@ impl ManagedSwitch {
             true => (self.reconcile(client, desired).await?, "put right"),
             false => (self.diff(client, desired).await?, "not as it should be"),
         };
+        self.metrics.differed(self.name(), diff.differences().len());
         let names = desired.program.names();
         let found = diff.differences().iter();
         let found = found.map(|it| it.describe(names).to_string()).collect();
@@ -232,6 +239,7 @@ impl ManagedSwitch {
     }
 
     /// Looks at what the switch holds and mends what is not as it should be; returns that.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn reconcile(
         &self,
         client: &SwitchClient,
@@ -276,6 +284,7 @@ impl ManagedSwitch {
 
     /// Makes the meters of shares keep these virtual queues, and all others none. Only what differs is written: a
     /// meter that is written again forgets how full its queue is.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn divide(
         &self,
         client: &SwitchClient,
@@ -374,6 +383,7 @@ impl ManagedSwitch {
     }
 
     /// Writes `updates`, in order; what is not known to be done leaves the switch in doubt.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn change(
         &self,
         client: &SwitchClient,

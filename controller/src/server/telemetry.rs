@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use futures_util::future::try_join_all;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use ultima_p4::names::loss;
 use ultima_p4runtime::names::Digest;
@@ -28,7 +29,9 @@ impl Controller {
         let lists = switch.client().ok().and_then(|client| client.digests());
         if let (Ok(digest), Some(lists)) = (digest, lists) {
             let registry = Arc::clone(&self.registry);
-            tokio::spawn(collect(registry, switch.id, digest.clone(), lists));
+            let told = self.metrics.told_losses(switch.name());
+            let from = (switch.id, told);
+            tokio::spawn(collect(registry, from, digest.clone(), lists));
         }
     }
 
@@ -151,7 +154,7 @@ impl Controller {
 /// Keeps what `lists` of a switch bring of `digest`, until they end.
 async fn collect(
     registry: Arc<Mutex<Registry>>,
-    switch: SwitchId,
+    (switch, told): (SwitchId, Counter),
     digest: Digest,
     mut lists: mpsc::Receiver<DigestList>,
 ) {
@@ -163,6 +166,7 @@ async fn collect(
         for message in &list.data {
             match OperationLoss::read(&digest, message) {
                 Ok(loss) => {
+                    told.inc();
                     if !lock(&registry).told(Told { switch, at, loss }) {
                         tracing::debug!(switch = switch.0, job = loss.job.0, "a loss of no job");
                     }

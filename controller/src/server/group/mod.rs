@@ -119,6 +119,12 @@ impl MemberHandle {
         &self.address
     }
 
+    /// Asks now and later for the controller, while this one leads.
+    pub fn leader(&self) -> impl Fn() -> Option<Arc<Controller>> + Send + Sync + use<> {
+        let member = Arc::clone(&self.member);
+        move || member.primary()
+    }
+
     /// The controller, while it leads.
     pub fn primary(&self) -> Option<Arc<Controller>> {
         self.member.primary()

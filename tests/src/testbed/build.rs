@@ -26,6 +26,28 @@ impl Testbed {
         })
     }
 
+    /// Kills a BMv2 and starts it again at the same interfaces, without a program.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart_bmv2(&mut self, switch: usize, program: &Path) {
+        self.kill(switch);
+        let trunk_ends = self.fabric.trunks.iter().flatten();
+        let hosts = self
+            .fabric
+            .hosts
+            .iter()
+            .map(|host| (host.switch, host.port));
+        let ports = hosts
+            .chain(trunk_ends.copied())
+            .filter(|(at, _)| *at == switch);
+        let ports: Vec<(u16, String)> = ports
+            .map(|(at, port)| (port, interface(at, port)))
+            .collect();
+        let bmv2 = Bmv2::start(program, switch, &ports);
+        self.switches.insert(switch, Box::new(bmv2));
+    }
+
     /// Embedded switches with interfaces in this network namespace.
     ///
     /// # Panics
@@ -117,21 +139,25 @@ impl<P> Links<P> {
     }
 }
 
+/// The interface of a switch's port.
+fn interface(switch: usize, port: u16) -> String {
+    format!("s{}-{port}", switch + 1)
+}
+
 impl Links<String> {
     /// Pairs of interfaces; the switches' ends by name.
     fn of_interfaces(fabric: &Fabric) -> Self {
-        let name = |switch: usize, port: u16| format!("s{}-{port}", switch + 1);
         let mut switch_ends = Vec::new();
         let host_ends = (fabric.hosts.iter())
             .map(|host| {
-                let end = name(host.switch, host.port);
+                let end = interface(host.switch, host.port);
                 let opened = host_end::veth(&host.name, &end).expect("root can open interfaces");
                 switch_ends.push((host.switch, host.port, end));
                 opened
             })
             .collect();
         for trunk in &fabric.trunks {
-            let [one, other] = trunk.map(|(switch, port)| name(switch, port));
+            let [one, other] = trunk.map(|(switch, port)| interface(switch, port));
             netns::veth(&one, &other);
             switch_ends.push((trunk[0].0, trunk[0].1, one));
             switch_ends.push((trunk[1].0, trunk[1].1, other));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_switch::{Switch, SwitchConfig};
 
@@ -43,6 +44,7 @@ fn spec(ranks: usize) -> JobSpec {
         seed: Some(1),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::Never,
     }
 }
 

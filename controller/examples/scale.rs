@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
+use ultima_controller::reconcile::Diff;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_switch::{Switch, SwitchConfig};
 
@@ -63,6 +65,7 @@ fn job(name: String, members: Vec<String>) -> JobSpec {
         seed: Some(1),
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
+        eviction: Eviction::Never,
     }
 }
 
@@ -120,14 +123,24 @@ async fn large_job() -> Outcome<()> {
     Ok(())
 }
 
-async fn many_jobs() -> Outcome<()> {
-    let (_switches, handle) = start(STAR, 1000).await?;
+/// On links with a rate each further job divides them anew among all that are there.
+async fn many_jobs(with_rates: bool) -> Outcome<()> {
+    let topology = match with_rates {
+        true => STAR.to_owned(),
+        false => STAR.replace(", rate: 1G", ""),
+    };
+    let (_switches, handle) = start(&topology, 1000).await?;
     let controller = handle.controller();
-    println!("no jobs on one switch: {} MiB", resident()?);
+    let links = if with_rates {
+        "links of 1 Gbit/s"
+    } else {
+        "links without rates"
+    };
+    println!("one switch, {links}: {} MiB", resident()?);
     let (mut begun, mut since) = (Instant::now(), 0);
     for number in 0..1000 {
-        // Four of sixteen hosts, one after the other.
-        let members = hosts((0..4).map(|at| 1 + (number + 4 * at) % 16));
+        // Two of sixteen hosts, so many as the program's counters by source and by share have places for.
+        let members = hosts([number, number + 8].into_iter().map(|at| 1 + at % 16));
         controller
             .create_job(&job(format!("job{number}"), members))
             .await?;
@@ -144,7 +157,7 @@ async fn many_jobs() -> Outcome<()> {
     }
     let begun = Instant::now();
     let audit = controller.audit(false).await;
-    let is_whole = |diff: &Result<_, String>| matches!(diff, Ok(diff) if ultima_controller::reconcile::Diff::is_empty(diff));
+    let is_whole = |diff: &Result<Diff, String>| diff.as_ref().is_ok_and(Diff::is_empty);
     assert!(audit.iter().all(|(_, diff)| is_whole(diff)));
     println!("1000 jobs looked at in {:.1?}", begun.elapsed());
     // What is fullest binds first.
@@ -192,6 +205,7 @@ async fn reboot() -> Outcome<()> {
 #[tokio::main]
 async fn main() -> Outcome<()> {
     large_job().await?;
-    many_jobs().await?;
+    many_jobs(false).await?;
+    many_jobs(true).await?;
     reboot().await
 }

@@ -239,11 +239,7 @@ async fn drain(
     Ok((output.print(&done, || done.text())?, Exit::Done))
 }
 
-fn check(
-    file: &std::path::Path,
-    program: Option<Program>,
-    output: Output,
-) -> Result<ExitCode> {
+fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
     let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
     let (program, unchecked) = match program.map_or_else(|| Program::own(&fabric), Ok) {
         Ok(program) => (Some(program), String::new()),

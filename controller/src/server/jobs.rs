@@ -157,7 +157,6 @@ impl Controller {
             })?);
         }
         self.tell_of(&job, Kind::Deleted, None, None, String::new());
-        tracing::info!(job = name, "job deleted");
         Ok(pending.into_iter().collect())
     }
 

@@ -196,6 +196,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
         loss_threshold,
         weight,
         evict_after_s,
+        ..
     } = request;
     let weight = weight
         .map(Weight::try_from)
@@ -727,7 +728,10 @@ impl Control for ControlService {
         let listening = self.controller.events.listen();
         let mut events = listening.ok_or(JobRequestError::Stopping)?;
         let mut now = api::WatchJobResponse {
-            job: Some(job_of(self.controller.fabric(), &self.controller.job(&name)?)),
+            job: Some(job_of(
+                self.controller.fabric(),
+                &self.controller.job(&name)?,
+            )),
             event: None,
         };
         let (answers, stream) = mpsc::channel(1);
@@ -750,7 +754,7 @@ impl Control for ControlService {
                 if job.is_none() && event.is_none() {
                     return;
                 }
-                let job = job.map(|state| service.job(&state));
+                let job = job.map(|state| job_of(service.controller.fabric(), &state));
                 now = api::WatchJobResponse { job, event };
                 if now.job.is_none() {
                     // The last word.

@@ -3,6 +3,7 @@
 //! on any switch.
 
 mod chaos;
+mod target;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The client of one switch.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -9,14 +10,15 @@ use tonic::{Code, Response, Status};
 use ultima_p4runtime::batch;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    self, DigestList, Entity, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
-    ReadRequest, SetForwardingPipelineConfigRequest, Uint128, Update, WriteRequest,
-    forwarding_pipeline_config, get_forwarding_pipeline_config_request,
+    self, CapabilitiesRequest, DigestList, Entity, ForwardingPipelineConfig,
+    GetForwardingPipelineConfigRequest, ReadRequest, SetForwardingPipelineConfigRequest, Uint128,
+    Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
     set_forwarding_pipeline_config_request, write_request,
 };
 
 use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
+use super::heartbeat::{BEAT, MISSES, silence};
 use super::session::{Mastership, Session};
 use super::term::Term;
 use crate::metrics::WriteMetrics;
@@ -73,11 +75,14 @@ impl SwitchClient {
         let (switch, grpc) = (name.clone(), grpc.clone());
         Err(match stream.standing.clone() {
             Mastership::Primary => {
+                let election_id = stream.election_id;
+                let mut session = Session::start(stream);
+                session.lose_after(silent(rpc.clone()));
                 return Ok(SwitchClient {
                     device,
-                    election_id: stream.election_id,
+                    election_id,
                     rpc,
-                    session: Session::start(stream),
+                    session,
                     writes: WriteMetrics::default(),
                 });
             }
@@ -254,7 +259,8 @@ impl SwitchClient {
         self.answered(all).await
     }
 
-    /// Waits for a call's answer, not for ever: a switch that is silent for that long is lost.
+    /// Waits for a call's answer, as long as the connection stands. A switch that takes too long is lost: nothing else of it is waited for as
+    /// long again.
     async fn answered<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -267,15 +273,37 @@ impl SwitchClient {
         most: Duration,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RpcError> {
-        match timeout(most, call).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(RpcError::Status(status)),
-            Err(_) => {
-                let error = RpcError::Timeout(most);
-                self.session.lose(error.to_string());
-                Err(error)
-            }
+        if let Some(reason) = self.session.is_lost() {
+            return Err(RpcError::Lost(reason));
         }
+        tokio::select! {
+            biased;
+            answer = timeout(most, call) => match answer {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(RpcError::Status(status)),
+                Err(_) => {
+                    let error = RpcError::Timeout(most);
+                    self.session.lose(error.to_string());
+                    Err(error)
+                }
+            },
+            reason = self.session.lost() => Err(RpcError::Lost(reason)),
+        }
+    }
+}
+
+/// Waits until a switch does not answer any more; that in words.
+async fn silent(rpc: P4RuntimeClient<Channel>) -> String {
+    silence(|| is_there(rpc.clone())).await;
+    format!("no answer for {} ms", (BEAT * MISSES).as_millis())
+}
+
+/// Asks a switch whether it is there; whether it answered, were it with an error.
+async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
+    match rpc.capabilities(CapabilitiesRequest::default()).await {
+        Ok(_) => true,
+        // One with a source was made here, not there: the transport failed.
+        Err(status) => status.source().is_none(),
     }
 }
 

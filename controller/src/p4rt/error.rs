@@ -94,6 +94,9 @@ pub enum RpcError {
     /// The server didn't answer.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
+    /// The connection was lost before it did.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
 }
 
 impl RpcError {
@@ -101,7 +104,7 @@ impl RpcError {
     /// refused.
     pub fn is_uncertain(&self) -> bool {
         match self {
-            RpcError::Timeout(_) => true,
+            RpcError::Timeout(_) | RpcError::Lost(_) => true,
             RpcError::Status(status) => !matches!(
                 status.code(),
                 Code::InvalidArgument

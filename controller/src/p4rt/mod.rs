@@ -3,6 +3,7 @@
 mod client;
 mod dial;
 mod error;
+mod heartbeat;
 mod observer;
 mod session;
 mod term;

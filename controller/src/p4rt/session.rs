@@ -34,7 +34,7 @@ pub enum Mastership {
         /// The highest election id.
         highest: u128,
     },
-    /// The stream has ended.
+    /// The stream has ended, or the switch does not answer.
     Lost {
         /// Why, in words.
         reason: String,
@@ -51,11 +51,16 @@ pub(super) struct Session {
     digests: Mutex<Option<mpsc::Receiver<DigestList>>>,
     dropped: Arc<AtomicU64>,
     watching: JoinHandle<()>,
+    /// Whoever listens whether the switch answers.
+    listening: Option<JoinHandle<()>>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.watching.abort();
+        if let Some(listening) = &self.listening {
+            listening.abort();
+        }
     }
 }
 
@@ -209,6 +214,7 @@ impl Session {
             digests: Mutex::new(Some(waiting)),
             dropped,
             watching,
+            listening: None,
         }
     }
 
@@ -228,5 +234,30 @@ impl Session {
     /// The switch counts as lost, whatever the stream brings from now on.
     pub fn lose(&self, reason: String) {
         say(&self.mastership, Mastership::Lost { reason });
+    }
+
+    /// The same as soon as `silence` ends.
+    pub fn lose_after(&mut self, silence: impl Future<Output = String> + Send + 'static) {
+        let mastership = self.mastership.clone();
+        self.listening = Some(tokio::spawn(async move {
+            let reason = silence.await;
+            say(&mastership, Mastership::Lost { reason });
+        }));
+    }
+
+    /// Why it is lost; none while it is not.
+    pub fn is_lost(&self) -> Option<String> {
+        match &*self.mastership.borrow() {
+            Mastership::Lost { reason } => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits until it is lost; why.
+    pub async fn lost(&self) -> String {
+        let is_lost = |now: &Mastership| matches!(now, Mastership::Lost { .. });
+        // As long as we are here it does not end.
+        let _ = self.mastership().wait_for(is_lost).await;
+        self.is_lost().unwrap_or_default()
     }
 }

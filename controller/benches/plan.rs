@@ -105,8 +105,10 @@ fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
     for (job, plan) in &mut planned.jobs {
         let names = program.names();
         let refitted = (planned.ledger).refit(fabric, &routes, names, (job, plan));
-        (*job, *plan) = refitted.expect("room for the job");
+        let refitted = refitted.expect("room for the job");
+        (*job, *plan) = (refitted.job, refitted.plan);
     }
+    planned.ledger.settle();
 }
 
 fn planning(criterion: &mut Criterion) {

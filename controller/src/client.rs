@@ -440,11 +440,16 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Moves everything off a part of the fabric, or lets it be used again; returns its full name.
+    /// Moves everything off a part of the fabric, or lets it be used again; returns its full name, and the switches that are not known to have
+    /// the new ways.
     ///
     /// # Errors
     /// There is no such part, or the controller doesn't answer.
-    pub async fn drain(&self, part: &str, drained: bool) -> Result<String, ClientError> {
+    pub async fn drain(
+        &self,
+        part: &str,
+        drained: bool,
+    ) -> Result<api::SetAdminStateResponse, ClientError> {
         let state = match drained {
             true => api::AdminState::Drained,
             false => api::AdminState::InUse,
@@ -459,7 +464,7 @@ impl Client {
             .set_admin_state(within(AUDIT, request))
             .await;
         let answer = answer.map_err(|status| self.error(status))?;
-        Ok(answer.into_inner().part)
+        Ok(answer.into_inner())
     }
 
     /// Finds out where a job's packets stop; takes some seconds where much is broken.

@@ -19,14 +19,25 @@ pub fn fabric_of(
     hosts: &[(usize, u16)],
     trunks: &[(usize, usize, &str)],
 ) -> Fabric {
+    fabric_with(&vec![""; switches], hosts, trunks)
+}
+
+/// The same where each switch has settings, such as `limits: { groups: 1 }`.
+pub fn fabric_with(
+    switches: &[&str],
+    hosts: &[(usize, u16)],
+    trunks: &[(usize, usize, &str)],
+) -> Fabric {
+    let settings = switches;
+    let switches = settings.len();
     let mut next_port = vec![0; switches];
     let mut port = |switch: usize| {
         next_port[switch] += 1;
         format!("s{switch}/{}", next_port[switch])
     };
     let mut text = String::from("switches:\n");
-    for switch in 0..switches {
-        writeln!(text, "  - {{ name: s{switch} }}").unwrap();
+    for (switch, settings) in settings.iter().enumerate() {
+        writeln!(text, "  - {{ name: s{switch}, {settings} }}").unwrap();
     }
     text.push_str("hosts:\n");
     for (host, (_, ranks)) in hosts.iter().enumerate() {
@@ -113,13 +124,16 @@ impl Site {
         self.ledger.remove(&self.fabric, job, plan);
     }
 
-    /// What becomes of a job on the routes as they are now.
-    pub fn refit(&mut self, planned: &mut Planned) {
+    /// What becomes of a job on the routes as they are now; whether all of its members reach all others then, also by its tree.
+    pub fn refit(&mut self, planned: &mut Planned) -> bool {
         let names = self.program.names();
         let before = (&planned.0, &planned.1);
-        *planned = (self.ledger)
+        let refitted = (self.ledger)
             .refit(&self.fabric, &self.routes, names, before)
             .unwrap();
+        self.ledger.settle();
+        *planned = (refitted.job, refitted.plan);
+        refitted.cut_off.is_empty() && refitted.stays.is_none()
     }
 }
 
@@ -143,21 +157,34 @@ impl Case {
     }
 }
 
-/// Random cases.
+/// Random cases, where there is room for everything.
 pub fn cases(switches: usize) -> impl Strategy<Value = Case> {
-    (1..=switches, 2usize..=10).prop_flat_map(|(switches, hosts)| {
+    cases_with(switches, vec![""])
+}
+
+/// Random cases, where some switches have room for one or two groups only.
+pub fn tight_cases(switches: usize) -> impl Strategy<Value = Case> {
+    let limits = ["", "limits: { groups: 1 }", "limits: { groups: 2 }"];
+    cases_with(switches, limits.to_vec())
+}
+
+fn cases_with(switches: usize, settings: Vec<&'static str>) -> impl Strategy<Value = Case> {
+    (1..=switches, 2usize..=10).prop_flat_map(move |(switches, hosts)| {
+        let settings = prop::sample::select(settings.clone());
+        let settings = prop::collection::vec(settings, switches);
         let any = any::<prop::sample::Index>;
         let rate = prop::sample::select(vec!["", "rate: 1G", "rate: 10G"]);
         let parents = prop::collection::vec((any(), rate.clone()), switches - 1);
         let extra = prop::collection::vec((0..switches, 0..switches, rate), 0..2 * switches);
         let hosts = prop::collection::vec((0..switches, 1u16..=3), hosts);
         let failures = prop::collection::vec((0..3, any()), 0..4);
-        (parents, extra, hosts, failures).prop_flat_map(move |(parents, extra, hosts, failures)| {
+        let all = (settings, parents, extra, hosts, failures);
+        all.prop_flat_map(move |(settings, parents, extra, hosts, failures)| {
             let mut trunks: Vec<_> = (parents.iter().enumerate())
                 .map(|(child, (parent, rate))| (parent.index(child + 1), child + 1, *rate))
                 .collect();
             trunks.extend(extra.into_iter().filter(|(a, b, _)| a != b));
-            let fabric = fabric_of(switches, &hosts, &trunks);
+            let fabric = fabric_with(&settings, &hosts, &trunks);
             let part = |(kind, at): &(i32, prop::sample::Index)| match kind {
                 0 => Part::Switch(SwitchId(at.index(switches))),
                 1 if !trunks.is_empty() => Part::Trunk(TrunkId(at.index(trunks.len()))),

@@ -12,11 +12,14 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
-use ultima_controller::server::{self, Config, Handle};
+use ultima_controller::server::{self, Config, Handle, ServeError};
+use ultima_controller::store::StoreError;
+use ultima_p4runtime::v1::update::Type;
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
 const TOPOLOGY: &str = include_str!("../../topologies/leaf-spine.yaml");
 const SPINE1: usize = 0;
+const LEAF1: usize = 2;
 const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
 
 /// Less patient than a fabric's operator.
@@ -32,24 +35,45 @@ async fn start() -> (Vec<ChaosSwitch>, Handle, Client) {
 }
 
 async fn start_with(terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
+    let (switches, config) = fabric_with("").await;
+    let (handle, client) = serve(Config { terms, ..config }).await;
+    (switches, handle, client)
+}
+
+/// The fabric's switches, where spine2 has settings of its own, and how its controller is started.
+async fn fabric_with(settings: &str) -> (Vec<ChaosSwitch>, Config) {
     let mut switches = Vec::new();
     let mut text = TOPOLOGY.to_owned();
     for name in NAMES {
         let switch = ChaosSwitch::start().await;
-        let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
+        let settings = if name == "spine2" { settings } else { "" };
+        let address = switch.address();
+        let entry = format!("name: {name}, grpc: \"{address}\", device_id: 1, {settings}");
         text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
         switches.push(switch);
     }
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        terms,
+        terms: TERMS,
         ..target::config(target::fabric(&text, "leaf-spine.yaml"))
     };
-    let handle = server::serve(config).await.unwrap();
+    (switches, config)
+}
+
+async fn serve(config: Config) -> (Handle, Client) {
+    let handle = loop {
+        match server::serve(config.clone()).await {
+            // Tasks of the controller that was stopped, which is in this process too, still end.
+            Err(ServeError::Store(StoreError::InUse { .. })) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served => break served.unwrap(),
+        }
+    };
     let client = Client::connect(&handle.address().to_string())
         .await
         .unwrap();
-    (switches, handle, client)
+    (handle, client)
 }
 
 fn spec(name: &str) -> JobSpec {
@@ -64,10 +88,17 @@ fn spec(name: &str) -> JobSpec {
     }
 }
 
+/// So long nothing here takes, on whatever machine.
+const FOREVER: Duration = Duration::from_secs(60);
+
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    while !is_so().await {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let comes_true = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
+    in_time.expect("it comes true");
 }
 
 async fn health(client: &Client, switch: usize) -> String {
@@ -127,6 +158,159 @@ async fn a_spine_that_goes_is_left_and_used_again_when_it_is_trusted() {
     assert_eq!(groups(&spine), 1);
 }
 
+/// One that hangs ends no stream, and new connections to it are made.
+#[tokio::test]
+async fn a_spine_that_hangs_is_left_as_one_that_goes() {
+    let (switches, handle, client) = start().await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let spine = &switches[SPINE1];
+    spine.swallow(true);
+    until(async || health(&client, SPINE1).await == "down").await;
+    until(async || !switches_of(&client, "one").await.contains("spine1")).await;
+    until(async || is_whole_but(&handle, SPINE1).await).await;
+    let states = client.switches().await.unwrap();
+    assert!(!states[SPINE1].connected && !states[SPINE1].problem.is_empty());
+
+    spine.swallow(false);
+    until(async || health(&client, SPINE1).await.is_empty()).await;
+    until(async || is_whole(&handle).await).await;
+}
+
+/// A switch that hangs in the middle of a move keeps no other from it.
+#[tokio::test]
+async fn a_leaf_that_hangs_keeps_nobody_from_moving() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&spec("one")).await.unwrap();
+    let leaf = &switches[LEAF1];
+    leaf.swallow(true);
+    client.drain("spine1", true).await.unwrap();
+    assert!(is_whole_but(&handle, LEAF1).await);
+    until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
+    leaf.swallow(false);
+    until(async || health(&client, LEAF1).await.is_empty()).await;
+    until(async || is_whole(&handle).await).await;
+}
+
+/// A switch that was away during a move gets it when it is back, also where nothing else is repaired; until then the others keep what it
+/// may still send by.
+#[tokio::test]
+async fn old_ways_stay_for_who_was_not_there() {
+    let (switches, config) = fabric_with("").await;
+    let config = Config {
+        repair: false,
+        ..config
+    };
+    let (handle, client) = serve(config).await;
+    client.create_job(&spec("one")).await.unwrap();
+    let leaf = &switches[LEAF1];
+    leaf.refuse(true);
+    until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
+    let drained = client.drain("spine1", true).await.unwrap();
+    assert_eq!(drained.pending_switches, ["leaf1"]);
+    assert!(switches_of(&client, "one").await.contains("spine1"));
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (1, 1));
+    assert!(is_whole_but(&handle, LEAF1).await);
+    // Whoever comes meanwhile uses nothing of it, and who goes takes all of it along.
+    client.create_job(&elsewhere("two")).await.unwrap();
+    assert_eq!(groups(&switches[0]), 1);
+
+    leaf.refuse(false);
+    until(async || !switches_of(&client, "one").await.contains("spine1")).await;
+    until(async || is_whole(&handle).await).await;
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+}
+
+#[tokio::test]
+async fn a_job_whose_old_ways_stay_is_deleted_with_them() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&spec("one")).await.unwrap();
+    switches[LEAF1].refuse(true);
+    until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
+    client.drain("spine1", true).await.unwrap();
+    client.delete_job("one").await.unwrap();
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 0));
+    assert!(is_whole_but(&handle, LEAF1).await);
+}
+
+/// A job of hosts that are not on leaf1.
+fn elsewhere(name: &str) -> JobSpec {
+    JobSpec {
+        members: ["h3", "h5", "h8"].map(String::from).to_vec(),
+        ..spec(name)
+    }
+}
+
+/// What would leave a job without room is not drained. Where it fails that job keeps its tree, and all others move; and so it is when
+/// the controller is started again.
+#[tokio::test]
+async fn a_job_without_room_elsewhere_is_not_drained_and_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let (switches, config) = fabric_with("limits: { groups: 1 }").await;
+    let config = Config {
+        state: Some(folder.path().join("state")),
+        patience: Duration::from_millis(500),
+        ..config
+    };
+    let (handle, client) = serve(config.clone()).await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let before = updates(&switches);
+    let refused = client.drain("spine1", true).await.unwrap_err().to_string();
+    let full = "switch spine2: it would hold 2 multicast groups, and its limit is 1 (groups); delete a job, or use `gather: unicast`";
+    assert!(
+        refused.contains("job one") && refused.contains(full),
+        "{refused}"
+    );
+    assert_eq!(updates(&switches), before);
+    assert_eq!(health(&client, SPINE1).await, "");
+
+    switches[SPINE1].refuse(true);
+    until(async || health(&client, SPINE1).await == "down").await;
+    until(async || is_whole_but(&handle, SPINE1).await).await;
+    let jobs = client.jobs().await.unwrap();
+    assert_eq!([&*jobs[0].stays, &*jobs[1].stays], [full, ""]);
+    handle.stop().await;
+    let before = updates(&switches[1..]);
+    let (handle, client) = serve(config).await;
+    assert_eq!(health(&client, SPINE1).await, "down");
+    assert_eq!(client.jobs().await.unwrap()[0].stays, full);
+    assert!(is_whole_but(&handle, SPINE1).await);
+    // Nobody was sent back into what is down.
+    assert_eq!(updates(&switches[1..]), before);
+    // When there is room it moves.
+    client.delete_job("two").await.unwrap();
+    until(async || client.job("one").await.unwrap().stays.is_empty()).await;
+    until(async || is_whole_but(&handle, SPINE1).await).await;
+    assert_eq!(groups(&switches[1]), 1);
+}
+
+/// A controller that ended when new trees were in its store and on no switch yet.
+#[tokio::test]
+async fn a_move_that_only_the_store_knows_is_made_when_the_controller_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (switches, config) = fabric_with("").await;
+    let config = Config {
+        state: Some(folder.path().join("state")),
+        ..config
+    };
+    let (handle, client) = serve(config.clone()).await;
+    client.create_job(&spec("one")).await.unwrap();
+    let before: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
+    client.drain("spine1", true).await.unwrap();
+    let after: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
+    handle.stop().await;
+    for (switch, held) in switches.iter().zip(before) {
+        switch.state().held = held;
+    }
+    let (_handle, client) = serve(config).await;
+    assert!(switches.iter().map(ChaosSwitch::held).eq(after));
+    assert_eq!(groups(&switches[SPINE1]), 0);
+    assert!(!switches_of(&client, "one").await.contains("spine1"));
+}
+
 /// How many multicast groups a switch has.
 fn groups(switch: &ChaosSwitch) -> usize {
     use ultima_p4runtime::v1::{entity, packet_replication_engine_entry::Type};
@@ -147,7 +331,7 @@ async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
         client.create_job(&spec(name)).await.unwrap();
     }
     let whole: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
-    assert_eq!(client.drain("spine1", true).await.unwrap(), "spine1");
+    assert_eq!(client.drain("spine1", true).await.unwrap().part, "spine1");
     assert_eq!(health(&client, SPINE1).await, "drained");
     assert!(!switches_of(&client, "one").await.contains("spine1"));
     assert!(is_whole(&handle).await);
@@ -183,9 +367,9 @@ async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named(
     let name = target::part("leaf1/101-spine1/1");
     for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
         let part = &target::part(part);
-        assert_eq!(client.drain(part, true).await.unwrap(), name);
+        assert_eq!(client.drain(part, true).await.unwrap().part, name);
         assert_eq!(health(&client, 2).await, format!("{name} drained"));
-        assert_eq!(client.drain(part, false).await.unwrap(), name);
+        assert_eq!(client.drain(part, false).await.unwrap().part, name);
     }
     // Both of leaf1's: its member has no other way, and keeps this one.
     let [one, other] = ["leaf1/101", "leaf1/102"].map(target::part);
@@ -237,54 +421,84 @@ async fn what_is_drained_is_so_still_when_the_controller_is_back() {
     }
 }
 
-/// At whichever write of a move a leaf refuses, or breaks the connection, all ends as planned.
+/// At whichever write of a move a leaf refuses, or breaks the connection, all ends as planned; and what is old goes nowhere before what
+/// is new has come everywhere.
 #[tokio::test]
 async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
     let (switches, handle, client) = start().await;
     for name in ["one", "two"] {
         client.create_job(&spec(name)).await.unwrap();
     }
-    let leaf = &switches[2];
+    let leaf = &switches[LEAF1];
     let before = leaf.updates();
     client.drain("spine1", true).await.unwrap();
     let count = leaf.updates() - before;
     assert!(count > 5, "{count}");
-    let drained = leaf.held();
+    let drained: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
     client.drain("spine1", false).await.unwrap();
+    let took = async |fault, nth| {
+        switches.iter().for_each(|switch| drop(switch.take_log()));
+        leaf.fail_at(nth, fault);
+        client.drain("spine1", true).await.unwrap();
+        let as_planned = || {
+            switches
+                .iter()
+                .map(ChaosSwitch::held)
+                .eq(drained.iter().cloned())
+        };
+        until(async || as_planned() && is_whole(&handle).await).await;
+        let log: Vec<_> = switches.iter().flat_map(ChaosSwitch::take_log).collect();
+        let of = |kind| {
+            log.iter()
+                .filter(move |(_, it)| *it == kind)
+                .map(|(at, _)| *at)
+        };
+        let (last, first) = (of(Type::Insert).max(), of(Type::Delete).min());
+        assert!(last.unwrap() < first.unwrap(), "{fault:?} at {nth}");
+        client.drain("spine1", false).await.unwrap();
+        until(async || is_whole(&handle).await).await;
+        // A leaf that flaps is only left alone as a way for others, of which it is none.
+        assert_eq!(groups(&switches[1]), 2);
+    };
     for fault in [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect] {
         for nth in 0..count {
-            leaf.fail_at(nth, fault);
-            client.drain("spine1", true).await.unwrap();
-            until(async || is_whole(&handle).await).await;
-            assert_eq!(leaf.held(), drained, "{fault:?} at {nth}");
-            client.drain("spine1", false).await.unwrap();
-            until(async || is_whole(&handle).await).await;
-            // A leaf that flaps is only left alone as a way for others, of which it is none.
-            assert_eq!(groups(&switches[1]), 2);
+            took(fault, nth).await;
         }
     }
 }
 
-/// What comes and goes at once moves nothing, nor does what fails while it is watched.
+/// What is back within its grace was never away.
+#[tokio::test]
+async fn what_comes_and_goes_at_once_moves_nothing() {
+    let terms = Terms {
+        grace: 2 * FOREVER,
+        ..TERMS
+    };
+    let (switches, handle, client) = start_with(terms).await;
+    client.create_job(&spec("one")).await.unwrap();
+    let spine = &switches[SPINE1];
+    let before = updates(&switches);
+    for _ in 0..10 {
+        let streams = spine.streams();
+        spine.cut();
+        let is_back = async || client.switches().await.unwrap()[SPINE1].connected;
+        until(async || spine.streams() > streams && is_back().await).await;
+    }
+    assert!(is_whole(&handle).await);
+    assert_eq!(updates(&switches), before);
+}
+
+/// What fails while it is watched moves nothing either.
 #[tokio::test]
 async fn a_flap_storm_moves_nothing() {
     let terms = Terms {
-        hold_first: Duration::from_millis(300),
+        hold_first: 2 * FOREVER,
         ..TERMS
     };
     let (switches, handle, client) = start_with(terms).await;
     client.create_job(&spec("one")).await.unwrap();
     let (spine, leaves) = (&switches[SPINE1], &switches[2..]);
-    let is_connected = async || client.switches().await.unwrap()[SPINE1].connected;
-    let mut streams = spine.streams();
-    for _ in 0..10 {
-        spine.cut();
-        until(async || spine.streams() > streams && is_connected().await).await;
-        streams = spine.streams();
-    }
     let is_in_use = async || switches_of(&client, "one").await.contains("spine1");
-    until(async || health(&client, SPINE1).await.is_empty() && is_in_use().await).await;
-
     spine.refuse(true);
     until(async || health(&client, SPINE1).await == "down" && !is_in_use().await).await;
     until(async || is_whole_but(&handle, SPINE1).await).await;
@@ -296,9 +510,6 @@ async fn a_flap_storm_moves_nothing() {
         until(async || health(&client, SPINE1).await == "down").await;
     }
     assert_eq!(updates(leaves), before);
-    spine.refuse(false);
-    until(async || health(&client, SPINE1).await.is_empty() && is_in_use().await).await;
-    until(async || is_whole(&handle).await).await;
 }
 
 /// Whether all switches but one hold what they should.

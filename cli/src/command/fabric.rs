@@ -83,9 +83,10 @@ enum Command {
     },
     /// Move all jobs and routes off a part of the fabric, so that it can be taken away
     ///
-    /// Nothing is lost by it: the new ways are there before the old ones are taken. Of a switch with hosts that is what it passes on
-    /// between others; where there is no other way, what uses the part stays. It stays drained until `undrain`, also when
-    /// the controller is started again with the same --state.
+    /// The new ways are there before the old ones are taken, so that nothing is lost where switches have room for both. Of a switch with
+    /// hosts that is what it passes on between others; where there is no other way, what uses the part stays. It is refused where a job
+    /// would have no room elsewhere. The exit code is 1 where a switch is not known to have the new ways: the old ones are kept for it. It
+    /// stays drained until `undrain`, also when the controller is started again with the same --state.
     #[command(after_help = "Example: ultima fabric drain spine1")]
     Drain {
         /// A switch (s1), a port (s1/9), or a link between switches (s1/9-s2/9), also by one end
@@ -234,9 +235,13 @@ async fn drain(
     drained: bool,
     output: Output,
 ) -> Result<(String, Exit)> {
-    let part = client.drain(part, drained).await?;
-    let done = document::Drained::new(part, drained, &client.jobs().await?);
-    Ok((output.print(&done, || done.text())?, Exit::Done))
+    let answer = client.drain(part, drained).await?;
+    let is_pending = !answer.pending_switches.is_empty();
+    let done = document::Drained::new(answer, drained, &client.jobs().await?);
+    Ok((
+        output.print(&done, || done.text())?,
+        Exit::found(is_pending),
+    ))
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {

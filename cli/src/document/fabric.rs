@@ -97,6 +97,8 @@ pub struct Drained {
     part: String,
     drained: bool,
     held_back: Vec<HeldBack>,
+    /// Switches that are not known to have the new ways.
+    pending_switches: Vec<String>,
 }
 
 /// A job that could not be moved off what is down or drained.
@@ -115,15 +117,16 @@ struct CutOff {
 
 impl Drained {
     /// With what jobs say of it.
-    pub fn new(part: String, drained: bool, jobs: &[api::Job]) -> Self {
+    pub fn new(answer: api::SetAdminStateResponse, drained: bool, jobs: &[api::Job]) -> Self {
         Self {
-            part,
+            part: answer.part,
             drained,
             held_back: held_back(jobs).collect(),
+            pending_switches: answer.pending_switches,
         }
     }
 
-    /// A line for the part, and one or two for each job.
+    /// A line for the part, one or two for each job, and one for each switch.
     pub fn text(&self) -> String {
         let part = &self.part;
         let said = match self.drained {
@@ -131,7 +134,12 @@ impl Drained {
             false => format!("{part} is in use\n"),
         };
         let jobs = self.held_back.iter().map(HeldBack::text);
-        said + &jobs.collect::<String>()
+        let pending = self.pending_switches.iter().map(|switch| {
+            format!(
+                "switch {switch} is not known to have the new ways: what led there before is kept until it is back\n"
+            )
+        });
+        jobs.chain(pending).fold(said, |text, line| text + &line)
     }
 }
 

@@ -1,9 +1,9 @@
 //! When a part that comes and goes counts as up: a flap storm moves nothing.
 //!
 //! A part that is gone counts as down after a grace, so that what is back at once moves nobody. What is back counts as up only after it
-//! has stayed for a while, which doubles with each failure up to a cap and halves with quiet time. So a part that flaps, however fast,
-//! is moved off and back at most once for each hold, and the holds soon are [`HOLD_MOST`] long. (Routers damp routes
-//! alike: RFC 2439.)
+//! has stayed for a while, which doubles with each failure up to a cap and halves with the quiet time in which it was there. Short absences
+//! with no calm between them add up. So a part that flaps, however fast, is moved off and back at most once for each hold, and the holds
+//! soon are [`HOLD_MOST`] long. (Routers damp routes alike: RFC 2439.)
 
 use std::time::{Duration, Instant};
 
@@ -48,10 +48,13 @@ pub struct Damping {
     /// What was last seen of it, and when that began.
     is_there: bool,
     since: Instant,
+    /// For how long it was there before it went.
+    stayed: Duration,
+    /// For how long it has been gone in absences that were each too short to count, with no calm between them.
+    gone: Duration,
     is_down: bool,
     hold: Duration,
-    /// When it last failed, if it has.
-    failed: Option<Instant>,
+    has_failed: bool,
 }
 
 impl Damping {
@@ -61,31 +64,53 @@ impl Damping {
             terms,
             is_there: false,
             since: now,
+            stayed: Duration::ZERO,
+            gone: Duration::ZERO,
             is_down: false,
-            hold: terms.hold_first,
-            failed: None,
+            hold: terms.hold_first.min(terms.hold_most),
+            has_failed: false,
         }
     }
 
-    /// It is seen, there or gone.
-    pub fn see(&mut self, is_there: bool, now: Instant) {
+    /// Of a part that is gone and counts as down, whatever the grace: nobody has seen it.
+    pub fn down(terms: Terms, now: Instant) -> Self {
+        Damping {
+            is_down: true,
+            has_failed: true,
+            ..Damping::gone(terms, now)
+        }
+    }
+
+    /// It is seen, there or gone; whether it was seen otherwise before.
+    pub fn see(&mut self, is_there: bool, now: Instant) -> bool {
         self.pass(now);
         if is_there == self.is_there {
-            return;
+            return false;
         }
+        let lasted = now.saturating_duration_since(self.since);
         (self.is_there, self.since) = (is_there, now);
-        // Of what counts as up a short absence is none; what is watched must not fail again.
-        if !is_there && self.is_down {
-            self.fail(now);
+        if is_there {
+            self.gone += lasted;
+            return true;
         }
+        self.stayed = lasted;
+        if lasted >= self.terms.hold_first {
+            self.gone = Duration::ZERO;
+        }
+        // Of what counts as up a short absence is none; what is watched must not fail again.
+        if self.is_down {
+            self.fail();
+        }
+        true
     }
 
     /// Time goes by; whether it counts as down then.
     pub fn pass(&mut self, now: Instant) -> bool {
         if self.due().is_some_and(|due| due <= now) {
             self.is_down = !self.is_down;
+            self.gone = Duration::ZERO;
             if self.is_down {
-                self.fail(self.since + self.terms.grace);
+                self.fail();
             }
         }
         self.is_down
@@ -94,7 +119,7 @@ impl Damping {
     /// When it counts as something else than now, if it stays as it is seen.
     pub fn due(&self) -> Option<Instant> {
         match (self.is_there, self.is_down) {
-            (false, false) => Some(self.since + self.terms.grace),
+            (false, false) => Some(self.since + self.terms.grace.saturating_sub(self.gone)),
             (true, true) => Some(self.since + self.hold),
             _ => None,
         }
@@ -102,22 +127,22 @@ impl Damping {
 
     /// Whether nothing of it is worth remembering.
     pub fn is_forgotten(&self, now: Instant) -> bool {
-        let quiet = |failed: Instant| self.halvings(failed, now) >= u32::BITS;
-        self.is_there && !self.is_down && self.failed.is_none_or(quiet)
+        let calm = match self.has_failed {
+            true => self.terms.quiet.saturating_mul(u32::BITS),
+            false => self.terms.hold_first,
+        };
+        self.is_there && !self.is_down && now.saturating_duration_since(self.since) >= calm
     }
 
-    fn halvings(&self, failed: Instant, now: Instant) -> u32 {
-        let quiet =
-            now.saturating_duration_since(failed).as_nanos() / self.terms.quiet.as_nanos().max(1);
-        u32::try_from(quiet).unwrap_or(u32::MAX)
-    }
-
-    fn fail(&mut self, now: Instant) {
-        if let Some(before) = self.failed.replace(now) {
-            let halves = self.halvings(before, now).min(u32::BITS - 1);
+    /// It has failed, after it had stayed for a while.
+    fn fail(&mut self) {
+        if self.has_failed {
+            let quiet = self.stayed.as_nanos() / self.terms.quiet.as_nanos().max(1);
+            let halves = u32::try_from(quiet).unwrap_or(u32::MAX).min(u32::BITS - 1);
             let hold = self.hold.saturating_mul(2) / (1 << halves);
-            self.hold = hold.clamp(self.terms.hold_first, self.terms.hold_most);
+            self.hold = hold.max(self.terms.hold_first).min(self.terms.hold_most);
         }
+        self.has_failed = true;
     }
 }
 
@@ -141,13 +166,52 @@ mod tests {
         let start = Instant::now();
         let mut part = Damping::gone(TERMS, start);
         for blip in 0..100 {
-            let at = start + ms(400 * blip);
+            let at = start + ms(1299 * blip);
             part.see(false, at);
             assert!(!part.pass(at + ms(299)));
             part.see(true, at + ms(299));
             assert_eq!(part.due(), None);
+            assert!(!part.is_forgotten(at + ms(1298)));
         }
-        assert!(part.is_forgotten(start + ms(40_000)));
+        assert!(part.is_forgotten(start + ms(1299 * 100)));
+    }
+
+    /// Absences with no calm between them are one.
+    #[test]
+    fn what_is_away_again_and_again_is_down() {
+        let start = Instant::now();
+        let mut part = Damping::gone(TERMS, start);
+        for blip in 0..2 {
+            let at = start + ms(1000 * blip);
+            part.see(false, at);
+            part.see(true, at + ms(100));
+        }
+        part.see(false, start + ms(2000));
+        assert_eq!(part.due(), Some(start + ms(2100)));
+        assert!(part.pass(start + ms(2100)));
+    }
+
+    /// Time in which it is down is not quiet, and no terms are too strange.
+    #[test]
+    fn being_down_for_long_earns_nothing() {
+        for (terms, hold) in [
+            (TERMS, 2),
+            (
+                Terms {
+                    hold_most: ms(500),
+                    ..TERMS
+                },
+                0,
+            ),
+        ] {
+            let start = Instant::now();
+            let mut part = Damping::down(terms, start);
+            part.see(true, start + ms(3_600_000));
+            part.see(false, start + ms(3_600_010));
+            part.see(true, start + ms(7_200_000));
+            let held = part.due().unwrap() - (start + ms(7_200_000));
+            assert_eq!(held.as_secs(), hold);
+        }
     }
 
     #[test]

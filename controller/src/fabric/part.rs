@@ -49,14 +49,17 @@ impl Fabric {
         }
     }
 
-    /// The name by which [`part_named`](Self::part_named) knows a part.
+    /// The name by which [`part_named`](Self::part_named) knows a part, the same in whichever order the file has it.
     pub fn name_of(&self, part: Part) -> String {
         let port = |at: SwitchPort| self.port_name(at);
         match part {
             Part::Switch(switch) | Part::Transit(switch) => self.switch(switch).name.clone(),
             Part::Port(at) => port(at),
             Part::Trunk(trunk) => {
-                let [one, other] = self.trunk(trunk).ends;
+                let name = |end: &SwitchPort| self.switch(end.switch).name.as_str();
+                let mut ends = self.trunk(trunk).ends;
+                ends.sort_by(|one, other| (name(one), one.port).cmp(&(name(other), other.port)));
+                let [one, other] = ends;
                 format!("{}-{}", port(one), port(other))
             }
         }
@@ -88,6 +91,15 @@ mod tests {
     use super::*;
     use crate::fabric::SwitchId;
     use crate::target::PortNumber;
+
+    #[test]
+    fn a_link_has_one_name_whichever_end_comes_first() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        for text in [text, &text.replace("[s1/9, s2/9]", "[s2/9, s1/9]")] {
+            let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+            assert_eq!(fabric.name_of(Part::Trunk(TrunkId(0))), "s1/9-s2/9");
+        }
+    }
 
     #[test]
     fn parts_are_known_by_name() {

@@ -6,6 +6,7 @@
 
 mod fill;
 mod numbers;
+mod refit;
 mod refusal;
 mod restore;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub use fill::{Fill, GROUPS, NODES};
+pub use refit::Refitted;
 pub use refusal::Refusal;
 use ultima_p4runtime::names::Names;
 
@@ -39,6 +41,8 @@ pub struct Ledger {
     groups: Numbers,
     switches: Vec<OnSwitch>,
     load: Load,
+    /// Numbers that jobs have while they [move](Self::settle), also those that they will give back.
+    moving: HashSet<(SwitchId, ShareIndex)>,
 }
 
 /// What is taken on one switch.
@@ -64,6 +68,7 @@ impl Ledger {
             groups: Numbers::default(),
             switches: switches.collect(),
             load: Load::new(fabric),
+            moving: HashSet::new(),
         }
     }
 
@@ -145,83 +150,6 @@ impl Ledger {
         self.plan(fabric, names, job, &ways)
     }
 
-    /// What a job becomes on the routes as they are now, which it takes from now on, and what it needs then. It keeps its tree
-    /// if all of that is up and reaches all members that can be reached, and every number of a port that it still
-    /// leaves by. Of members that cannot reach each other the largest part has the group.
-    ///
-    /// # Errors
-    /// See [`Refusal`]: it keeps what it has.
-    pub fn refit(
-        &mut self,
-        fabric: &Fabric,
-        routes: &Routes,
-        names: &Names,
-        (job, plan): (&Job, &JobPlan),
-    ) -> Result<(Job, JobPlan), Refusal> {
-        self.remove(fabric, job, plan);
-        let regrown = self.regrown(fabric, routes, job);
-        let ways = Ways::new(fabric, routes, &regrown.members, regrown.tree());
-        let refitted = self.plan(fabric, names, regrown, &ways);
-        self.take_either(fabric, refitted, (job, plan))
-    }
-
-    /// What a job becomes whose members cannot all reach each other, which it takes from now on. Switches send what is for
-    /// those that are cut off where it went when all was well, and the job is admitted there; it keeps its tree as
-    /// long as that joins the largest part of its members. So nobody loses more than what is down takes away.
-    ///
-    /// # Errors
-    /// See [`Refusal`]: it keeps what it has.
-    pub fn hold(
-        &mut self,
-        fabric: &Fabric,
-        routes: &Routes,
-        names: &Names,
-        (job, plan): (&Job, &JobPlan),
-    ) -> Result<(Job, JobPlan), Refusal> {
-        self.remove(fabric, job, plan);
-        let mut held = job.clone();
-        if let Some(Multicast { tree, .. }) = &mut held.multicast {
-            let part = largest_part(fabric, routes, &job.members);
-            if !tree.joins(fabric, routes.health(), &part)
-                && let Some(other) = JobTree::choose(fabric, routes, &self.load, job.weight, &part)
-            {
-                *tree = other;
-            }
-        }
-        let ways = Ways::held(fabric, routes, &held.members, held.tree());
-        let held = self.plan(fabric, names, held, &ways);
-        self.take_either(fabric, held, (job, plan))
-    }
-
-    /// Takes what a job becomes, or again what it had.
-    fn take_either(
-        &mut self,
-        fabric: &Fabric,
-        becomes: Result<(Job, JobPlan), Refusal>,
-        (job, plan): (&Job, &JobPlan),
-    ) -> Result<(Job, JobPlan), Refusal> {
-        match &becomes {
-            Ok((job, plan)) => self.take(fabric, job, plan),
-            Err(_) => self.take(fabric, job, plan),
-        }
-        becomes
-    }
-
-    /// A job with a tree that is up.
-    fn regrown(&self, fabric: &Fabric, routes: &Routes, job: &Job) -> Job {
-        let mut job = job.clone();
-        if let Some(Multicast { tree, .. }) = &mut job.multicast {
-            let homes = largest_part(fabric, routes, &job.members);
-            let reaches_all = homes.iter().all(|home| tree.contains(*home));
-            if !(reaches_all && tree.is_up(fabric, routes.health()))
-                && let Some(other) = JobTree::choose(fabric, routes, &self.load, job.weight, &homes)
-            {
-                *tree = other;
-            }
-        }
-        job
-    }
-
     /// Gives a job a number for each port that it leaves by, those that it has where it has any, and plans it.
     fn plan(
         &self,
@@ -237,8 +165,11 @@ impl Ledger {
             .collect();
         let mut free = PerSwitch::new(|switch: SwitchId| {
             let free = self.switches[switch.0].shares.free().map(ShareIndex);
-            let kept = &kept;
-            free.filter(move |share| !kept.contains(&(switch, *share)))
+            let (kept, moving) = (&kept, &self.moving);
+            free.filter(move |share| {
+                let number = (switch, *share);
+                !kept.contains(&number) && !moving.contains(&number)
+            })
         });
         for at in exits {
             if let Entry::Vacant(unnumbered) = job.shares.entry(at) {
@@ -263,6 +194,11 @@ impl Ledger {
             .map(of)
             .map(|source| source.map(SourceIndex))
             .collect()
+    }
+
+    /// What is taken of a switch.
+    pub(crate) fn usage(&self, switch: SwitchId) -> &Usage {
+        &self.switches[switch.0].usage
     }
 
     fn too_many(&self) -> Refusal {
@@ -297,33 +233,6 @@ impl Ledger {
                 .usage
                 .add(&Usage::of(plan.entities()));
         }
-    }
-
-    /// Jobs that were kept have their numbers again, before any is given another one, and then what they need on the routes
-    /// as they are now. Ids are given out from behind `last` on.
-    ///
-    /// # Errors
-    /// The first job that has no place any more, by its place in `jobs`.
-    pub fn restore(
-        &mut self,
-        fabric: &Fabric,
-        routes: &Routes,
-        names: &Names,
-        (jobs, last): (&[Job], JobId),
-    ) -> Result<Vec<(Job, JobPlan)>, (usize, Refusal)> {
-        let jobs = restore::unique(fabric, jobs);
-        let nothing = JobPlan::new();
-        jobs.iter().for_each(|job| self.take(fabric, job, &nothing));
-        self.last = last;
-        let refit = |(at, job): (usize, &Job)| {
-            let had = (job, &nothing);
-            let refitted = match cut_off(fabric, routes, &job.members).is_empty() {
-                true => self.refit(fabric, routes, names, had),
-                false => self.hold(fabric, routes, names, had),
-            };
-            refitted.map_err(|refusal| (at, refusal))
-        };
-        jobs.iter().enumerate().map(refit).collect()
     }
 
     /// A job gives back what it has with this plan.
@@ -399,10 +308,11 @@ pub(crate) fn cut_off(
     let mut known: BTreeMap<HostId, Option<SwitchId>> = BTreeMap::new();
     let mut from = |host: HostId| {
         let unreached = || {
+            let home = fabric.host(host).attached.switch;
             let mut homes = part.iter();
-            homes
-                .find(|home| routes.port(**home, host).is_none())
-                .copied()
+            let unreached = homes.find(|home| routes.port(**home, host).is_none());
+            // Where all of their switches are down nobody reaches anybody.
+            unreached.copied().or(part.is_empty().then_some(home))
         };
         *known.entry(host).or_insert_with(unreached)
     };

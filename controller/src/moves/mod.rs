@@ -1,8 +1,8 @@
 //! From what switches hold to what they should after parts of the fabric went, came back or were drained, in an order in which nothing
 //! is lost that the fabric could still carry: the new ways are there everywhere before the old ones are taken.
 //!
-//! [`rounds`] says what is written, in rounds; a round is whole on all switches before the next begins. Within one, switches are in no
-//! order, so what the packets of a moment meet is any mixture of two neighbouring rounds:
+//! [`steps`] says what is written; a step is whole on all switches before the next begins. Within one, switches are in no
+//! order, so what the packets of a moment meet is any mixture of two neighbouring steps:
 //!
 //! 1. What carries on new ways, and then what admits there: also packets that go part of their way by old routes and the rest by
 //!    new ones. Nothing uses it yet.
@@ -13,18 +13,26 @@
 //! 4. Routes, for each host the nearest switches first ([`Routes::turn`]): what comes to a switch with its new port finds only new ports
 //!    from there on.
 //! 5. What only the old ways needed is taken off: what admits before what carries.
+//!
+//! A job for whose old and new ways together a switch has [no room](room) leaves the old ones before all this, and goes straight.
+//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways.
 
 mod flood;
+mod room;
+mod step;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+
+pub use room::Room;
+pub use step::{Step, applied};
 
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 
 use crate::fabric::{Fabric, Health, SwitchId};
 use crate::install::Untranslatable;
-use crate::job::Job;
+use crate::job::{Job, JobId};
 use crate::plan::{self, Copy, Entity, Group, JobPlan, SwitchPlan, Ways, table};
 use crate::routing::Routes;
 
@@ -38,6 +46,22 @@ pub struct Moved {
     pub before: Planned,
     /// As it will be.
     pub after: Planned,
+}
+
+impl Moved {
+    /// The job as it will be, with the numbers of the ports that it leaves by until then, too.
+    pub fn between(&self) -> Job {
+        let mut job = Job::clone(&self.after.0);
+        for (at, share) in &self.before.0.shares {
+            job.shares.entry(*at).or_insert(*share);
+        }
+        job
+    }
+
+    /// The switches that its new ways need.
+    pub fn switches(&self) -> BTreeSet<SwitchId> {
+        self.after.1.keys().copied().collect()
+    }
 }
 
 /// What is done to one entity of a switch.
@@ -73,25 +97,41 @@ impl Change {
 /// What is written at the same time, in order on each switch.
 pub type Round = BTreeMap<SwitchId, Vec<Change>>;
 
-/// All that is written when `jobs` move as the routes change from `before` to `after`; only rounds in which there is something.
+/// All that is written when `jobs` move as the routes change from `before` to `after`; only steps in which there is something.
 /// `lost` is what carries nothing any more, as against what is only to be left alone.
-pub fn rounds(
-    fabric: &Fabric,
+pub fn steps(
+    room: Room<'_>,
     (before, after): (&Routes, &Routes),
     lost: &Health,
     jobs: &[Moved],
-) -> Vec<Round> {
-    let mut job_rounds: [Round; 4] = Default::default();
-    for moved in jobs {
-        let moving = Moving::new(fabric, (before, after), lost, moved);
+) -> Vec<Step> {
+    let moving = jobs
+        .iter()
+        .map(|moved| Moving::new(room.fabric, (before, after), lost, moved));
+    let mut moving: Vec<Moving<'_>> = moving.collect();
+    room::make(room, &mut moving);
+    let mut of_jobs: [BTreeMap<JobId, Round>; 5] = Default::default();
+    for moving in &moving {
         for switch in moving.switches() {
-            moving.on(switch).add_to(&mut job_rounds, switch);
+            let stages = moving.on(switch).stages();
+            for (step, changes) in of_jobs.iter_mut().zip(stages) {
+                if !changes.is_empty() {
+                    let round = step.entry(moving.job).or_default();
+                    round.insert(switch, changes);
+                }
+            }
         }
     }
-    let [carry, both, new, old] = job_rounds;
-    let turns = turns(fabric, before, after);
-    let all = [carry, both, new].into_iter().chain(turns).chain([old]);
-    all.filter(|round| !round.is_empty()).collect()
+    // Where packets could go round on two trees at once nobody waits for anybody.
+    let wait = |moving: &&Moving<'_>| !moving.yields && moving.passing != Passing::Between;
+    let wait: BTreeSet<JobId> = moving.iter().filter(wait).map(|it| it.job).collect();
+    let turns = turns(room.fabric, before, after);
+    let [make_room, carry, both, new, old] = of_jobs;
+    let all = [make_room, carry, both].map(Step::brings).into_iter();
+    let all = all.chain([Step::takes_off(new, &wait)]);
+    let all = all.chain(turns.into_iter().map(Step::routes));
+    let all = all.chain([Step::takes_off(old, &wait)]);
+    all.filter(|step| !step.is_empty()).collect()
 }
 
 /// The routes that change, in turns.
@@ -132,11 +172,14 @@ enum Passing {
 
 /// A job on its way.
 struct Moving<'a> {
+    job: JobId,
     before: &'a JobPlan,
     after: &'a JobPlan,
     /// What packets need that go by old and new routes.
     amid: JobPlan,
     passing: Passing,
+    /// Its old ways make room for new ones.
+    yields: bool,
 }
 
 impl<'a> Moving<'a> {
@@ -157,14 +200,33 @@ impl<'a> Moving<'a> {
                     Passing::Straight
                 }
             }
+            // What it has beside its tree is of another one, by which some still send.
+            [Some(_), Some(_)] => Passing::Both,
             _ => Passing::Straight,
         };
-        Moving {
+        let mut moving = Moving {
+            job: job.id,
             before,
             after,
             amid: plan::of_ways(fabric, job, &ways),
             passing,
+            yields: false,
+        };
+        let too_many = |at: SwitchId| {
+            let copies = moving.on(at).copies_of_both();
+            copies > fabric.switch(at).limits.group_replicas as usize
+        };
+        if passing == Passing::Both && moving.switches().into_iter().any(too_many) {
+            moving.passing = Passing::Straight;
         }
+        moving
+    }
+
+    /// Takes its old ways off first, and goes straight to the new ones.
+    fn give_way(&mut self) {
+        self.yields = true;
+        self.amid = JobPlan::new();
+        self.passing = Passing::Straight;
     }
 
     fn switches(&self) -> BTreeSet<SwitchId> {
@@ -182,6 +244,7 @@ impl<'a> Moving<'a> {
             after: self.after.get(&switch),
             amid: self.amid.get(&switch),
             passing: self.passing,
+            yields: self.yields,
         }
     }
 }
@@ -192,6 +255,7 @@ struct OnSwitch<'a> {
     after: Option<&'a SwitchPlan>,
     amid: Option<&'a SwitchPlan>,
     passing: Passing,
+    yields: bool,
 }
 
 fn entities(plan: Option<&SwitchPlan>) -> impl Iterator<Item = &Entity> {
@@ -222,14 +286,22 @@ fn stage(entity: &Entity) -> u8 {
 }
 
 impl OnSwitch<'_> {
-    fn add_to(&self, rounds: &mut [Round; 4], switch: SwitchId) {
+    /// What is done to make room, in steps 1, 2 and 3, and in the last one.
+    fn stages(&self) -> [Vec<Change>; 5] {
         let [both, new] = self.groups();
-        let all = [self.coming(), both, new, self.leaving()];
-        for (round, changes) in rounds.iter_mut().zip(all) {
-            if !changes.is_empty() {
-                round.entry(switch).or_default().extend(changes);
-            }
-        }
+        let leaving = self.leaving();
+        let (first, last) = match self.yields {
+            true => (leaving, Vec::new()),
+            false => (Vec::new(), leaving),
+        };
+        [first, self.coming(), both, new, last]
+    }
+
+    /// How many copies a group makes that has the branches of both trees.
+    fn copies_of_both(&self) -> usize {
+        let groups = [group(self.before), group(self.after)].into_iter();
+        let copies = groups.flatten().flat_map(|group| &group.copies);
+        copies.collect::<BTreeSet<_>>().len()
     }
 
     /// What is needed beside what was and what will be: of the job's row and group these decide.

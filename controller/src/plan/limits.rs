@@ -233,7 +233,8 @@ impl Usage {
             .try_for_each(|entity| fits(entity, switch, names))
     }
 
-    fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {
+    /// Whether there is so much room on `switch`.
+    pub(crate) fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {
         for (&table, &needed) in &self.entries {
             let size = names.table(table)?.size;
             if needed as u64 > size {

@@ -73,7 +73,7 @@ impl SwitchPlan {
 /// What a job needs on each of its switches.
 pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 
-/// Routes to every host that can be reached, ARP answers for every host of the fabric, what brings word of losses, and what the links of its
+/// Routes to every host, as they are [given](Routes::held), ARP answers for every host of the fabric, what brings word of losses, and what the links of its
 /// ports can carry.
 pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![

@@ -48,6 +48,13 @@ impl Held {
         }
     }
 
+    /// Leaves out what has this entity's key.
+    pub fn remove(&mut self, entity: &v1::Entity) {
+        if let Some((key, _)) = canonical(entity) {
+            self.0.remove(&key);
+        }
+    }
+
     /// What has this key.
     pub fn get(&self, key: &Key) -> Option<&Item> {
         self.0.get(key)

@@ -23,8 +23,10 @@ use crate::target::PortNumber;
 pub struct Routes {
     health: Health,
     distances: Distances,
-    /// For each host, by switch.
+    /// For each host, by switch; also for hosts whose own port is down.
     ports: Vec<Vec<Option<PortNumber>>>,
+    /// Whether that is up, by host.
+    is_attached: Vec<bool>,
     /// What they are where all is well; none where that is now.
     whole: Option<Box<Whole>>,
 }
@@ -62,11 +64,14 @@ impl Routes {
         let all_well = Health::default();
         let distances = Distances::new(fabric, &all_well);
         let ports = spread::ports(fabric, &all_well, &distances, None);
+        let hosts = fabric.hosts().iter();
+        let is_attached = hosts.map(|host| health.port_is_up(host.attached)).collect();
         if health == all_well {
             return Routes {
                 health,
                 distances,
                 ports,
+                is_attached,
                 whole: None,
             };
         }
@@ -74,6 +79,7 @@ impl Routes {
         Routes {
             ports: spread::ports(fabric, &health, &now, Some(&ports)),
             distances: now,
+            is_attached,
             health,
             whole: Some(Box::new(Whole { distances, ports })),
         }
@@ -86,14 +92,15 @@ impl Routes {
 
     /// The port at which `switch` sends what is for `host`: the host's own, or a trunk. None if no way leads there.
     pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
-        self.ports[host.0][switch.0]
+        let port = self.ports[host.0][switch.0];
+        port.filter(|_| self.is_attached[host.0])
     }
 
-    /// The port that `switch` is given for `host`: where no way leads there, that by which one does when all is well. Nothing is lost
+    /// The port that `switch` is given for `host`: where no way leads to its switch, that by which one does when all is well. Nothing is lost
     /// by it where that is broken indeed, and much kept where it only seems so.
     pub fn held(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
-        let whole = || Some(self.whole.as_ref()?.ports[host.0][switch.0]);
-        self.port(switch, host).or_else(|| whole().flatten())
+        let whole = || self.whole.as_ref()?.ports[host.0][switch.0];
+        self.ports[host.0][switch.0].or_else(whole)
     }
 
     /// When `switch` may be given [its port](Self::held) for a host at `home`: after those of lower turns have theirs. What then comes to

@@ -16,7 +16,9 @@ const ETHERNET_HEADER: u64 = 14;
 /// group. Else as many full frames as the queues of a way's trunks hold, and [`SLACK`]: a trunk without a rate has no
 /// queue.
 ///
-/// It is a bound for all members and while the fabric stands, whichever way the routes and the job's tree go by then.
+/// It is a bound for all members, and for whichever of the ways that are no longer than those of now the routes and the job's tree go
+/// by later. Where something fails and ways become longer, who joins then is told more; whoever has joined before may take for lost
+/// what is only late.
 pub fn reorder(fabric: &Fabric, routes: &Routes, job: &Job) -> u32 {
     let has_circles = fabric.trunks().len() >= fabric.switches().len();
     let home = |member: &crate::job::Member| fabric.host(member.host).attached.switch;

@@ -10,7 +10,8 @@ type Ports = Vec<Vec<Option<PortNumber>>>;
 /// Ports that lead every packet nearer to its host, chosen host by host. Each switch takes that one of its shortest ways
 /// where, if all hosts sent to all others alike, most room would be left in proportion to the trunk's rate. What all
 /// switches before it decided is part of that, so that a second tier of switches does not undo what the first has
-/// spread. Where `wanted` has a port that is still on a shortest way it stays.
+/// spread. Where `wanted` has a port that is still on a shortest way it stays. A host whose own port is down has ways as all others: what
+/// is left alone on the way there is left alone all the same.
 pub(super) fn ports(
     fabric: &Fabric,
     health: &Health,
@@ -34,32 +35,29 @@ pub(super) fn ports(
     for host in fabric.host_ids() {
         let mut ports = vec![None; fabric.switches().len()];
         let attached = fabric.host(host).attached;
-        if health.port_is_up(attached) {
-            // Senders whose packets for this host come through a switch: known when all that are farther have chosen.
-            let mut flows = senders.clone();
-            for &switch in &orders[attached.switch.0] {
-                if switch == attached.switch {
-                    ports[switch.0] = Some(attached.port);
-                    continue;
-                }
-                let distance = |at| distances.get(at, attached.switch);
-                let leads_on = |at| at == attached.switch || health.carries(at);
-                let is_nearer = |end: &&TrunkEnd| {
-                    is_up[end.trunk.0]
-                        && leads_on(end.far.switch)
-                        && distance(end.far.switch).map(|far| far + 1) == distance(switch)
-                };
-                let nearer = || fabric.trunks_of(switch).iter().filter(is_nearer);
-                let kept = wanted.and_then(|wanted: &Ports| wanted[host.0][switch.0]);
-                let kept = kept.and_then(|port| nearer().find(|end| end.port == port));
-                let flow = flows[switch.0];
-                let best =
-                    || nearer().min_by_key(|end| loads.with(fabric, switch, end.trunk, flow));
-                if let Some(end) = kept.or_else(best) {
-                    ports[switch.0] = Some(end.port);
-                    flows[end.far.switch.0] += flow;
-                    loads.add(fabric, switch, end.trunk, flow);
-                }
+        // Senders whose packets for this host come through a switch: known when all that are farther have chosen.
+        let mut flows = senders.clone();
+        for &switch in &orders[attached.switch.0] {
+            if switch == attached.switch {
+                ports[switch.0] = Some(attached.port);
+                continue;
+            }
+            let distance = |at| distances.get(at, attached.switch);
+            let leads_on = |at| at == attached.switch || health.carries(at);
+            let is_nearer = |end: &&TrunkEnd| {
+                is_up[end.trunk.0]
+                    && leads_on(end.far.switch)
+                    && distance(end.far.switch).map(|far| far + 1) == distance(switch)
+            };
+            let nearer = || fabric.trunks_of(switch).iter().filter(is_nearer);
+            let kept = wanted.and_then(|wanted: &Ports| wanted[host.0][switch.0]);
+            let kept = kept.and_then(|port| nearer().find(|end| end.port == port));
+            let flow = flows[switch.0];
+            let best = || nearer().min_by_key(|end| loads.with(fabric, switch, end.trunk, flow));
+            if let Some(end) = kept.or_else(best) {
+                ports[switch.0] = Some(end.port);
+                flows[end.far.switch.0] += flow;
+                loads.add(fabric, switch, end.trunk, flow);
             }
         }
         spread.push(ports);

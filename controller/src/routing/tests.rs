@@ -41,6 +41,26 @@ fn leaves_spread_hosts_evenly_over_spines() {
     }
 }
 
+/// The port of a host says nothing about the way to its switch.
+#[test]
+fn a_host_whose_port_is_drained_is_not_sent_for_over_a_drained_spine() {
+    let fabric = leaf_spine(2, 2, 2);
+    let parts = |host: HostId| {
+        let port = Part::Port(fabric.host(host).attached);
+        [port, Part::Transit(SwitchId(0))].into_iter().collect()
+    };
+    for host in fabric.host_ids() {
+        let routes = Routes::new(&fabric, parts(host));
+        for leaf in [SwitchId(2), SwitchId(3)] {
+            assert_eq!(routes.port(leaf, host), None);
+            let held = routes.held(leaf, host).unwrap();
+            let mut trunks = fabric.trunks_of(leaf).iter();
+            let trunk = trunks.find(|end| end.port == held);
+            assert_ne!(trunk.map(|end| end.far.switch), Some(SwitchId(0)));
+        }
+    }
+}
+
 /// Two pods of two edge and two aggregation switches under four cores: what an edge switch sends up by one aggregation
 /// switch goes on by both of its cores.
 #[test]

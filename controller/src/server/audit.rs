@@ -56,7 +56,9 @@ impl Controller {
                 return Ok(());
             }
             let _changes = self.changes.lock().await;
-            switch.look(&client, &self.desired()).await
+            switch.look(&client, &self.desired()).await?;
+            self.try_again();
+            Ok::<_, BringUpError>(())
         };
         if let Err(error) = looked.await {
             tracing::warn!(switch = switch.name(), %error, "not put right");

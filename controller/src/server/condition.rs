@@ -11,6 +11,8 @@ use crate::fabric::{Fabric, Health, Part, SwitchId};
 pub struct Condition {
     terms: Terms,
     drained: BTreeSet<Part>,
+    /// What was drained and is not in the fabric's file now.
+    unknown: BTreeSet<String>,
     /// Parts that have failed.
     seen: BTreeMap<Part, Damping>,
     /// Of these, those that count as down.
@@ -20,26 +22,41 @@ pub struct Condition {
 impl Condition {
     /// All is well, but for what is drained, by name.
     pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
+        let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
             let part = fabric.part_named(name);
-            let forget = |error| tracing::warn!(%error, "what was drained is not there any more");
-            part.map_err(forget).ok()
+            let note = |error| {
+                tracing::warn!(%error, "what was drained is not there any more; undrain it to forget it");
+                unknown.insert(name.clone());
+            };
+            part.map_err(note).ok()
         });
         Condition {
             terms,
             drained: known.collect(),
+            unknown,
             seen: BTreeMap::new(),
             lost: Health::default(),
         }
     }
 
-    /// A part is seen to be there, or gone.
-    pub fn see(&mut self, part: Part, is_there: bool, now: Instant) {
-        match self.seen.get_mut(&part) {
+    /// A part is seen to be there, or gone; whether it was seen otherwise before.
+    pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
+        let is_news = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
-            None if is_there => {}
-            None => drop(self.seen.insert(part, Damping::gone(self.terms, now))),
-        }
+            None if is_there => false,
+            None => {
+                self.seen.insert(part, Damping::gone(self.terms, now));
+                true
+            }
+        };
+        self.pass(now);
+        is_news
+    }
+
+    /// A part is gone, nobody knows since when: it is down.
+    pub fn lose(&mut self, part: Part, now: Instant) {
+        self.seen.insert(part, Damping::down(self.terms, now));
         self.pass(now);
     }
 
@@ -72,9 +89,31 @@ impl Condition {
         self.drained.contains(&part)
     }
 
+    /// What was not to be used if that were so.
+    pub fn with(&self, part: Part, drained: bool) -> Health {
+        let mut then = self.clone();
+        then.drain(part, drained);
+        then.health()
+    }
+
+    /// Whether this was drained once, and is not in the fabric's file now.
+    pub fn knew(&self, name: &str) -> bool {
+        self.unknown.contains(name)
+    }
+
+    /// That is forgotten.
+    pub fn forget(&mut self, name: &str) {
+        self.unknown.remove(name);
+    }
+
     /// What carries nothing.
     pub fn lost(&self) -> &Health {
         &self.lost
+    }
+
+    /// Whether a part counts as down.
+    pub fn is_lost(&self, part: Part) -> bool {
+        self.lost.down().any(|lost| lost == part)
     }
 
     /// What is not to be used: lost or drained.
@@ -85,8 +124,8 @@ impl Condition {
             .collect()
     }
 
-    /// What of a switch is not in use, on one line; none if all of it is.
-    pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Option<String> {
+    /// What of a switch is not in use.
+    pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<PartState> {
         let here = |part: &Part| match *part {
             Part::Switch(at) | Part::Transit(at) => at == switch,
             Part::Port(at) => at.switch == switch,
@@ -98,19 +137,62 @@ impl Condition {
         };
         let health = self.health();
         let parts = health.down().filter(here).map(|part| {
-            let lost = self.lost.down().any(|lost| lost == part);
             let is_back = |damping: &Damping| damping.due().is_some();
-            let state = match (lost, self.seen.get(&part)) {
-                (false, _) => "drained",
-                (true, Some(damping)) if is_back(damping) => "back, not trusted yet",
-                (true, _) => "down",
-            };
-            match part {
-                Part::Switch(_) | Part::Transit(_) => state.to_owned(),
-                _ => format!("{} {state}", fabric.name_of(part)),
+            let lost =
+                self.is_lost(part)
+                    .then(|| match self.seen.get(&part).is_some_and(is_back) {
+                        true => "back, not trusted yet",
+                        false => "down",
+                    });
+            let drained = self.drained.contains(&part).then_some("drained");
+            let states: Vec<&str> = lost.into_iter().chain(drained).collect();
+            PartState {
+                part: fabric.name_of(part),
+                state: states.join(", "),
             }
         });
-        let parts: Vec<String> = parts.collect();
-        (!parts.is_empty()).then(|| parts.join(", "))
+        parts.collect()
+    }
+}
+
+/// A part that is not in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartState {
+    /// Its name.
+    pub part: String,
+    /// How it stands, on one line.
+    pub state: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_both_down_and_drained_is_said_to_be_both() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+        let now = Instant::now();
+        let part = fabric.part_named("s1").unwrap();
+        let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
+        let of = |condition: &Condition| {
+            let parts = condition.of(&fabric, SwitchId(0));
+            let said = parts
+                .into_iter()
+                .map(|it| format!("{} {}", it.part, it.state));
+            said.collect::<Vec<_>>().join("; ")
+        };
+        condition.drain(part, true);
+        assert_eq!(of(&condition), "s1 drained");
+        condition.lose(part, now);
+        assert_eq!(of(&condition), "s1 down, drained");
+        assert!(condition.see(part, true, now) && !condition.see(part, true, now));
+        assert_eq!(of(&condition), "s1 back, not trusted yet, drained");
+        condition.drain(part, false);
+        assert_eq!(of(&condition), "s1 back, not trusted yet");
+        // With what is not there any more it is as with what was never there, until it is forgotten.
+        assert!(condition.knew("s9") && !condition.knew("s8"));
+        condition.forget("s9");
+        assert!(!condition.knew("s9"));
     }
 }

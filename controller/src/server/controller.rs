@@ -1,8 +1,9 @@
 //! What the controller does, whoever asks.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
@@ -11,12 +12,11 @@ use tokio::task::JoinHandle;
 use super::Config;
 use super::attendants::Attendants;
 use super::check::PastCheck;
-use super::condition::Condition;
+use super::condition::{Condition, PartState};
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
-use super::plan::restored;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
@@ -87,8 +87,8 @@ pub struct SwitchState {
     pub id: SwitchId,
     /// Why the controller is not connected to it, on one line.
     pub problem: Option<String>,
-    /// What of it is not in use, and why, on one line.
-    pub health: Option<String>,
+    /// What of it is not in use.
+    pub health: Vec<PartState>,
     /// Whether it may hold something else than it should.
     pub in_doubt: bool,
     /// The jobs installed on it, by name.
@@ -112,16 +112,44 @@ impl Controller {
             ..
         } = config;
         let stored = store.read()?;
-        let (condition, registry) = restored(&fabric, &program, terms, &stored)?;
-        let mut records = registry.records(&fabric);
-        records.retain(|record| !stored.jobs.contains(record));
-        let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
+        let mut condition = Condition::new(&fabric, terms, &stored.drained);
+        let routes = Routes::new(&fabric, condition.health());
+        for id in fabric.switch_ids() {
+            plan::check_fabric(&fabric, &routes, &program, id)?;
+        }
         let election_id = lead.term.election_id();
         let by_majority = lead.by_majority;
         let metrics = Metrics::default();
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
             .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics))
             .collect();
+        // Who does not answer is down before anything is planned: jobs that have left it are not sent back.
+        let waits = !by_majority && stored.jobs.is_empty();
+        let mut clients = BTreeMap::new();
+        let asked = switches.iter().map(|switch| switch.connect(patience));
+        for (switch, client) in switches.iter().zip(join_all(asked).await) {
+            match client {
+                Ok(client) => drop(clients.insert(switch.id, client)),
+                // Its jobs' other switches need their controller back: this one is waited for.
+                Err(error) if by_majority || !waits && error.is_silence() => {
+                    tracing::warn!(%error, "going on without it");
+                    if error.is_silence() {
+                        condition.lose(Part::Transit(switch.id), Instant::now());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (led, all) = (clients.len(), switches.len());
+        if by_majority && led * 2 <= all {
+            let switches = all;
+            return Err(ServeError::NoMajority { led, switches });
+        }
+        let routes = Routes::new(&fabric, condition.health());
+        let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
+        let mut records = registry.records(&fabric);
+        records.retain(|record| !stored.jobs.contains(record));
+        let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
         let journal = {
             let switches = Arc::clone(&switches);
             let leads = move || !by_majority || is_most(&switches);
@@ -151,12 +179,9 @@ impl Controller {
             keepers: Mutex::default(),
             metrics,
         });
-        // What the fabric as it is now made of them is what is promised from now on.
-        let refitted = Change::Update(records);
-        match by_majority {
-            false => controller.bring_up_all(refitted, patience).await?,
-            true => controller.take_over(refitted, patience).await?,
-        }
+        // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
+        controller.journal.commit(Change::Update(records)).await?;
+        controller.bring_up(clients, by_majority).await?;
         for switch in controller.switches.iter() {
             controller.listen(switch);
             controller.hear_ports(switch.id);
@@ -180,56 +205,26 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Brings up all switches. With jobs that were kept, those that are silent are waited for later: their other switches need
-    /// their controller back.
-    async fn bring_up_all(&self, first: Change, patience: Duration) -> Result<(), ServeError> {
-        self.journal.commit(first).await?;
+    /// Makes these switches hold what they should. Who leads by majority goes on without one that fails, and comes back to it.
+    async fn bring_up(
+        &self,
+        clients: BTreeMap<SwitchId, SwitchClient>,
+        by_majority: bool,
+    ) -> Result<(), BringUpError> {
         let desired = self.desired();
-        try_join_all(self.switches.iter().map(|switch| async {
-            match switch.connect(patience).await {
-                Ok(client) => switch.bring_up(client, &desired).await,
-                Err(error) if !desired.wanted.jobs.is_empty() && error.is_silence() => {
-                    tracing::warn!(%error, "going on without it");
+        let desired = &desired;
+        let brought_up = clients.into_iter().map(|(id, client)| async move {
+            let switch = &self.switches[id.0];
+            match switch.bring_up(client, desired).await {
+                Err(error) if by_majority => {
+                    tracing::warn!(switch = switch.name(), %error, "not brought up yet");
+                    switch.disconnect(error.to_string());
                     Ok(())
                 }
-                Err(error) => Err(error),
+                brought_up => brought_up,
             }
-        }))
-        .await?;
-        Ok(())
-    }
-
-    /// Becomes primary at more than half of the switches, and brings up these; the others are waited for later.
-    async fn take_over(&self, first: Change, patience: Duration) -> Result<(), ServeError> {
-        let asked = self.switches.iter().map(|switch| async move {
-            let client = switch.connect(patience).await;
-            client.inspect_err(|error| tracing::warn!(%error, "going on without it"))
         });
-        let clients = join_all(asked).await;
-        let led = clients.iter().filter(|client| client.is_ok()).count();
-        let switches = self.switches.len();
-        if led * 2 <= switches {
-            return Err(ServeError::NoMajority { led, switches });
-        }
-        // From here on others' copies say who leads.
-        self.journal.commit(first).await?;
-        let desired = self.desired();
-        join_all(
-            self.switches
-                .iter()
-                .zip(clients)
-                .map(|(switch, client)| async {
-                    match client {
-                        Ok(client) => switch.bring_up(client, &desired).await,
-                        Err(error) => Err(error),
-                    }
-                    .unwrap_or_else(|error| {
-                        tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                        switch.disconnect(error.to_string());
-                    });
-                }),
-        )
-        .await;
+        try_join_all(brought_up).await?;
         Ok(())
     }
 
@@ -244,9 +239,10 @@ impl Controller {
 
     /// Ends what runs in the background. The switches keep what they have.
     pub(super) fn close(&self) {
+        // First: who is in the middle of something asks before it goes on.
+        self.closed.store(true, Ordering::Release);
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
-        self.closed.store(true, Ordering::Release);
         self.journal.close();
         for switch in self.switches.iter() {
             switch.disconnect("the controller is being stopped".into());
@@ -260,16 +256,17 @@ impl Controller {
     async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
+            let look = async {
+                tokio::time::sleep(self.audit_every).await;
+                self.audit_one(switch).await;
+            };
             tokio::select! {
                 lost = switch.lost() => match lost {
                     Lost::Silent => self.see(Part::Transit(id), false),
                     Lost::Superseded(term) => self.journal.outrank(term),
                     Lost::Elsewhere => {}
                 },
-                () = tokio::time::sleep(self.audit_every) => {
-                    self.audit_one(switch).await;
-                    continue;
-                }
+                () = look => continue,
             }
             let failed = |error: &BringUpError| {
                 if error.is_silence() {
@@ -280,12 +277,20 @@ impl Controller {
                 }
             };
             let client = switch.reconnect(failed).await;
+            // What only blinked is there again now, and not when it has been its turn to be looked at.
+            let part = Part::Transit(id);
+            if !self.condition().is_lost(part) {
+                self.see(part, true);
+            }
             match self.restore(switch, client).await {
                 Ok(()) => {
-                    self.see(Part::Transit(id), true);
+                    self.see(part, true);
                     self.hear_ports(id);
                 }
-                Err(error) => switch.failed(&error).await,
+                Err(error) => {
+                    self.see(part, false);
+                    switch.failed(&error).await;
+                }
             }
         }
     }
@@ -299,6 +304,7 @@ impl Controller {
         switch.bring_up(client, &self.desired()).await?;
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
+        self.try_again();
         Ok(())
     }
 

@@ -144,9 +144,10 @@ pub enum BringUpError {
 }
 
 impl BringUpError {
-    /// Whether the switch only doesn't answer.
+    /// Whether the switch only doesn't answer, as far as can be told: one that dies while it is connected to breaks the connection.
     pub fn is_silence(&self) -> bool {
-        matches!(self, BringUpError::Connect(ConnectError::NoAnswer { .. }))
+        use ConnectError::{Broken, NoAnswer};
+        matches!(self, BringUpError::Connect(NoAnswer { .. } | Broken { .. }))
     }
 
     /// The term of the controller that has led it since, if that is why.
@@ -164,6 +165,16 @@ pub enum DrainError {
     /// There is none of that name.
     #[error(transparent)]
     Unknown(#[from] UnknownPart),
+    /// A job could not move.
+    #[error("{part} was not changed, as job {job} has no room then where it would be: {refusal}")]
+    NoRoom {
+        /// The part.
+        part: String,
+        /// The job's name.
+        job: String,
+        /// What is in the way.
+        refusal: Box<Refusal>,
+    },
     /// It could not be kept, and so is not promised.
     #[error("nothing was changed, as that could not be kept: {0}")]
     Store(#[from] KeepError),

@@ -183,7 +183,7 @@ impl Controller {
         self.divide_again(&clients).await;
         self.attendants.end(id);
         // There may be room now for one that could not move.
-        self.news.notify_one();
+        self.try_again();
         tracing::info!("deleted");
         Ok(pending)
     }

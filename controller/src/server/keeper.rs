@@ -53,12 +53,17 @@ impl SeatKeeper {
 
     /// Keeps these jobs as they are now, seats and trees.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
-        let _keeping = self.keeping.lock().await;
-        let records: Vec<_> = self.with_registry(|registry| {
-            ids.filter_map(|id| registry.record(&self.fabric, id))
-                .collect()
+        let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
+        let kept = tokio::spawn(async move {
+            let _keeping = keeper.keeping.lock().await;
+            let records = keeper.with_registry(|registry| {
+                let of = |id: &JobId| registry.record(&keeper.fabric, *id);
+                ids.iter().filter_map(of).collect()
+            });
+            keeper.journal.write(Change::Update(records)).await
         });
-        self.journal.write(Change::Update(records)).await
+        kept.await
+            .expect("the store does not panic, and nobody cancels it")
     }
 
     /// Keeps `first` as the first operation of an epoch that comes, whose job is in it from then on. Seats that are kept at the same time

@@ -38,6 +38,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
+pub use condition::PartState;
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use group::{GRACE, Group, MemberHandle, serve_in};
@@ -46,6 +47,7 @@ use journal::Lead;
 pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 pub use membership::{Evictee, JOIN_WAIT};
+pub use moves::Drained;
 pub use plan::{Forecast, PlanError, SwitchForecast};
 
 use group::{ReplicationService, Who};

@@ -1,40 +1,67 @@
 //! How trees and routes follow what of the fabric is up.
 
+mod progress;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
 use tokio::time::sleep_until;
 
+use self::progress::Progress;
 use super::condition::Condition;
 use super::controller::Controller;
-use super::error::{BringUpError, DrainError};
-use crate::fabric::{Part, SwitchId};
-use crate::install::{Clients, Untranslatable};
-use crate::moves::{self, Change, Moved, Round};
+use super::error::DrainError;
+use super::registry::Wanted;
+use crate::fabric::{Health, Part, SwitchId};
+use crate::install::Clients;
+use crate::job::{Job, JobId};
+use crate::moves::{self, Moved, Room, Step};
 use crate::p4rt::SwitchClient;
 use crate::store;
+
+/// What has become of a part that was drained, or is in use again.
+#[derive(Clone, Debug)]
+pub struct Drained {
+    /// Its full name.
+    pub part: String,
+    /// Switches that are not known to have the new ways: the old ones are kept until they do.
+    pub pending: Vec<SwitchId>,
+}
 
 impl Controller {
     /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
     /// and routes follow as soon as it [counts](crate::fabric::damping).
     pub fn see(&self, part: Part, is_there: bool) {
-        self.condition().see(part, is_there, Instant::now());
-        self.news.notify_one();
+        if self.condition().see(part, is_there, Instant::now()) {
+            self.news.notify_one();
+        }
     }
 
-    /// Moves everything off a part of the fabric, by name, or lets it be used again. Returns its full name when that is done,
-    /// as far as switches are connected.
+    /// There may be room for jobs that could not move, or nobody any more that a job's old ways are kept for.
+    pub(super) fn try_again(&self) {
+        if self.registry().is_waiting() {
+            self.news.notify_one();
+        }
+    }
+
+    /// Moves everything off a part of the fabric, by name, or lets it be used again, when that is done as far as switches are
+    /// connected.
     ///
     /// # Errors
-    /// There is no such part, or it cannot be kept.
-    pub async fn drain(&self, name: &str, drained: bool) -> Result<String, DrainError> {
-        let part = self.fabric.part_named(name)?;
+    /// There is no such part, some job has no room elsewhere, or it cannot be kept.
+    pub async fn drain(&self, name: &str, drained: bool) -> Result<Drained, DrainError> {
+        let part = match self.fabric.part_named(name) {
+            Ok(part) => part,
+            Err(unknown) => return self.forget_drained(name, drained, unknown.into()).await,
+        };
         let name = self.fabric.name_of(part);
         let changes = self.change().await?;
+        self.has_room(&name, self.condition().with(part, drained))?;
         let change = |drained| store::Change::Drain {
             part: name.clone(),
             drained,
@@ -49,7 +76,48 @@ impl Controller {
         drop(changes);
         tracing::info!(part = name, drained, "drained");
         self.follow().await;
-        Ok(name)
+        let pending = self.registry().awaited().into_iter().collect();
+        Ok(Drained {
+            part: name,
+            pending,
+        })
+    }
+
+    /// Forgets a part that was drained and is not in the fabric's file any more.
+    async fn forget_drained(
+        &self,
+        name: &str,
+        drained: bool,
+        unknown: DrainError,
+    ) -> Result<Drained, DrainError> {
+        let _changes = self.change().await?;
+        if drained || !self.condition().knew(name) {
+            return Err(unknown);
+        }
+        let change = store::Change::Drain {
+            part: name.to_owned(),
+            drained: false,
+        };
+        self.journal.write(change).await?;
+        self.condition().forget(name);
+        Ok(Drained {
+            part: name.to_owned(),
+            pending: Vec::new(),
+        })
+    }
+
+    /// Whether all jobs could move to where they should be if this were how the fabric stood.
+    fn has_room(&self, part: &str, health: Health) -> Result<(), DrainError> {
+        let registry = self.registry();
+        let refit = registry.refit(&self.fabric, self.program().names(), health);
+        match registry.refused(&refit) {
+            None => Ok(()),
+            Some((job, refusal)) => Err(DrainError::NoRoom {
+                part: part.to_owned(),
+                job: job.to_owned(),
+                refusal: Box::new(refusal.clone()),
+            }),
+        }
     }
 
     /// Follows what happens to the fabric.
@@ -66,7 +134,14 @@ impl Controller {
                 () = self.news.notified() => {}
                 () = wait => {}
             }
-            self.follow().await;
+            // Whatever it stumbles over, the next change is not to find nobody there.
+            let followed = AssertUnwindSafe(self.follow()).catch_unwind().await;
+            if followed.is_err() {
+                tracing::error!(
+                    "a move has panicked; switches are looked at before they are used again"
+                );
+                self.switches.iter().for_each(|switch| switch.doubt());
+            }
         }
     }
 
@@ -82,25 +157,41 @@ impl Controller {
             (condition.health(), condition.lost().clone())
         };
         let names = self.program().names();
-        let (before, after, moved) = {
+        let (before, moved, steps) = {
             let mut registry = self.registry();
-            let before = Arc::clone(registry.routes());
-            if *before.health() == health && !registry.is_waiting() {
+            if *registry.routes().health() == health && !registry.is_waiting() {
                 return;
             }
-            let moved = registry.refit_all(&self.fabric, names, health);
-            (before, Arc::clone(registry.routes()), moved)
+            let before = registry.wanted();
+            let refit = registry.refit(&self.fabric, names, health);
+            let moved = registry.become_of(refit);
+            let routes = (&*before.routes, &**registry.routes());
+            if moved.is_empty() && routes.0 == routes.1 {
+                return;
+            }
+            let room = Room {
+                fabric: &self.fabric,
+                names,
+                ledger: registry.ledger(),
+            };
+            let steps = moves::steps(room, routes, &lost, &moved);
+            (before, moved, steps)
         };
-        if moved.is_empty() && before == after {
-            return;
-        }
         let begun = Instant::now();
         self.keep_moved(&moved).await;
-        let rounds = moves::rounds(&self.fabric, (&before, &after), &lost, &moved);
-        let mut updates = 0;
-        for round in rounds {
-            updates += round.values().map(Vec::len).sum::<usize>();
-            self.write_round(round).await;
+        let mut progress = Progress::new(self, half_way(before, &moved));
+        progress.divide().await;
+        let mut lingering = Lingering::default();
+        for (at, step) in steps.iter().enumerate() {
+            for id in step.waits_for() {
+                self.wait_for_switches(&mut lingering, id, &moved, &steps[..at]);
+            }
+            if self.open().is_err() {
+                return;
+            }
+            progress
+                .write(step.without(|id| lingering.contains(&id)))
+                .await;
         }
         let clients = self.connected();
         self.divide_again(&clients).await;
@@ -109,15 +200,57 @@ impl Controller {
                 self.put_right(*id, client).await;
             }
         }
-        let down = after.health().down().map(|part| self.fabric.name_of(part));
+        let is_unsure = |id: &SwitchId| self.is_unsure(*id);
+        if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
+            self.news.notify_one();
+        }
+        let down = self.routes();
+        let down = down.health().down().map(|part| self.fabric.name_of(part));
         self.metrics.moved(begun.elapsed(), moved.len());
         tracing::info!(
             down = down.collect::<Vec<_>>().join(", "),
             jobs = moved.len(),
-            updates,
+            lingering = lingering.len(),
+            updates = progress.updates(),
             took = ?begun.elapsed(),
             "trees and routes moved"
         );
+    }
+
+    /// Where it is not known that all switches of a job have its new ways, it keeps the old ones as they are after these steps.
+    fn wait_for_switches(
+        &self,
+        lingering: &mut Lingering,
+        id: JobId,
+        moved: &[Moved],
+        done: &[Step],
+    ) {
+        let mut jobs = moved.iter().filter(|moved| moved.after.0.id == id);
+        let Some(moved) = jobs.next().filter(|_| !lingering.contains(&id)) else {
+            return;
+        };
+        let mut unsure = moved.switches();
+        unsure.retain(|id| self.is_unsure(*id));
+        if unsure.is_empty() {
+            return;
+        }
+        let plan = done.iter().filter_map(|step| step.of(id));
+        let plan = plan.fold((*moved.before.1).clone(), moves::applied);
+        let names = unsure.iter().map(|id| self.switches[id.0].name());
+        let names = names.collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            job = moved.after.0.name,
+            switches = names,
+            "old ways are kept"
+        );
+        self.registry()
+            .linger(&self.fabric, (moved.between(), plan), unsure);
+        lingering.insert(id);
+    }
+
+    /// Whether it is not known that a switch holds what was written to it last.
+    fn is_unsure(&self, id: SwitchId) -> bool {
+        self.client(id).is_err() || self.switches[id.0].is_in_doubt()
     }
 
     /// Keeps which trees jobs have now. Where that fails they move all the same: a controller that starts with the old ones
@@ -135,22 +268,6 @@ impl Controller {
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// Writes a round on all its switches that are connected; the others get everything when they are. A switch on which something
-    /// fails is looked at and put right before the next round.
-    async fn write_round(&self, round: Round) {
-        let clients = self.connected();
-        let writes = round.into_iter().filter_map(|(id, changes)| {
-            let client = clients.get(&id)?;
-            Some(async move {
-                if let Err(error) = self.write_changes(id, client, changes).await {
-                    tracing::warn!(%error, "a move is put right");
-                    self.put_right(id, client).await;
-                }
-            })
-        });
-        join_all(writes).await;
-    }
-
     /// Makes a switch hold at once what it should in the end.
     async fn put_right(&self, id: SwitchId, client: &SwitchClient) {
         let switch = &self.switches[id.0];
@@ -159,24 +276,26 @@ impl Controller {
         }
     }
 
-    async fn write_changes(
-        &self,
-        id: SwitchId,
-        client: &SwitchClient,
-        changes: Vec<Change>,
-    ) -> Result<(), BringUpError> {
-        let names = self.program().names();
-        let updates = changes
-            .iter()
-            .filter_map(|change| change.update(names).transpose());
-        let updates = updates.collect::<Result<Vec<_>, Untranslatable>>()?;
-        self.switches[id.0].change(client, names, updates).await
-    }
-
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
         // Nothing panics while it holds the lock, and no change has a half.
         self.condition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Jobs whose old ways stay.
+type Lingering = BTreeSet<JobId>;
+
+/// What switches hold before any round is written, where jobs that move have the numbers of their new ports already.
+fn half_way(before: Wanted, moved: &[Moved]) -> Wanted {
+    let between: BTreeMap<JobId, Arc<Job>> = (moved.iter())
+        .map(|moved| (moved.after.0.id, Arc::new(moved.between())))
+        .collect();
+    let jobs = before.jobs.into_iter();
+    let jobs = jobs.map(|job| between.get(&job.id).cloned().unwrap_or(job));
+    Wanted {
+        jobs: jobs.collect(),
+        ..before
     }
 }

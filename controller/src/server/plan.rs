@@ -121,7 +121,7 @@ impl Trial {
 ///
 /// # Errors
 /// A switch has no room for the fabric, or the fabric none for a job.
-pub fn restored(
+fn restored(
     fabric: &Fabric,
     program: &Program,
     terms: Terms,

@@ -4,10 +4,11 @@
 //! been. Switches hold both; whoever asks for it by name means the epoch that it is in.
 
 mod epochs;
+mod refit;
 
 pub use epochs::seats_of;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,11 +18,10 @@ use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
 use super::plan::Trial;
 use super::seats::{Seat, Seats};
-use crate::fabric::{Fabric, Health};
+use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
-use crate::ledger::{self, Ledger, Refusal};
+use crate::ledger::{Ledger, Refitted, Refusal};
 use crate::membership::{Change, Origin, Suspicion};
-use crate::moves::Moved;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
@@ -36,8 +36,10 @@ pub struct Record {
     pub losses: Losses,
     /// Members that some others cannot reach while parts of the fabric are down: their ways are kept.
     pub cut_off: Vec<Rank>,
-    /// Why it keeps what it had although all reach each other.
+    /// Why it was not moved off what is down or drained.
     pub stays: Option<Refusal>,
+    /// The switches for whose sake its plan has old ways still beside the new ones: nobody knows that they have the new ones.
+    pub lingers: BTreeSet<SwitchId>,
     /// Whether the job is in this epoch.
     pub stage: Stage,
     /// How this epoch came to be; none of a job's first.
@@ -147,6 +149,7 @@ impl Registry {
             losses: Losses::default(),
             cut_off: Vec::new(),
             stays: None,
+            lingers: BTreeSet::new(),
             stage: match is_coming {
                 true => Stage::Coming,
                 false => Stage::Current,
@@ -181,14 +184,22 @@ impl Registry {
             name: jobs[at].name.clone(),
             refusal: Box::new(refusal),
         })?;
-        for (planned, record) in restored.into_iter().zip(&stored.jobs) {
-            let seats = Seats::restored(&planned.0, record.seats().map(Seat::from));
-            registry.insert(planned, seats, record.origin.as_ref().map(Origin::from));
+        for (refitted, record) in restored.into_iter().zip(&stored.jobs) {
+            let Refitted {
+                job,
+                plan,
+                cut_off,
+                stays,
+            } = refitted;
+            let (id, seats) = (job.id, record.seats().map(Seat::from));
+            let seats = Seats::restored(&job, seats);
+            let origin = record.origin.as_ref().map(Origin::from);
+            registry.insert((job, plan), seats, origin);
+            if let Some(record) = registry.jobs.get_mut(&id) {
+                (record.cut_off, record.stays) = (cut_off, stays);
+            }
         }
         registry.find_leaving();
-        for record in registry.jobs.values_mut() {
-            record.cut_off = cut_off(fabric, &registry.routes, &record.job);
-        }
         Ok(registry)
     }
 
@@ -196,52 +207,6 @@ impl Registry {
     pub fn records(&self, fabric: &Fabric) -> Vec<JobRecord> {
         let of = |id: &JobId| self.record(fabric, *id);
         self.jobs.keys().filter_map(of).collect()
-    }
-
-    /// Plans everything anew for what is up now. Jobs that cannot move [keep](Ledger::hold) what they can, and say why. Returns those that have something else than before.
-    pub fn refit_all(&mut self, fabric: &Fabric, names: &Names, health: Health) -> Vec<Moved> {
-        self.routes = Arc::new(Routes::new(fabric, health));
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
-        let mut moved: Vec<Moved> = (ids.iter())
-            .filter_map(|id| self.refit(fabric, names, *id))
-            .collect();
-        // What others have left may be the room that one lacked.
-        let waiting = |record: &&Record| record.stays.is_some();
-        let waiting = self.jobs.values().filter(waiting);
-        let waiting: Vec<JobId> = waiting.map(|record| record.job.id).collect();
-        moved.extend((waiting.iter()).filter_map(|id| self.refit(fabric, names, *id)));
-        moved
-    }
-
-    /// What becomes of one job on the routes as they are; none if nothing does.
-    fn refit(&mut self, fabric: &Fabric, names: &Names, id: JobId) -> Option<Moved> {
-        let record = self.jobs.get_mut(&id)?;
-        record.cut_off = cut_off(fabric, &self.routes, &record.job);
-        record.stays = None;
-        let had = (&*record.job, &*record.plan);
-        let refitted = match record.cut_off.is_empty() {
-            true => self.ledger.refit(fabric, &self.routes, names, had),
-            false => self.ledger.hold(fabric, &self.routes, names, had),
-        };
-        let (job, plan) = match refitted {
-            Ok(refitted) => refitted,
-            Err(refusal) => {
-                record.stays = Some(refusal);
-                return None;
-            }
-        };
-        if (&job, &plan) == had {
-            return None;
-        }
-        let after = (Arc::new(job), Arc::new(plan));
-        let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
-        (record.job, record.plan) = after.clone();
-        Some(Moved { before, after })
-    }
-
-    /// Whether some job would move if it had room.
-    pub fn is_waiting(&self) -> bool {
-        self.jobs.values().any(|record| record.stays.is_some())
     }
 
     /// What the store keeps of a job; none if it is gone.
@@ -331,15 +296,10 @@ impl Registry {
     }
 }
 
-fn cut_off(fabric: &Fabric, routes: &Routes, job: &Job) -> Vec<Rank> {
-    let cut_off = ledger::cut_off(fabric, routes, &job.members);
-    cut_off.into_iter().map(|(rank, _)| rank).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric;
+    use crate::fabric::{self, Health};
     use crate::job::{DEFAULT_LOSS_THRESHOLD, Epoch, Gather, Weight};
     use crate::membership::Eviction;
     use crate::program::Program;

@@ -17,6 +17,7 @@ use super::error::{DrainError, JobRequestError};
 use super::journal::KeepError;
 use super::losses::Told;
 use super::membership::{Evictee, JOIN_WAIT, Said};
+use super::moves::Drained;
 use super::seats::Seat;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
@@ -294,6 +295,15 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
         to: fabric.switch(to.switch).name.clone(),
         to_port: to.port.0.into(),
     }
+}
+
+/// How parts of a switch stand, on one line.
+fn said(parts: &[api::PartState], switch: &str) -> String {
+    let said = parts.iter().map(|it| match it.part == switch {
+        true => it.state.clone(),
+        false => format!("{} {}", it.part, it.state),
+    });
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// The group's address, empty where the job has no group.
@@ -578,6 +588,11 @@ impl Control for ControlService {
                 in_doubt,
                 jobs,
             } = it;
+            let parts = health.into_iter().map(|it| api::PartState {
+                part: it.part,
+                state: it.state,
+            });
+            let parts: Vec<api::PartState> = parts.collect();
             let switch = self.controller.fabric().switch(id);
             api::Switch {
                 name: switch.name.clone(),
@@ -587,8 +602,9 @@ impl Control for ControlService {
                 connected: problem.is_none(),
                 problem: problem.unwrap_or_default(),
                 jobs,
-                health: health.unwrap_or_default(),
+                health: said(&parts, &switch.name),
                 in_doubt,
+                parts,
             }
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();
@@ -652,12 +668,18 @@ impl Control for ControlService {
         let set = set
             .await
             .map_err(|error| Status::internal(error.to_string()))?;
-        let part = set.map_err(|error| match &error {
+        let Drained { part, pending } = set.map_err(|error| match &error {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
+            DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
             DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
             DrainError::Stopping(_) => Status::unavailable(error.to_string()),
         })?;
-        Ok(Response::new(api::SetAdminStateResponse { part }))
+        let switch = |id| self.controller.fabric().switch(id).name.clone();
+        let pending_switches = pending.into_iter().map(switch).collect();
+        Ok(Response::new(api::SetAdminStateResponse {
+            part,
+            pending_switches,
+        }))
     }
 
     async fn resize_job(

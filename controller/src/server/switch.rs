@@ -175,8 +175,8 @@ impl ManagedSwitch {
             })?;
             let held = Held::default();
             let diff = Diff::between(&held, &wanted, self.target);
-            self.write(&client, desired, (&held, &diff), division)
-                .await?;
+            let names = desired.program.names();
+            self.write(&client, names, (&held, &diff), division).await?;
         }
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
         Ok(())
@@ -247,23 +247,33 @@ impl ManagedSwitch {
     ) -> Result<Diff, BringUpError> {
         let division = desired.division(self.id);
         let wanted = desired.on(self.id, &division)?;
-        let held = reconcile::read(client, desired.program.names()).await;
+        let names = desired.program.names();
+        self.hold(client, names, &wanted, division).await
+    }
+
+    /// Makes the switch hold exactly this; returns what was not so.
+    pub async fn hold(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        wanted: &Held,
+        division: Division,
+    ) -> Result<Diff, BringUpError> {
+        let held = reconcile::read(client, names).await;
         let held = held.map_err(|error| self.unreadable(error))?;
-        let diff = Diff::between(&held, &wanted, self.target);
-        self.write(client, desired, (&held, &diff), division)
-            .await?;
+        let diff = Diff::between(&held, wanted, self.target);
+        self.write(client, names, (&held, &diff), division).await?;
         Ok(diff)
     }
 
     async fn write(
         &self,
         client: &SwitchClient,
-        desired: &Desired<'_>,
+        names: &Names,
         (held, diff): (&Held, &Diff),
         division: Division,
     ) -> Result<(), BringUpError> {
         self.doubt();
-        let names = desired.program.names();
         let limits = self.limits;
         let updates = diff.updates(held, Room { names, limits });
         self.change(client, names, updates).await?;

@@ -16,7 +16,9 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::transport::Server;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
-use ultima_p4runtime::v1::{Entity, ForwardingPipelineConfig, MeterConfig, StreamMessageResponse};
+use ultima_p4runtime::v1::{
+    Entity, ForwardingPipelineConfig, MeterConfig, StreamMessageResponse, update,
+};
 
 use wire::Wire;
 
@@ -59,6 +61,8 @@ pub struct State {
     pub meters: BTreeMap<(u32, i64), MeterConfig>,
     /// Updates seen so far.
     pub updates: usize,
+    /// Entities that came and went, each with its place in the order of all switches.
+    pub log: Vec<(u64, update::Type)>,
     /// What goes wrong, and at which update.
     fault: Option<(usize, Fault)>,
     /// Empty digest lists that a new primary is sent, numbered from 0.
@@ -158,6 +162,11 @@ impl ChaosSwitch {
     /// How many clients have asked to be primary so far, also again.
     pub fn streams(&self) -> u64 {
         self.state().streams
+    }
+
+    /// What came and went since this was last asked for.
+    pub fn take_log(&self) -> Vec<(u64, update::Type)> {
+        std::mem::take(&mut self.state().log)
     }
 
     /// Makes the `nth` update from now go wrong, counting from 0.

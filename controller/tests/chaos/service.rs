@@ -1,6 +1,7 @@
 //! The service: as the specification says, but for the faults.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use super::{Answers, Fault, State, Wires, cut_all, emulate};
 
 /// How late what is late is.
 const LATE: Duration = Duration::from_millis(150);
+
+/// Counts the updates of all switches.
+static NOW: AtomicU64 = AtomicU64::new(0);
 
 pub struct Service {
     pub state: Arc<Mutex<State>>,
@@ -76,6 +80,8 @@ impl State {
             return batch::success();
         }
         let key = key(&entity);
+        let now = NOW.fetch_add(1, Ordering::Relaxed);
+        self.log.push((now, update.r#type()));
         match update.r#type() {
             update::Type::Insert if self.held.contains_key(&key) => {
                 batch::failure(Code::AlreadyExists, "it is there already")

@@ -1,0 +1,57 @@
+//! Whether switches have room for old and new ways at once.
+
+use std::collections::BTreeMap;
+
+use ultima_p4runtime::names::Names;
+
+use super::{Change, Moving};
+use crate::fabric::{Fabric, SwitchId};
+use crate::ledger::Ledger;
+use crate::plan::Usage;
+
+/// What there is room for.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'a> {
+    /// The switches and their limits.
+    pub fabric: &'a Fabric,
+    /// The program's tables.
+    pub names: &'a Names,
+    /// What all jobs take when all have moved.
+    pub ledger: &'a Ledger,
+}
+
+/// Lets jobs give way until every switch has room for what all others have on it in the middle of the move. When all do
+/// it is what the ledger has found room for.
+pub(super) fn make(room: Room<'_>, moving: &mut [Moving<'_>]) {
+    // What each job has on a switch only until it has moved.
+    let mut extra: BTreeMap<SwitchId, BTreeMap<usize, Usage>> = BTreeMap::new();
+    for (at, moving) in moving.iter().enumerate() {
+        for switch in moving.switches() {
+            let leaving = moving.on(switch).leaving();
+            let going = leaving.iter().filter_map(|change| match change {
+                Change::Drop(entity) => Some(entity),
+                _ => None,
+            });
+            let usage = Usage::of(going);
+            if usage != Usage::default() {
+                extra.entry(switch).or_default().insert(at, usage);
+            }
+        }
+    }
+    loop {
+        let is_full = |(switch, extra): (&SwitchId, &BTreeMap<usize, Usage>)| {
+            let mut most = room.ledger.usage(*switch).clone();
+            extra.values().for_each(|usage| most.add(usage));
+            let is_full = most.check(room.fabric.switch(*switch), room.names).is_err();
+            is_full.then(|| extra.keys().copied().collect::<Vec<_>>())
+        };
+        let mut full = extra.iter().filter(|(_, jobs)| !jobs.is_empty());
+        let Some(give_way) = full.find_map(is_full) else {
+            return;
+        };
+        for at in give_way {
+            moving[at].give_way();
+            extra.values_mut().for_each(|jobs| drop(jobs.remove(&at)));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A move that is under way.
+
+use futures_util::future::join_all;
+
+use crate::fabric::SwitchId;
+use crate::install::Untranslatable;
+use crate::moves::{Change, Round};
+use crate::p4rt::SwitchClient;
+use crate::plan::Entity;
+use crate::reconcile::Held;
+use crate::server::controller::Controller;
+use crate::server::error::BringUpError;
+use crate::server::registry::Wanted;
+use crate::server::switch::Desired;
+
+/// What has been written so far: what a switch on which something fails is to hold then, as the others count on it.
+pub struct Progress<'a> {
+    controller: &'a Controller,
+    before: Desired<'a>,
+    done: Vec<Round>,
+}
+
+impl<'a> Progress<'a> {
+    /// Nothing is written yet: switches hold what was wanted before.
+    pub fn new(controller: &'a Controller, before: Wanted) -> Self {
+        Progress {
+            before: Desired {
+                wanted: before,
+                ..controller.desired()
+            },
+            controller,
+            done: Vec::new(),
+        }
+    }
+
+    /// How many updates that were.
+    pub fn updates(&self) -> usize {
+        self.done.iter().flat_map(Round::values).map(Vec::len).sum()
+    }
+
+    /// Ports are divided among all that use them before, or will.
+    pub async fn divide(&self) {
+        let names = self.controller.program().names();
+        let clients = self.controller.connected();
+        let divided = clients.iter().map(|(id, client)| async {
+            let switch = &self.controller.switches[id.0];
+            let division = self.before.division(*id);
+            if let Err(error) = switch.divide(client, names, division).await {
+                tracing::warn!(%error, "shares of ports are not as they should be");
+            }
+        });
+        join_all(divided).await;
+    }
+
+    /// Writes a round on all its switches that are connected; the others get everything when they are. A switch on which something
+    /// fails is looked at and made what it is to be after this round, before the next.
+    pub async fn write(&mut self, round: Round) {
+        let clients = self.controller.connected();
+        let so_far = &*self;
+        let writes = round.iter().filter_map(|(id, changes)| {
+            let Some(client) = clients.get(id) else {
+                so_far.controller.doubt(&[*id]);
+                return None;
+            };
+            Some(async move {
+                if let Err(error) = so_far.write_changes(*id, client, changes).await {
+                    tracing::warn!(%error, "a move is put right");
+                    if let Err(error) = so_far.put_right(*id, client, changes).await {
+                        tracing::warn!(%error, "not put right");
+                    }
+                }
+            })
+        });
+        join_all(writes).await;
+        self.done.push(round);
+    }
+
+    async fn write_changes(
+        &self,
+        id: SwitchId,
+        client: &SwitchClient,
+        changes: &[Change],
+    ) -> Result<(), BringUpError> {
+        let names = self.controller.program().names();
+        let updates = changes
+            .iter()
+            .filter_map(|change| change.update(names).transpose());
+        let updates = updates.collect::<Result<Vec<_>, Untranslatable>>()?;
+        let switch = &self.controller.switches[id.0];
+        switch.change(client, names, updates).await
+    }
+
+    /// Makes a switch hold what it should after all rounds so far and these changes.
+    async fn put_right(
+        &self,
+        id: SwitchId,
+        client: &SwitchClient,
+        changes: &[Change],
+    ) -> Result<(), BringUpError> {
+        let names = self.controller.program().names();
+        let division = self.before.division(id);
+        let mut held = self.before.on(id, &division)?;
+        let done = self.done.iter().filter_map(|round| round.get(&id));
+        for change in done.flatten().chain(changes) {
+            apply(&mut held, change, self)?;
+        }
+        let switch = &self.controller.switches[id.0];
+        switch.hold(client, names, &held, division).await?;
+        // Of counters nothing is held: those that begin with a new number are not to go on where an old one ended.
+        let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
+        let counters: Vec<Change> = changes.iter().filter(is_counter).cloned().collect();
+        self.write_changes(id, client, &counters).await
+    }
+}
+
+fn apply(held: &mut Held, change: &Change, of: &Progress<'_>) -> Result<(), Untranslatable> {
+    let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
+    let creation = entity.creation(of.controller.program().names());
+    let creation = creation.map_err(|error| Untranslatable::new(entity, error))?;
+    let whole = creation.entity.unwrap_or_default();
+    match change {
+        Change::Drop(_) => held.remove(&whole),
+        Change::Put(_) | Change::Set(_) => held.insert(whole),
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! What becomes of all jobs when something goes down, comes back or is drained.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ultima_p4runtime::names::Names;
+
+use super::{Record, Registry};
+use crate::fabric::{Fabric, Health, SwitchId};
+use crate::job::{Job, JobId, Rank};
+use crate::ledger::{Ledger, Refitted, Refusal};
+use crate::moves::Moved;
+use crate::plan::JobPlan;
+use crate::routing::Routes;
+
+/// How a job stands.
+#[derive(Clone, Debug)]
+struct Standing {
+    job: Arc<Job>,
+    plan: Arc<JobPlan>,
+    cut_off: Vec<Rank>,
+    stays: Option<Refusal>,
+}
+
+impl Standing {
+    fn of(record: &Record) -> Self {
+        Standing {
+            job: Arc::clone(&record.job),
+            plan: Arc::clone(&record.plan),
+            cut_off: record.cut_off.clone(),
+            stays: record.stays.clone(),
+        }
+    }
+}
+
+/// What all jobs would become.
+#[derive(Debug)]
+pub struct Refit {
+    routes: Arc<Routes>,
+    ledger: Ledger,
+    jobs: BTreeMap<JobId, Standing>,
+}
+
+impl Refit {
+    /// Plans these jobs anew, and those that could not move again as long as others make room.
+    fn plan(&mut self, fabric: &Fabric, names: &Names, mut due: Vec<JobId>) {
+        loop {
+            let mut has_changed = false;
+            for id in due {
+                has_changed |= self.plan_one(fabric, names, id);
+            }
+            let waiting = self.jobs.iter().filter(|(_, it)| it.stays.is_some());
+            due = waiting.map(|(id, _)| *id).collect();
+            if !has_changed || due.is_empty() {
+                break;
+            }
+        }
+        self.ledger.settle();
+    }
+
+    /// Whether it needs something else than before.
+    fn plan_one(&mut self, fabric: &Fabric, names: &Names, id: JobId) -> bool {
+        let Some(standing) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let had = (&*standing.job, &*standing.plan);
+        match self.ledger.refit(fabric, &self.routes, names, had) {
+            Ok(refitted) => {
+                let Refitted {
+                    job,
+                    plan,
+                    cut_off,
+                    stays,
+                } = refitted;
+                (standing.cut_off, standing.stays) = (cut_off, stays);
+                let has_changed = (&job, &plan) != had;
+                if has_changed {
+                    (standing.job, standing.plan) = (Arc::new(job), Arc::new(plan));
+                }
+                has_changed
+            }
+            Err(refusal) => {
+                standing.stays = Some(refusal);
+                false
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// What becomes of all jobs when this is how the fabric stands. Where that is as it was only those are planned anew that could not
+    /// move, or have not moved to the end.
+    pub fn refit(&self, fabric: &Fabric, names: &Names, health: Health) -> Refit {
+        let is_same = *self.routes.health() == health;
+        let unfinished =
+            |record: &&Record| !is_same || record.stays.is_some() || !record.lingers.is_empty();
+        let due = self.jobs.values().filter(unfinished);
+        let due = due.map(|record| record.job.id).collect();
+        let mut refit = Refit {
+            routes: match is_same {
+                true => Arc::clone(&self.routes),
+                false => Arc::new(Routes::new(fabric, health)),
+            },
+            ledger: self.ledger.clone(),
+            jobs: (self.jobs.iter())
+                .map(|(id, record)| (*id, Standing::of(record)))
+                .collect(),
+        };
+        refit.plan(fabric, names, due);
+        refit
+    }
+
+    /// The first job that could not be moved off what it would be moved off now, and why.
+    pub fn refused<'a>(&self, refit: &'a Refit) -> Option<(&'a str, &'a Refusal)> {
+        let stays_now = |id: &JobId| self.get(*id).is_some_and(|record| record.stays.is_some());
+        let mut jobs = refit.jobs.iter().filter(|(id, _)| !stays_now(id));
+        jobs.find_map(|(_, it)| Some((it.job.name.as_str(), it.stays.as_ref()?)))
+    }
+
+    /// All jobs become that. Returns those that have something else than before.
+    pub fn become_of(&mut self, refit: Refit) -> Vec<Moved> {
+        let Refit {
+            routes,
+            ledger,
+            jobs,
+        } = refit;
+        (self.routes, self.ledger) = (routes, ledger);
+        let mut moved = Vec::new();
+        for (id, standing) in jobs {
+            let Some(record) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            (record.cut_off, record.stays) = (standing.cut_off, standing.stays);
+            record.lingers.clear();
+            if (&record.job, &record.plan) != (&standing.job, &standing.plan) {
+                let after = (standing.job, standing.plan);
+                let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
+                (record.job, record.plan) = after.clone();
+                moved.push(Moved { before, after });
+            }
+        }
+        moved
+    }
+
+    /// A job has moved only in part: `plan` is what it has on switches until `switches` are known to have its new ways, and `job` is it
+    /// with all numbers that it uses.
+    pub fn linger(
+        &mut self,
+        fabric: &Fabric,
+        (job, plan): (Job, JobPlan),
+        switches: BTreeSet<SwitchId>,
+    ) {
+        let Some(record) = self.jobs.get_mut(&job.id) else {
+            return;
+        };
+        let had = (&*record.job, &*record.plan);
+        self.ledger.replace(fabric, had, (&job, &plan));
+        (record.job, record.plan) = (Arc::new(job), Arc::new(plan));
+        record.lingers = switches;
+    }
+
+    /// The switches for whose sake jobs have old ways still.
+    pub fn awaited(&self) -> BTreeSet<SwitchId> {
+        let lingers = self.jobs.values().flat_map(|record| &record.lingers);
+        lingers.copied().collect()
+    }
+
+    /// Whether some job would move if it had room, or has not moved to the end.
+    pub fn is_waiting(&self) -> bool {
+        let mut jobs = self.jobs.values();
+        jobs.any(|record| record.stays.is_some() || !record.lingers.is_empty())
+    }
+}

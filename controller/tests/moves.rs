@@ -455,6 +455,8 @@ async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
         };
         let (last, first) = (of(Type::Insert).max(), of(Type::Delete).min());
         assert!(last.unwrap() < first.unwrap(), "{fault:?} at {nth}");
+        // It may have had less to write than the first time.
+        leaf.forgive();
         client.drain("spine1", false).await.unwrap();
         until(async || is_whole(&handle).await).await;
         // A leaf that flaps is only left alone as a way for others, of which it is none.

@@ -17,7 +17,7 @@ use std::path::Path;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::{GridSpec, Line};
-pub use placement::{Member, place};
+pub use placement::{Member, place, place_in};
 
 use crate::fabric::SwitchPort;
 use crate::membership::Eviction;

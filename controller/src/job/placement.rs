@@ -1,9 +1,10 @@
 //! Which host and UDP port each rank gets.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
+use std::iter::Chain;
+use std::ops::{Range, RangeInclusive};
 
-use super::{JobProblem, JobSpec, PlacementError};
+use super::{Epoch, JobProblem, JobSpec, PlacementError};
 use crate::fabric::{Fabric, HostId};
 use crate::yaml;
 
@@ -40,7 +41,24 @@ pub fn place(
     spec: &JobSpec,
     taken: &HashSet<Member>,
 ) -> Result<Vec<Member>, PlacementError> {
+    place_in(fabric, (spec, Epoch(1)), taken)
+}
+
+/// Epochs that go by before a host's UDP ports are given to the same job again: until then sockets of its old ones, which still send what
+/// others wait for, are closed.
+const EPOCHS_APART: u16 = 8;
+
+/// The same for another epoch of a job.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_in(
+    fabric: &Fabric,
+    (spec, epoch): (&JobSpec, Epoch),
+    taken: &HashSet<Member>,
+) -> Result<Vec<Member>, PlacementError> {
     spec.check()?;
+    let turn = epoch.0.saturating_sub(1) % EPOCHS_APART;
     let mut seated: HashMap<HostId, Seated> = HashMap::new();
 
     let mut members = Vec::with_capacity(spec.members.len());
@@ -53,9 +71,11 @@ pub fn place(
                 known: known_hosts(fabric),
             })?;
         let host = fabric.host(id);
+        let first = host.udp_port;
+        let from = first.saturating_add(turn.saturating_mul(host.ranks));
         let seated = seated.entry(id).or_insert(Seated {
             ranks: 0,
-            ports: host.udp_port..=u16::MAX,
+            ports: (from..=u16::MAX).chain(first..from),
         });
         if seated.ranks == host.ranks {
             return Err(PlacementError::NoRoom {
@@ -82,7 +102,7 @@ pub fn place(
 struct Seated {
     ranks: u16,
     /// The UDP ports that have not been looked at yet.
-    ports: RangeInclusive<u16>,
+    ports: Chain<RangeInclusive<u16>, Range<u16>>,
 }
 
 /// The names of the fabric's hosts, the first few of many.

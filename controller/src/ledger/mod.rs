@@ -24,7 +24,7 @@ use self::numbers::Numbers;
 use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::{
     CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
-    SourceIndex, place,
+    SourceIndex, place_in,
 };
 use crate::plan::{self, JobPlan, Usage, Ways};
 use crate::routing::Routes;
@@ -101,7 +101,7 @@ impl Ledger {
         (spec, epoch): (&JobSpec, Epoch),
         seed: u64,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let members = place(fabric, spec, &self.members)?;
+        let members = place_in(fabric, (spec, epoch), &self.members)?;
         let homes = homes(fabric, &members);
         reach_each_other(fabric, routes, &members)?;
 

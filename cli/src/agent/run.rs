@@ -246,7 +246,11 @@ fn own_host(name: &str, jobs: &[api::Job]) -> Result<String> {
         .context("cannot list this machine's addresses; say --host")?
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip().to_string()))
         .collect();
-    let mut members = jobs.iter().flat_map(|job| &job.members);
+    // Also of the epoch that comes, where this machine may be new.
+    let mut members = jobs.iter().flat_map(|job| {
+        let next = job.next.iter().flat_map(|next| &next.members);
+        job.members.iter().chain(next)
+    });
     let member = members.find(|member| own.contains(&member.ip));
     let Some(member) = member else {
         bail!(

@@ -29,8 +29,8 @@ links:
   - { ends: [h5, s1/5] }
 ";
 
-/// So many operations that there is time to change the members meanwhile.
-const LONG: [&str; 10] = [
+/// So many operations, paced to about an eighth of a second each, that there is time to change the members meanwhile.
+const LONG: [&str; 12] = [
     "--job",
     "train",
     "--verify",
@@ -38,7 +38,9 @@ const LONG: [&str; 10] = [
     "--allreduce",
     "20000",
     "--repeat",
-    "1500",
+    "250",
+    "--rate",
+    "5M",
     "--deadline",
     "2s",
 ];

@@ -93,15 +93,7 @@ impl Site {
 
     /// A job on these hosts, all of which run operations.
     async fn run(&self, hosts: &[&str], eviction: Eviction) -> Crew {
-        let spec = JobSpec {
-            name: "train".into(),
-            members: hosts.iter().map(|host| (*host).into()).collect(),
-            gather: Gather::Multicast,
-            seed: Some(7),
-            loss_threshold: DEFAULT_LOSS_THRESHOLD,
-            weight: Weight::default(),
-            eviction,
-        };
+        let spec = spec(hosts, eviction);
         self.client.create_job(&spec).await.unwrap();
         let mut crew = Crew::default();
         for host in hosts {
@@ -136,6 +128,18 @@ impl Site {
     }
 }
 
+fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
+    JobSpec {
+        name: "train".into(),
+        members: hosts.iter().map(|host| (*host).into()).collect(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+        eviction,
+    }
+}
+
 /// What happens until something of this kind does.
 async fn until(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
     let mut kinds = Vec::new();
@@ -167,7 +171,9 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let first = watch.next().await.unwrap().unwrap();
-    assert_eq!((first.job.unwrap().epoch, first.event), (1, None));
+    assert_eq!(first.event, None);
+    let first = first.job.unwrap();
+    assert_eq!(first.epoch, 1);
 
     // Ranks follow the new order; the old epoch goes on until the newcomer is there.
     let job = site.resize(&["h4", "h3", "h2", "h1"], WAIT).await.unwrap();
@@ -187,6 +193,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
         [Kind::Installed, Kind::Joined, Kind::Decided, Kind::Fenced]
     );
     let job = site.job().await;
+    let grown = job.clone();
     assert_eq!(hosts(&job), ["h4", "h3", "h2", "h1"]);
     assert!(
         job.members
@@ -203,7 +210,14 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     crew.ended("h2").await;
     crew.ended("h4").await;
     until(&mut watch, Kind::Fenced).await;
-    assert_eq!(crew.epochs()[&3], site.job().await.first_operation);
+    let job = site.job().await;
+    assert_eq!(crew.epochs()[&3], job.first_operation);
+    // Nor a UDP port that an agent's socket of them may still have.
+    let ports = [&first, &grown, &job].map(|job| {
+        let member = job.members.iter().find(|member| member.host == "h3");
+        member.unwrap().udp_port
+    });
+    assert!(ports[0] < ports[1] && ports[1] < ports[2], "{ports:?}");
     // Of the earlier epochs nothing is left on switches.
     let size = site.held().iter().map(BTreeMap::len).sum::<usize>()
         - base.iter().map(BTreeMap::len).sum::<usize>();
@@ -431,4 +445,17 @@ async fn what_cannot_be_is_one_line() {
         "job train has no member on host h4; its members sit on h1, h2"
     );
     drop(crew);
+    for line in ["grid.row0", "grid.column0"] {
+        let mut spec = spec(&["h1", "h2"], Eviction::Never);
+        line.clone_into(&mut spec.name);
+        site.client.create_job(&spec).await.unwrap();
+    }
+    let evicted = site.client.evict("grid.row0", Named::Rank(0), "").await;
+    assert_eq!(
+        refusal(evicted),
+        (
+            Code::FailedPrecondition,
+            "job grid.row0 is a part of grid grid, which keeps its members; delete the grid and create it with others".into()
+        )
+    );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use ultima_controller::api;
+use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::JobRequest;
 use ultima_controller::server::{self, Config, Handle, ServeError};
@@ -160,6 +161,31 @@ impl Controller {
             .runtime
             .block_on(async { timeout(PATIENCE, known).await });
         waited.expect("the controller notices who is primary");
+    }
+
+    /// Gives a job whose members have not joined yet others, and waits until the old epoch is off the switches.
+    ///
+    /// # Panics
+    /// If the controller refuses, or it takes more than ten seconds.
+    pub fn resize(&self, testbed: &Testbed, name: &str, members: &[&str]) -> Job {
+        let members: Vec<String> = members.iter().map(|host| (*host).into()).collect();
+        let resized = async {
+            let mut watch = self.client.watch_job(name).await?;
+            let terms = (PATIENCE, false);
+            self.client.resize_job(name, &members, terms).await?;
+            while let Some(next) = watch.next().await? {
+                if next.event.is_some_and(|event| event.kind() == Kind::Fenced) {
+                    break;
+                }
+            }
+            self.client.job(name).await
+        };
+        let waited = testbed
+            .runtime
+            .block_on(async { timeout(PATIENCE, resized).await });
+        let job = waited.expect("the old epoch is over");
+        let job = job.unwrap_or_else(|error: ClientError| panic!("{error}"));
+        as_installed(&testbed.fabric, &job)
     }
 
     /// Deletes a job.

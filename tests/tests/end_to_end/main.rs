@@ -23,6 +23,7 @@ mod bmv2;
 mod check;
 mod dropped;
 mod embedded;
+mod epochs;
 mod jobs;
 mod losses;
 mod moves;

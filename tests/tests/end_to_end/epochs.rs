@@ -1,0 +1,55 @@
+//! A job gets other members: from then on switches carry its new epoch, and nothing of the old one.
+
+use ultima_p4::names::counter;
+use ultima_tests::counters::Cell;
+use ultima_tests::fabric::Fabric;
+use ultima_tests::job::Job;
+use ultima_tests::stage::{Stage, Target};
+
+const TRAIN: &str = "{ name: train, members: [h1, h2, h3] }";
+
+on_both! {
+    old_packets_are_fenced_off, embedded, bmv2;
+}
+
+fn old_packets_are_fenced_off(target: &Target) {
+    target.run(Fabric::star(), &[TRAIN], |mut stage| {
+        let old = stage.jobs[0].clone();
+        assert_eq!(heard(&mut stage, &old), 2);
+
+        // Ranks follow the new order, so that what the old epoch says of them is wrong.
+        let members = ["h4", "h2", "h1", "h3"];
+        let new = stage.controller.resize(&stage.testbed, "train", &members);
+        assert_eq!((old.epoch, new.epoch), (1, 2));
+        assert_eq!(heard(&mut stage, &new), 3, "the new epoch is carried");
+        let of_new = refused(&mut stage, &new, new.counter);
+        assert_eq!(of_new, (3, 0), "and nothing of it refused");
+        // The job's number before that is nobody's.
+        assert_eq!(refused(&mut stage, &old, 0), (0, 1));
+        // Somebody who knows the new number and not the epoch.
+        let mixed = Job {
+            epoch: old.epoch,
+            ..new.clone()
+        };
+        assert_eq!(refused(&mut stage, &mixed, new.counter), (0, 1));
+    });
+}
+
+/// How many copies arrive of one GATHER of rank 0, and by how much the job's count of refused packets rises.
+fn refused(stage: &mut Stage, job: &Job, index: u32) -> (usize, u64) {
+    let cell = Cell {
+        switch: 0,
+        array: counter::REJECTED,
+        index,
+    };
+    let before = stage.counts();
+    let heard = heard(stage, job);
+    let counts = stage.counts().since(&before);
+    (heard, counts.0.get(&cell).map_or(0, |count| count.packets))
+}
+
+fn heard(stage: &mut Stage, job: &Job) -> usize {
+    let frame = job.gather(0, b"data").emit();
+    let arrivals = stage.testbed.exchange(job.host_of(0), &[frame]);
+    arrivals.values().map(Vec::len).sum()
+}

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod crew;
+mod target;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -64,18 +64,32 @@ fn applied_twice_is_applied_once() {
             serde_json::from_slice(&job(&["show", "grid", "--json"]).stdout).expect("JSON");
         assert_eq!(shown[1]["seed"], shown[0]["seed"]);
 
-        // What differs is named, and nothing else is done either.
-        write(
-            &JOBS
-                .replace("[h1, h2]\n", "[h1, h3]\n")
-                .replace("weight: 3", "weight: 4\n---\nname: new\nmembers: [h3, h4]"),
-        );
-        let (code, text) = apply(&[]);
-        assert_eq!(code, 5, "{text}");
-        assert!(
-            text.contains("near: members is [h1, h2], and the file says [h1, h3]; "),
+        // Other members are another epoch, which comes when they have joined; that is no change any more.
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(
+            (code, text.contains("near: would be resized\n")),
+            (0, true),
             "{text}"
         );
+        let (code, text) = apply(&[]);
+        assert_eq!(
+            (code, text.contains("near: resized, ")),
+            (0, true),
+            "{text}"
+        );
+        let (code, text) = apply(&[]);
+        assert_eq!(
+            (code, text.contains("near: unchanged\n")),
+            (0, true),
+            "{text}"
+        );
+
+        // What else differs is named, and nothing is done.
+        let weight = "weight: 4\n---\nname: new\nmembers: [h3, h4]";
+        write(&JOBS.replace("weight: 3", weight));
+        let (code, text) = apply(&[]);
+        assert_eq!(code, 5, "{text}");
         assert!(
             text.contains("grid.row0: weight is 3, and the file says 4; "),
             "{text}"

@@ -9,6 +9,7 @@ use serde::Serialize;
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::{self, Gather, JobRequest, JobSpec};
+use ultima_controller::server::JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
 use crate::document;
@@ -17,7 +18,8 @@ use crate::output::{self, Output};
 
 /// Creates the jobs of files that are missing, and leaves alone those that are as their files say
 ///
-/// Applied again it changes nothing. Where a job is there and is another than its file says, nothing is done.
+/// Applied again it changes nothing. A job of which only the members are others is resized. Where anything else of a job is other than
+/// its file says, nothing is done.
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima apply -f jobs.yaml")]
 pub struct Arguments {
@@ -49,6 +51,9 @@ enum Action {
     Unchanged,
     Created,
     WouldBeCreated,
+    /// Its members are on the way to be those of the file.
+    Resized,
+    WouldBeResized,
     Differs,
 }
 
@@ -86,7 +91,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCode> {
     let client = Client::connect(&arguments.at.controller).await?;
     let there = client.jobs().await?;
-    let (mut jobs, missing) = compare(requests, &there);
+    let Compared {
+        found: mut jobs,
+        missing,
+        resized,
+    } = compare(requests, &there);
     let differs = jobs.iter().any(|job| job.action == Action::Differs);
     let mut exit = match differs {
         true => Exit::Refused,
@@ -95,6 +104,22 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     let mut plan = None;
     if arguments.dry_run {
         plan = Some(client.plan_jobs(&[], &missing).await?);
+    }
+    for (name, members) in &resized {
+        let action = match arguments.dry_run || differs {
+            true => Action::WouldBeResized,
+            false => {
+                let terms = (JOIN_WAIT, false);
+                let resized = client.resize_job(name, members, terms).await;
+                resized.with_context(|| so_far(&jobs))?;
+                Action::Resized
+            }
+        };
+        jobs.push(Applied {
+            name: name.clone(),
+            action,
+            differs: Vec::new(),
+        });
     }
     for spec in &missing {
         let action = match arguments.dry_run || differs {
@@ -120,75 +145,106 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     Ok(exit.into())
 }
 
-/// What had been created before an error.
+/// What had been done before an error.
 fn so_far(jobs: &[Applied]) -> String {
-    let created = jobs.iter().filter(|job| job.action == Action::Created);
-    let created: Vec<&str> = created.map(|job| job.name.as_str()).collect();
-    match created.is_empty() {
-        true => "nothing was created".to_owned(),
-        false => format!("{} created, then", created.join(", ")),
+    let is_done = |job: &&Applied| matches!(job.action, Action::Created | Action::Resized);
+    let done: Vec<&str> = (jobs.iter().filter(is_done))
+        .map(|job| job.name.as_str())
+        .collect();
+    match done.is_empty() {
+        true => "nothing was done".to_owned(),
+        false => format!("{} done, then", done.join(", ")),
     }
 }
 
-/// The jobs that are there, and those that are missing. The latter get a seed that others of their grid have.
-fn compare(requests: &[JobRequest], there: &[api::Job]) -> (Vec<Applied>, Vec<JobSpec>) {
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
+/// What files ask for against what is there.
+struct Compared {
+    found: Vec<Applied>,
+    missing: Vec<JobSpec>,
+    /// Jobs of which only the members are others, with those of the file.
+    resized: Vec<(String, Vec<String>)>,
+}
+
+/// Those of a grid that are missing get the seed that others of it have.
+fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
+    let mut compared = Compared {
+        found: Vec::new(),
+        missing: Vec::new(),
+        resized: Vec::new(),
+    };
     let named = |name: &str| there.iter().find(|job| job.name == name);
     for request in requests {
         let parts = request.jobs(0);
         let known = parts.iter().find_map(|spec| named(&spec.name));
         let seed = known.map_or_else(rand::random, |job| job.seed);
+        // A job alone gets its seed from the controller.
         for spec in request.jobs(seed) {
-            // A job alone gets its seed from the controller.
             let Some(job) = named(&spec.name) else {
-                missing.push(spec);
+                compared.missing.push(spec);
                 continue;
             };
-            let differs = differences(&spec, request.seed(), job);
+            let mut differs = differences(&spec, request.seed(), job);
+            let members = members(&spec, job);
+            // A grid keeps its members.
+            let is_alone = matches!(request, JobRequest::Job(_));
+            if members.is_some() && is_alone && differs.is_empty() {
+                compared.resized.push((spec.name, spec.members));
+                continue;
+            }
+            differs.extend(members);
             let action = match differs.is_empty() {
                 true => Action::Unchanged,
                 false => Action::Differs,
             };
             let name = spec.name;
-            found.push(Applied {
+            compared.found.push(Applied {
                 name,
                 action,
                 differs,
             });
         }
     }
-    (found, missing)
+    compared
 }
 
-/// In which fields a job is another than its file says.
-fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String> {
-    let mut differs = Vec::new();
-    let mut compare = |field: &str, is: String, wanted: String| {
-        if is != wanted {
-            differs.push(format!("{field} is {is}, and the file says {wanted}"));
-        }
-    };
-    let hosts: Vec<&str> = job.members.iter().map(|it| it.host.as_str()).collect();
+fn differs(field: &str, is: &str, wanted: &str) -> Option<String> {
+    (is != wanted).then(|| format!("{field} is {is}, and the file says {wanted}"))
+}
+
+/// In what a job's members are others than its file says, now and in the epoch that comes.
+fn members(spec: &JobSpec, job: &api::Job) -> Option<String> {
     let list = |hosts: &[&str]| format!("[{}]", hosts.join(", "));
+    let coming = job.next.as_ref().map_or(&job.members, |next| &next.members);
+    let hosts: Vec<&str> = coming.iter().map(|it| it.host.as_str()).collect();
     let wanted: Vec<&str> = spec.members.iter().map(String::as_str).collect();
-    compare("members", list(&hosts), list(&wanted));
+    differs("members", &list(&hosts), &list(&wanted))
+}
+
+/// In which other fields a job is another than its file says.
+fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String> {
     let gather = |gather| match gather {
-        Gather::Multicast => "multicast".to_owned(),
-        Gather::Unicast => "unicast".to_owned(),
+        Gather::Multicast => "multicast",
+        Gather::Unicast => "unicast",
     };
     let is = match job.gather() {
         api::Gather::Unicast => Gather::Unicast,
         api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
     };
-    compare("gather", gather(is), gather(spec.gather));
-    if let Some(seed) = seed {
-        compare("seed", job.seed.to_string(), seed.to_string());
-    }
-    let threshold = spec.loss_threshold.to_string();
-    compare("loss_threshold", job.loss_threshold.to_string(), threshold);
-    let weight = spec.weight.get().to_string();
-    compare("weight", job.weight.to_string(), weight);
-    differs
+    let number =
+        |field: &str, is: u64, wanted: u64| differs(field, &is.to_string(), &wanted.to_string());
+    let (threshold, weight) = (spec.loss_threshold.into(), spec.weight.get().into());
+    let all = [
+        differs("gather", gather(is), gather(spec.gather)),
+        seed.and_then(|seed| number("seed", job.seed, seed)),
+        number("loss_threshold", job.loss_threshold.into(), threshold),
+        number("weight", job.weight.into(), weight),
+        number(
+            "evict_after_s",
+            job.evict_after_s.into(),
+            spec.eviction.seconds().into(),
+        ),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 impl Report<'_> {
@@ -199,6 +255,8 @@ impl Report<'_> {
                 Action::Unchanged => format!("{name}: unchanged\n"),
                 Action::Created => format!("{name}: created\n"),
                 Action::WouldBeCreated => format!("{name}: would be created\n"),
+                Action::Resized => format!("{name}: resized, as soon as newcomers have joined\n"),
+                Action::WouldBeResized => format!("{name}: would be resized\n"),
                 Action::Differs => format!(
                     "{name}: {}; delete it first, or correct the file\n",
                     job.differs.join("; ")

@@ -81,11 +81,10 @@ fn trees_leave_an_interface_that_is_down() {
         eprintln!("GATHER came again {gone:?} after {interface} went down");
         assert_eq!(spine(&stage, "train"), other);
         // Both ends say so, the one that was set down and the one that has no carrier.
-        let told = health(&stage);
-        assert!(
-            told.contains("s1/") && told.contains(&format!("{first}/1")),
-            "{told}"
-        );
+        until("both ends are told", || {
+            let told = health(&stage);
+            told.contains("s1/") && told.contains(&format!("{first}/1"))
+        });
 
         // It is back, and trusted after a while. The tree stays where it is; another job takes the spine that has none.
         link(interface, "up");

@@ -17,7 +17,7 @@ use ultima_gnmi::v0::{
     SubscriptionList, SubscriptionMode,
 };
 
-use super::leaves::{self, Leaf, Value};
+use super::leaves::{self, Leaf};
 use super::{check_paths, encoding, notification, now};
 use crate::datapath::PortStatus;
 use crate::grpc::ResponseStream;
@@ -257,25 +257,25 @@ impl Streamed {
     /// What has changed since it was last said; all of it if that is due and may be said again.
     fn changes(&mut self, ports: &[PortStatus], encoding: Encoding, is_due: bool) -> Notification {
         let found = leaves::select(ports, std::slice::from_ref(&self.pattern));
-        let key = |leaf: &Leaf| ultima_gnmi::path::text(&leaf.path);
-        let found: BTreeMap<String, Leaf> =
-            found.into_iter().map(|leaf| (key(&leaf), leaf)).collect();
         let again = is_due && (self.on_change || !self.suppress);
-        let is_news = |(key, leaf): &(&String, &Leaf)| {
-            let said: Option<&Value> = self.said.get(*key).map(|said| &said.value);
-            again || said != Some(&leaf.value)
-        };
-        let news: Vec<Leaf> = (found.iter().filter(is_news))
-            .map(|(_, leaf)| leaf.clone())
-            .collect();
-        let gone = self
-            .said
+        let before = std::mem::take(&mut self.said);
+        let mut news = Vec::new();
+        for leaf in found {
+            let key = ultima_gnmi::path::text(&leaf.path);
+            let is_said = before
+                .get(&key)
+                .is_some_and(|said| said.value == leaf.value);
+            if again || !is_said {
+                news.push(leaf.clone());
+            }
+            self.said.insert(key, leaf);
+        }
+        let gone = before
             .iter()
-            .filter(|(key, _)| !found.contains_key(*key));
+            .filter(|(key, _)| !self.said.contains_key(*key));
         let gone = gone
             .map(|(_, leaf)| path(leaf.path.iter().cloned()))
             .collect();
-        self.said = found;
         Notification {
             timestamp: now(),
             delete: gone,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use ultima_controller::{fabric, job};
 
-const TOPOLOGIES: [(&str, &str); 5] = [
+const TOPOLOGIES: [(&str, &str); 7] = [
     ("dumbbell", include_str!("../../topologies/dumbbell.yaml")),
     (
         "leaf-spine",
@@ -15,6 +15,11 @@ const TOPOLOGIES: [(&str, &str); 5] = [
         "two-switches",
         include_str!("../../topologies/two-switches.yaml"),
     ),
+    ("tofino32", include_str!("../../topologies/tofino32.yaml")),
+    (
+        "tofino32-pair",
+        include_str!("../../topologies/tofino32-pair.yaml"),
+    ),
 ];
 
 /// With every field.
@@ -25,6 +30,7 @@ gather: unicast
 seed: 7
 loss_threshold: 10
 weight: 2
+evict_after_s: 30
 ";
 
 fn accepts(schema: &Value, yaml: &str) -> bool {

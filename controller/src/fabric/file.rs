@@ -38,6 +38,7 @@ pub(super) struct SwitchFile {
     #[schemars(with = "String", regex(pattern = yaml::NAME))]
     pub name: Spanned<String>,
     /// What it is; v1model where it is not said.
+    #[serde(default)]
     #[schemars(schema_with = "target_schema")]
     pub target: Option<Spanned<String>>,
     /// Where its P4Runtime server listens, HOST:PORT; 127.0.0.1 from port 9559 on where it is not said.
@@ -58,6 +59,7 @@ pub(super) struct SwitchFile {
     #[schemars(with = "Option<ServerFile>")]
     pub server: Option<Spanned<ServerFile>>,
     /// Of a switch with a front panel: its board's name, or the first device port of each connector.
+    #[serde(default)]
     #[schemars(schema_with = "port_map_schema")]
     pub port_map: Option<Spanned<PortMapFile>>,
     /// What its ports are set to, where `ports` does not say something else.

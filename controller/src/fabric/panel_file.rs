@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::Spanned;
@@ -40,12 +40,17 @@ impl<'de> Deserialize<'de> for PortMapFile {
     }
 }
 
+/// A connector alone is a number.
+fn port_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "integer"] })
+}
+
 /// What one port, or all channels of one connector, are set to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PortFile {
     /// CONNECTOR/CHANNEL, or CONNECTOR for all of its channels.
-    #[schemars(with = "String")]
+    #[schemars(schema_with = "port_schema")]
     pub port: Spanned<String>,
     /// Into which channels the connector is divided, CHANNELSxSPEED: 4x25G.
     #[schemars(with = "Option<String>")]

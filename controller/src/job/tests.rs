@@ -62,7 +62,7 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: train\nmembers: [h1, h2]\ngather: broadcast",
-            "j.yaml:3:9: unknown variant `broadcast`, expected one of multicast, unicast",
+            "j.yaml:3:9: gather: unknown variant `broadcast`, expected one of multicast, unicast",
         ),
         (
             "name: train\nmembers: [h1, h2]\nseed: -1",

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tonic::Code;
+use ultima_agent::JoinError;
 use ultima_controller::client::ClientError;
 
 /// How a command ended.
@@ -87,7 +88,12 @@ impl Exit {
     /// How a command ended that gave this error.
     pub fn of(error: &anyhow::Error) -> Self {
         let told = |cause: &(dyn std::error::Error + 'static)| {
-            cause.downcast_ref::<ClientError>().map(Exit::of_client)
+            let joining = match cause.downcast_ref::<JoinError>() {
+                Some(JoinError::Client(error)) => Some(error),
+                _ => None,
+            };
+            let told = cause.downcast_ref::<ClientError>().or(joining);
+            told.map(Exit::of_client)
         };
         let late = |cause: &(dyn std::error::Error + 'static)| {
             cause.is::<TooLate>().then_some(Exit::TooLate)

@@ -24,6 +24,7 @@ use super::report::Report;
 use super::seat::{Named, Seat, configure};
 use super::side::{Shared, give_up};
 use crate::document;
+use crate::exit::TooLate;
 use crate::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
@@ -107,11 +108,11 @@ async fn work(options: &Options) -> Result<ExitCode> {
             for seat in &seats {
                 seat.leave(&client).await;
             }
-            bail!(
+            return Err(TooLate(format!(
                 "after {:?} not all members of job {} are there: {missing}",
-                options.join_timeout,
-                options.job
-            );
+                options.join_timeout, options.job
+            ))
+            .into());
         }
     };
 

@@ -159,7 +159,7 @@ fn a_testbed_is_planned_without_a_switch() {
     assert_eq!(row, ["tofino1", "9/0", "56", "0", "100G", "rs", "h09"]);
 
     let chassis = said(&["chassis", "tofino1"]);
-    assert_eq!(chassis.matches("singleton_ports").count(), 32);
+    assert_eq!(chassis.matches("speed_bps").count(), 32);
     assert!(
         chassis.contains("platform: PLT_GENERIC_BAREFOOT_TOFINO\n"),
         "{chassis}"

@@ -128,7 +128,7 @@ fn commands_and_the_controller_say_who_they_are() {
             "give `cert` and `key` in its `tls`",
         ),
         (", tls: { ca: clients.pem }", "invalid peer certificate: "),
-        (", tls: { ca: no.pem }", "fabric.yaml:3:"),
+        (", tls: { ca: no.pem }", "fabric.yaml:4:"),
         (
             ", tls: { ca: servers.pem, key: client.key.pem }",
             "both `cert` and `key`",

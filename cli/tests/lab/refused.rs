@@ -31,7 +31,7 @@ fn a_fabric_that_is_none_is_refused_by_line_and_column() {
     };
     let said = up(&star.replace("[h1, s1/1]", "[h1, s1/1], rate: fast"));
     let expected = format!(
-        "error: {}:10:31: links[0].rate: expected bits per second",
+        "error: {}:11:31: links[0].rate: expected bits per second",
         file.display()
     );
     assert!(said.starts_with(&expected), "{said}");

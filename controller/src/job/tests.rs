@@ -66,7 +66,7 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: train\nmembers: [h1, h2]\nseed: -1",
-            "j.yaml:3:7: invalid u64",
+            "j.yaml:3:7: seed: invalid u64",
         ),
         (
             "name: train\nmembers: [h1, h2]\nweight: 0",

@@ -144,7 +144,7 @@ mod tests {
             &[0x12, 3], // context
             b"[]!",
             &[0x1A, 2, 0xB1, 0x00], // binary
-            &[0x22, 2, 0, 1],       // pipe_scope, packed
+            &[0x22, 4, 0, 1, 2, 3], // pipe_scope, packed
         ]
         .concat();
         assert_eq!(program().pack(Packing::Stratum), expected);

@@ -3,6 +3,7 @@
 mod build;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -172,6 +173,8 @@ impl Testbed {
                     Ok(frame) if is_it(&frame) => break Ok(begun.elapsed()),
                     Ok(_) if begun.elapsed() > PATIENCE => break Err("none is it".to_owned()),
                     Ok(_) => {}
+                    // Somebody has stopped this process and let it go on.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => break Err(error.to_string()),
                 }
             };

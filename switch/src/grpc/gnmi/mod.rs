@@ -166,7 +166,12 @@ impl GNmi for GnmiCalls {
             let pattern = join(request.prefix.as_ref(), path);
             let mut found = leaves::select(&ports, std::slice::from_ref(&pattern));
             leaves::retain(&mut found, of);
-            match found.is_empty() {
+            // What asks for all of a kind is answered also where there is none.
+            let asks_for_all = pattern.iter().any(|element| {
+                ["*", "..."].contains(&element.name.as_str())
+                    || element.key.values().any(|key| key == "*")
+            });
+            match found.is_empty() && !asks_for_all {
                 true => Err(Status::not_found(format!(
                     "{} is not here; /interfaces/interface[name=*]/state is",
                     path::text(&pattern)

@@ -290,7 +290,11 @@ impl Controller {
         let (from, to) = (attached(path.from), attached(path.to));
         let on_the_way: Vec<Passage> = match job.tree() {
             Some(tree) if path.by_group => tree.way(from, to),
-            _ => self.routes().way(fabric, from, host(path.to)).collect(),
+            // Where nothing leads to the host now, switches still send its packets as when all was well.
+            _ => self
+                .routes()
+                .held_way(fabric, from, host(path.to))
+                .collect(),
         };
         on_the_way
             .into_iter()

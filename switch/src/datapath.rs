@@ -28,7 +28,7 @@ mod programs;
 
 pub(crate) use ingress::PacketOutError;
 use liveness::Told;
-pub(crate) use liveness::{EnableError, PortStatus};
+pub(crate) use liveness::{EnableError, PortCounts, PortStatus};
 pub(crate) use ports::{AddPortError, RemovePortError};
 
 /// What the poller reports news of network interfaces under; smaller tokens are numbers of ports.

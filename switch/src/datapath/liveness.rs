@@ -12,6 +12,7 @@ use crate::config::MAX_PORT;
 use crate::engine::PortState;
 use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
+use crate::stats::{Count, Place};
 
 /// How a port stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,21 @@ pub(crate) struct PortStatus {
     pub(crate) enabled: bool,
     /// Index of the network interface that it is attached to, if it is one.
     pub(crate) interface: Option<u32>,
+}
+
+/// What has crossed a port, in frames and in bytes from Ethernet's header to the payload's end, since it was added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PortCounts {
+    /// What it is attached to, as it was configured.
+    pub(crate) name: String,
+    /// What came in, the [overruns](Self::overrun) aside.
+    pub(crate) received: Count,
+    /// What was sent, also what was then lost on the wire that the traffic manager emulates.
+    pub(crate) sent: Count,
+    /// Frames that came in and that the switch had no time to read.
+    pub(crate) overrun: u64,
+    /// Frames that found no room in a queue on the way out.
+    pub(crate) tail_dropped: u64,
 }
 
 /// Why a port is not made to go up or down.
@@ -135,6 +151,25 @@ impl Datapath {
     /// How all ports stand, now and whenever that changes.
     pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
         self.told.status.subscribe()
+    }
+
+    /// What has crossed the ports, all at one moment.
+    pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
+        let ports = self.ports.iter_mut().zip(&mut self.attachments);
+        let counts = ports.map(|(port, io)| {
+            port.take_overruns(io.as_mut());
+            let at = |place| port.stats.at(place);
+            let mut sent = at(Place::Left);
+            sent += at(Place::Wire);
+            PortCounts {
+                name: port.attachment.clone(),
+                received: at(Place::Entered),
+                sent,
+                overrun: at(Place::Overrun).packets,
+                tail_dropped: at(Place::Queue).packets,
+            }
+        });
+        counts.collect()
     }
 
     /// Makes the port that is attached to an interface of this name go up or down administratively.

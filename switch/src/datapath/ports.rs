@@ -177,11 +177,7 @@ impl Datapath {
 impl Port {
     /// The port's counts, with what its attachment has to add, and what it holds.
     pub(super) fn snapshot(&mut self, io: &mut dyn PortIo) -> PortSnapshot {
-        let overrun = Count {
-            packets: io.take_overruns(),
-            bytes: 0,
-        };
-        self.stats.add(Place::Overrun, Key::NONE, overrun);
+        self.take_overruns(io);
         PortSnapshot {
             number: self.number,
             attachment: self.attachment.clone(),
@@ -189,5 +185,14 @@ impl Port {
             stats: self.stats.clone(),
             held: self.egress.held(),
         }
+    }
+
+    /// Counts what the kernel has dropped at its attachment since this was asked last.
+    pub(super) fn take_overruns(&mut self, io: &mut dyn PortIo) {
+        let overrun = Count {
+            packets: io.take_overruns(),
+            bytes: 0,
+        };
+        self.stats.add(Place::Overrun, Key::NONE, overrun);
     }
 }

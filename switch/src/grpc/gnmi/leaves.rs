@@ -1,5 +1,7 @@
 //! The data tree: what is known of each port, as OpenConfig's model of interfaces has it.
 //!
+//! How ports stand is told when it changes. Counters change all the time: they are read where somebody asks for them.
+//!
 //! An interface is called as its port is attached (`veth1`, `unix:PATH`), and `state/id` is the port's number in the program, as in
 //! Stratum.
 
@@ -8,7 +10,10 @@ use ultima_gnmi::v0::get_request::DataType;
 use ultima_gnmi::v0::typed_value::Value as Typed;
 use ultima_gnmi::v0::{Encoding, ModelData, PathElem, TypedValue};
 
-use crate::datapath::PortStatus;
+use crate::datapath::{PortCounts, PortStatus};
+
+/// The container of what changes with each packet.
+pub(super) const COUNTERS: &str = "counters";
 
 /// The model, in the version whose leaves these are.
 pub(super) fn model() -> ModelData {
@@ -39,11 +44,61 @@ fn is_config(leaf: &[PathElem]) -> bool {
     leaf.iter().any(|elem| elem.name == "config")
 }
 
-/// The leaves of these ports to which one of `patterns` leads.
+/// The leaves of how these ports stand to which one of `patterns` leads.
 pub(super) fn select(ports: &[PortStatus], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
-    let all = ports.iter().flat_map(of);
+    matching(ports.iter().flat_map(of), patterns)
+}
+
+/// The leaves of these counters to which one of `patterns` leads.
+pub(super) fn select_counters(ports: &[PortCounts], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
+    matching(ports.iter().flat_map(counters_of), patterns)
+}
+
+fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
     all.filter(|leaf| patterns.iter().any(|pattern| leads_to(pattern, &leaf.path)))
         .collect()
+}
+
+/// Whether a pattern leads to counters of any port, whether or not it is there.
+pub(super) fn wants_counters(pattern: &[PathElem]) -> bool {
+    let name = pattern.iter().find_map(|elem| elem.key.get("name"));
+    let any = PortCounts {
+        name: name.cloned().unwrap_or_default(),
+        ..PortCounts::default()
+    };
+    counters_of(&any).any(|leaf| leads_to(pattern, &leaf.path))
+}
+
+fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {
+    let PortCounts {
+        received,
+        sent,
+        overrun,
+        tail_dropped,
+        ..
+    } = port;
+    // Those in are all that came, whether or not they were read.
+    let leaves = [
+        ("in-pkts", received.packets.saturating_add(*overrun)),
+        ("in-octets", received.bytes),
+        ("in-discards", *overrun),
+        ("out-pkts", sent.packets),
+        ("out-octets", sent.bytes),
+        ("out-discards", *tail_dropped),
+    ];
+    leaves.into_iter().map(|(leaf, number)| {
+        let path = [
+            elem("interfaces"),
+            entry("interface", "name", &port.name),
+            elem("state"),
+            elem(COUNTERS),
+            elem(leaf),
+        ];
+        Leaf {
+            path: path.to_vec(),
+            value: Value::Number(number),
+        }
+    })
 }
 
 /// Those among them that are of a type.
@@ -120,6 +175,7 @@ pub(super) const ENCODINGS: [Encoding; 3] = [Encoding::Proto, Encoding::Json, En
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Count;
 
     #[test]
     fn a_port_has_the_leaves_of_an_interface() {
@@ -155,6 +211,33 @@ mod tests {
         assert_eq!(all.len(), 15);
         retain(&mut all, DataType::Config);
         assert_eq!(all.len(), 4);
+        assert_eq!(select(&ports, &[leaf("in-pkts")]), []);
+
+        let counts = PortCounts {
+            name: "veth3".to_owned(),
+            received: Count {
+                packets: 5,
+                bytes: 500,
+            },
+            overrun: 2,
+            ..PortCounts::default()
+        };
+        let counters = select_counters(std::slice::from_ref(&counts), &[leaf("in-pkts")]);
+        assert_eq!(counters[0].value, Value::Number(7));
+        assert_eq!(select_counters(&[counts], &[Vec::new()]).len(), 6);
+        let interface = |name| vec![elem("interfaces"), entry("interface", "name", name)];
+        for (pattern, wants) in [
+            (Vec::new(), true),
+            (interface("*"), true),
+            (interface("veth9"), true),
+            (leaf("counters"), true),
+            (leaf("out-octets"), true),
+            (leaf("oper-status"), false),
+            (vec![elem("interfaces"), elem("config")], false),
+        ] {
+            assert_eq!(wants_counters(&pattern), wants, "{pattern:?}");
+        }
+
         let text = Value::Text("a\"b".into()).encode(Encoding::JsonIetf);
         assert_eq!(text.value, Some(Typed::JsonIetfVal(br#""a\"b""#.to_vec())));
     }

@@ -1,4 +1,4 @@
-//! gNMI beside P4Runtime: which ports are up, told when it changes, and which are to be.
+//! gNMI beside P4Runtime: which ports are up, told when it changes, and which are to be; what has crossed them.
 
 mod leaves;
 mod subscribe;
@@ -50,6 +50,18 @@ impl GnmiCalls {
         Ok(ports.await?)
     }
 
+    /// All that is known of the ports now, as far as one of `patterns` leads there.
+    async fn leaves(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
+        let ports = self.ports().await?.borrow().clone();
+        let mut found = leaves::select(&ports, patterns);
+        found.extend(self.counters().of(patterns).await?);
+        Ok(found)
+    }
+
+    fn counters(&self) -> Counters {
+        Counters(Arc::clone(&self.service))
+    }
+
     /// Sets one leaf.
     async fn set_leaf(&self, path: &[PathElem], value: Option<TypedValue>) -> Result<(), Status> {
         let says = || path::text(path);
@@ -78,6 +90,20 @@ impl GnmiCalls {
                 EnableError::Kernel { .. } => Status::failed_precondition(text),
             }
         })
+    }
+}
+
+/// What has crossed the ports.
+struct Counters(Arc<Service>);
+
+impl Counters {
+    /// As it is now, as far as one of `patterns` leads there; nobody is asked where none does.
+    async fn of(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
+        if !patterns.iter().any(|it| leaves::wants_counters(it)) {
+            return Ok(Vec::new());
+        }
+        let counts = self.0.forwarder.call(|datapath| datapath.port_counts());
+        Ok(leaves::select_counters(&counts.await?, patterns))
     }
 }
 
@@ -161,10 +187,9 @@ impl GNmi for GnmiCalls {
         let of = DataType::try_from(request.r#type).map_err(|_| {
             Status::invalid_argument("type: expected ALL, CONFIG, STATE or OPERATIONAL")
         })?;
-        let ports = self.ports().await?.borrow().clone();
-        let get = |path: Option<&Path>| {
+        let get = async |path: Option<&Path>| {
             let pattern = join(request.prefix.as_ref(), path);
-            let mut found = leaves::select(&ports, std::slice::from_ref(&pattern));
+            let mut found = self.leaves(std::slice::from_ref(&pattern)).await?;
             leaves::retain(&mut found, of);
             // What asks for all of a kind is answered also where there is none.
             let asks_for_all = pattern.iter().any(|element| {
@@ -180,10 +205,14 @@ impl GNmi for GnmiCalls {
             }
         };
         let notification = match request.path.is_empty() {
-            true => vec![get(None)?],
-            false => (request.path.iter())
-                .map(|path| get(Some(path)))
-                .collect::<Result<_, _>>()?,
+            true => vec![get(None).await?],
+            false => {
+                let mut all = Vec::new();
+                for path in &request.path {
+                    all.push(get(Some(path)).await?);
+                }
+                all
+            }
         };
         Ok(Response::new(GetResponse { notification }))
     }
@@ -226,7 +255,8 @@ impl GNmi for GnmiCalls {
             Status::resource_exhausted(format!("there are {SUBSCRIBERS} subscribers already"))
         })?;
         let ports = self.ports().await?;
-        let stream = subscribe::open(request.into_inner(), ports, place).await?;
+        let sources = (ports, self.counters());
+        let stream = subscribe::open(request.into_inner(), sources, place).await?;
         Ok(Response::new(stream))
     }
 }

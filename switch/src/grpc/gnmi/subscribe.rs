@@ -17,8 +17,8 @@ use ultima_gnmi::v0::{
     SubscriptionList, SubscriptionMode,
 };
 
-use super::leaves::{self, Leaf};
-use super::{check_paths, encoding, notification, now};
+use super::leaves::{self, COUNTERS, Leaf};
+use super::{Counters, check_paths, encoding, notification, now};
 use crate::datapath::PortStatus;
 use crate::grpc::ResponseStream;
 
@@ -38,7 +38,7 @@ struct Gone;
 /// Reads what is asked for and starts to answer.
 pub(super) async fn open(
     mut requests: Streaming<SubscribeRequest>,
-    ports: Ports,
+    (ports, counters): (Ports, Counters),
     place: OwnedSemaphorePermit,
 ) -> Result<ResponseStream<SubscribeResponse>, Status> {
     let first = timeout(FIRST_WORD, requests.message()).await;
@@ -56,6 +56,7 @@ pub(super) async fn open(
         encoding: encoding(list.encoding)?,
         patterns: patterns(&list),
         ports,
+        counters,
         answers,
     };
     let streamed = streamed(&list)?;
@@ -89,9 +90,17 @@ struct Streamed {
 }
 
 fn streamed(list: &SubscriptionList) -> Result<Vec<Streamed>, Status> {
+    let pattern = |it: &Subscription| join(list.prefix.as_ref(), it.path.as_ref());
+    let is_counter = |it: &Subscription| pattern(it).iter().any(|elem| elem.name == COUNTERS);
     let of = |it: &Subscription| {
         let on_change = match SubscriptionMode::try_from(it.mode) {
-            Ok(SubscriptionMode::TargetDefined | SubscriptionMode::OnChange) => true,
+            Ok(SubscriptionMode::OnChange) if is_counter(it) => {
+                return Err(Status::invalid_argument(
+                    "counters change with each packet: subscribe to them with SAMPLE",
+                ));
+            }
+            Ok(SubscriptionMode::TargetDefined) => !is_counter(it),
+            Ok(SubscriptionMode::OnChange) => true,
             Ok(SubscriptionMode::Sample) => false,
             Err(_) => {
                 return Err(Status::invalid_argument(
@@ -106,7 +115,7 @@ fn streamed(list: &SubscriptionList) -> Result<Vec<Streamed>, Status> {
         let every = Duration::from_nanos(nanoseconds).clamp(SHORTEST, LONGEST);
         let is_due = !on_change || nanoseconds > 0;
         Ok(Streamed {
-            pattern: join(list.prefix.as_ref(), it.path.as_ref()),
+            pattern: pattern(it),
             on_change,
             suppress: it.suppress_redundant,
             due: is_due.then(|| (Instant::now() + every, every)),
@@ -120,6 +129,7 @@ struct Subscriber {
     encoding: Encoding,
     patterns: Vec<Vec<PathElem>>,
     ports: Ports,
+    counters: Counters,
     answers: mpsc::Sender<Result<SubscribeResponse, Status>>,
 }
 
@@ -165,9 +175,9 @@ impl Subscriber {
         mut all: Vec<Streamed>,
         updates_only: bool,
     ) -> Result<(), Gone> {
-        let ports = self.ports.borrow_and_update().clone();
         for it in &mut all {
-            let notification = it.changes(&ports, self.encoding, false);
+            let found = self.leaves_of(it).await?;
+            let notification = it.changes(found, self.encoding, false);
             if !updates_only {
                 self.say(notification).await?;
             }
@@ -198,11 +208,11 @@ impl Subscriber {
                     Err(_) => return Ok(()),
                 },
             }
-            let ports = self.ports.borrow_and_update().clone();
             for it in &mut all {
                 let is_due = it.pass(Instant::now());
                 if is_due || (changed && it.on_change) {
-                    let notification = it.changes(&ports, self.encoding, is_due);
+                    let found = self.leaves_of(it).await?;
+                    let notification = it.changes(found, self.encoding, is_due);
                     self.say(notification).await?;
                 }
             }
@@ -212,9 +222,26 @@ impl Subscriber {
     /// All that is asked for, and that this was all.
     async fn all(&self) -> Result<(), Gone> {
         let ports = self.ports.borrow().clone();
-        let leaves = leaves::select(&ports, &self.patterns);
+        let mut leaves = leaves::select(&ports, &self.patterns);
+        leaves.extend(self.counted(&self.patterns).await?);
         self.say(notification(&leaves, self.encoding)).await?;
         self.synced().await
+    }
+
+    /// What is known now of what a subscription is about. Of counters one that follows changes knows nothing.
+    async fn leaves_of(&mut self, it: &Streamed) -> Result<Vec<Leaf>, Gone> {
+        let pattern = std::slice::from_ref(&it.pattern);
+        let ports = self.ports.borrow_and_update().clone();
+        let mut found = leaves::select(&ports, pattern);
+        if !it.on_change {
+            found.extend(self.counted(pattern).await?);
+        }
+        Ok(found)
+    }
+
+    async fn counted(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Gone> {
+        // A switch that does not answer has stopped.
+        self.counters.of(patterns).await.map_err(|_| Gone)
     }
 
     /// Unless it says nothing.
@@ -255,8 +282,7 @@ impl Streamed {
     }
 
     /// What has changed since it was last said; all of it if that is due and may be said again.
-    fn changes(&mut self, ports: &[PortStatus], encoding: Encoding, is_due: bool) -> Notification {
-        let found = leaves::select(ports, std::slice::from_ref(&self.pattern));
+    fn changes(&mut self, found: Vec<Leaf>, encoding: Encoding, is_due: bool) -> Notification {
         let again = is_due && (self.on_change || !self.suppress);
         let before = std::mem::take(&mut self.said);
         let mut news = Vec::new();

@@ -6,6 +6,7 @@
 mod common;
 
 mod agents;
+mod blackhole;
 mod bmv2;
 mod check;
 mod ends;

@@ -4,6 +4,7 @@
 //! host is linked to one port of a switch, every port has one link, and all switches are
 //! connected.
 
+pub mod blackhole;
 mod check;
 pub mod damping;
 mod error;
@@ -182,9 +183,18 @@ impl Fabric {
 
     /// The port at the other end of the trunk at `port`; none where no trunk is.
     pub fn across(&self, port: SwitchPort) -> Option<SwitchPort> {
+        self.trunk_end(port).map(|end| end.far)
+    }
+
+    /// The trunk at `port`; none where none is.
+    pub fn trunk_at(&self, port: SwitchPort) -> Option<TrunkId> {
+        self.trunk_end(port).map(|end| end.trunk)
+    }
+
+    fn trunk_end(&self, port: SwitchPort) -> Option<&TrunkEnd> {
         let ends = self.trunks_of(port.switch);
         let at = ends.binary_search_by_key(&port.port, |end| end.port).ok()?;
-        Some(ends[at].far)
+        Some(&ends[at])
     }
 
     /// How heavily `amount`, of anything, weighs on a trunk: 2^16 for each on the fastest, more on slower ones. One

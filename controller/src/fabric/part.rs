@@ -1,6 +1,6 @@
 //! Parts of a fabric by name, as operators say them and the store keeps them.
 
-use super::{Fabric, LinkEnd, Part, SwitchPort, TrunkId};
+use super::{Fabric, LinkEnd, Part, SwitchPort};
 
 /// A name that no part has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,12 +64,6 @@ impl Fabric {
             }
         }
     }
-
-    fn trunk_at(&self, port: SwitchPort) -> Option<TrunkId> {
-        let mut ends = self.trunks_of(port.switch).iter();
-        ends.find(|end| end.port == port.port).map(|end| end.trunk)
-    }
-
     /// A port that has a link, or what is not there.
     fn port_named(&self, name: &str) -> Result<SwitchPort, String> {
         let (switch, label) = name
@@ -89,7 +83,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::SwitchId;
+    use crate::fabric::{SwitchId, TrunkId};
     use crate::target::PortNumber;
 
     #[test]

@@ -20,6 +20,7 @@ use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
+use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
@@ -53,6 +54,8 @@ pub struct Controller {
     pub(super) events: Events,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
+    /// What links between switches are seen to lose.
+    pub(super) blackholes: Mutex<Blackholes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
     pub(super) metrics: Metrics,
 }
@@ -176,6 +179,7 @@ impl Controller {
             attendants: Attendants::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
+            blackholes: Mutex::default(),
             keepers: Mutex::default(),
             metrics,
         });
@@ -443,7 +447,7 @@ pub(super) fn state_alone(record: &Record) -> JobState {
     }
 }
 
-pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds the lock, and no change has a half.
-    registry.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

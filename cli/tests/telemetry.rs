@@ -258,7 +258,17 @@ fn a_watch_sees_what_happens_until_it_is_interrupted() {
         assert_eq!(first["jobs"][0]["losses"], json!([]));
         lose(&mut stage);
         let lost = |document: &Value| document["jobs"][0]["losses"].as_array().map_or(0, Vec::len);
-        while lost(&document(&next_line(&mut lines))) < 2 {}
+        let mut told = 0;
+        while told < 2 {
+            told += lost(&document(&next_line(&mut lines)));
+        }
+        // Each is told once; whoever comes later is told of those before.
+        assert_eq!((told, lost(&document(&next_line(&mut lines)))), (2, 0));
+        let (mut later, mut its_lines) = watch(&stage, &["lossy", "--json", "--every", "100ms"]);
+        assert_eq!(lost(&document(&next_line(&mut its_lines))), 2);
+        assert_eq!(lost(&document(&next_line(&mut its_lines))), 0);
+        kill(Pid::from_raw(later.id() as i32), Signal::SIGINT).expect("it runs");
+        assert_eq!(later.wait().expect("it ends").code(), Some(130));
         // That a job goes is no reason to end.
         stage.controller.delete(&stage.testbed, "lossy");
         while document(&next_line(&mut lines))["jobs"][0]["job"] != "quiet" {}

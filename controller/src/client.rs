@@ -52,6 +52,25 @@ impl JobWatch {
     }
 }
 
+/// What jobs lose, again and again.
+#[derive(Debug)]
+pub struct TelemetryWatch {
+    stream: Streaming<api::WatchTelemetryResponse>,
+    client: Client,
+}
+
+impl TelemetryWatch {
+    /// What the jobs that are watched have lost by now; none when the controller stops.
+    ///
+    /// # Errors
+    /// The job that is watched is gone, or the connection broke.
+    pub async fn next(&mut self) -> Result<Option<Vec<api::JobTelemetry>>, ClientError> {
+        let next = self.stream.message().await;
+        let next = next.map_err(|status| self.client.error(status))?;
+        Ok(next.map(|next| next.jobs))
+    }
+}
+
 /// Why a request was not granted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -362,6 +381,26 @@ impl Client {
             .get_telemetry(within(ANSWER, request))
             .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Watches what a job has lost, or each job, at these intervals.
+    ///
+    /// # Errors
+    /// There is no such job, the interval is not one of 100 ms to 60 s, too many watch already, or the controller doesn't answer.
+    pub async fn watch_telemetry(
+        &self,
+        job: Option<&str>,
+        every: Duration,
+    ) -> Result<TelemetryWatch, ClientError> {
+        let request = api::WatchTelemetryRequest {
+            job: job.unwrap_or_default().into(),
+            interval_ms: u32::try_from(every.as_millis()).unwrap_or(u32::MAX),
+        };
+        let stream = self.rpc.clone().watch_telemetry(request).await;
+        Ok(TelemetryWatch {
+            stream: stream.map_err(|status| self.error(status))?.into_inner(),
+            client: self.clone(),
+        })
     }
 
     /// The fabric's switches.

@@ -1,10 +1,11 @@
 //! `ultima telemetry`: what jobs lose, where and why.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use tonic::Code;
 use ultima_controller::api;
@@ -14,23 +15,41 @@ use super::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::Exit;
 use crate::output::{self, Format, Output, table};
+use crate::units;
 
 /// Lossy operations that tables show of each job; `-o json` has all that the controller keeps.
 const SHOWN: usize = 20;
 
 /// Shows what jobs lose in the fabric, where and why
 #[derive(clap::Args)]
-#[command(after_help = "Example: ultima telemetry train --watch")]
+#[command(after_help = "Examples:\n  \
+    ultima telemetry train --watch\n  \
+    ultima telemetry --watch --every 10s -o json >> losses.jsonl")]
 pub struct Arguments {
     /// The job's name; without it all jobs
     job: Option<String>,
-    /// Show it anew every second, until interrupted
+    /// Show it anew every second, until interrupted; of the lossy operations JSON and YAML then have those told since the last time
     #[arg(long)]
     watch: bool,
+    /// Show it anew so often, 100ms to 60s
+    #[arg(long, value_name = "TIME", value_parser = interval, requires = "watch")]
+    every: Option<Duration>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControllerAddress,
+}
+
+/// The shortest and the longest time between two looks that controllers take.
+const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let every = units::duration(text).map_err(|error| error.to_string())?;
+    let [least, most] = INTERVALS;
+    match (least..=most).contains(&every) {
+        true => Ok(every),
+        false => Err(format!("expected {least:?} to {most:?}")),
+    }
 }
 
 /// Asks the controller and prints what it says. A watch ends with SIGINT or SIGTERM, or when nobody reads it any more.
@@ -41,7 +60,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .block_on(async {
             let client = Client::connect(&arguments.at.controller).await?;
             if !arguments.watch {
-                output::print(&text(&client, &arguments).await?)?;
+                let jobs = once(&client, arguments.job.as_deref()).await?;
+                output::print(&text(&jobs, arguments.output.format())?)?;
                 return Ok(ExitCode::SUCCESS);
             }
             tokio::select! {
@@ -51,26 +71,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         })
 }
 
-async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
-    let mut every = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        every.tick().await;
-        let text = text(client, arguments).await?;
-        if let ControlFlow::Break(()) = output::print_on(&text)? {
-            return Ok(());
-        }
-    }
-}
+/// Each job's name, and what it has lost.
+type Jobs = Vec<(String, api::GetTelemetryResponse)>;
 
-async fn text(client: &Client, arguments: &Arguments) -> Result<String> {
-    let names = match &arguments.job {
-        Some(name) => vec![name.clone()],
-        None => client
-            .jobs()
-            .await?
-            .into_iter()
-            .map(|job| job.name)
-            .collect(),
+async fn once(client: &Client, job: Option<&str>) -> Result<Jobs> {
+    let names = match job {
+        Some(name) => vec![name.to_owned()],
+        None => {
+            let jobs = client.jobs().await?.into_iter();
+            jobs.map(|job| job.name).collect()
+        }
     };
     let mut jobs = Vec::new();
     for name in names {
@@ -79,15 +89,59 @@ async fn text(client: &Client, arguments: &Arguments) -> Result<String> {
             Err(ClientError::Refused {
                 code: Code::NotFound,
                 ..
-            }) if arguments.job.is_none() => {}
+            }) if job.is_none() => {}
             answer => jobs.push((name, answer?)),
         }
     }
+    Ok(jobs)
+}
+
+async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
+    let every = arguments.every.unwrap_or(Duration::from_secs(1));
+    let mut watch = client
+        .watch_telemetry(arguments.job.as_deref(), every)
+        .await?;
+    let format = arguments.output.format();
+    let mut shown = Shown::default();
+    while let Some(jobs) = watch.next().await? {
+        let jobs = jobs.into_iter();
+        let mut jobs: Jobs = jobs
+            .map(|it| (it.job, it.telemetry.unwrap_or_default()))
+            .collect();
+        if format == Format::Table {
+            shown.complete(&mut jobs);
+        }
+        if let ControlFlow::Break(()) = output::print_on(&text(&jobs, format)?)? {
+            return Ok(());
+        }
+    }
+    bail!("the controller stops")
+}
+
+/// The latest lossy operations of each job, which tables show again.
+#[derive(Default)]
+struct Shown(HashMap<String, Vec<api::OperationLoss>>);
+
+impl Shown {
+    /// Puts those before the new ones, as far as they are shown.
+    fn complete(&mut self, jobs: &mut Jobs) {
+        let mut before = std::mem::take(&mut self.0);
+        for (name, telemetry) in jobs {
+            let mut latest = before.remove(name).unwrap_or_default();
+            latest.append(&mut telemetry.losses);
+            latest.drain(..latest.len().saturating_sub(SHOWN));
+            telemetry.losses.clone_from(&latest);
+            self.0.insert(name.clone(), latest);
+        }
+    }
+}
+
+fn text(jobs: &Jobs, format: Format) -> Result<String> {
     let all = || {
         let documents = jobs.iter().map(|(name, it)| document::telemetry(name, it));
         json!({ "version": 1, "jobs": documents.collect::<Vec<_>>() })
     };
-    match (arguments.output.format(), jobs.is_empty()) {
+    match (format, jobs.is_empty()) {
         (Format::Table, true) => Ok("there are no jobs\n".to_owned()),
         (Format::Table, false) => Ok(jobs.iter().map(|(name, it)| tables(name, it)).collect()),
         // A line each, so that a watch's are told apart.
@@ -227,6 +281,33 @@ pub fn away<'a>(switches: impl Iterator<Item = &'a api::SwitchCounters>) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_shows_the_latest_again() {
+        let said = |steps: std::ops::Range<u32>| {
+            let losses = steps.map(|step| api::OperationLoss {
+                step,
+                ..api::OperationLoss::default()
+            });
+            let telemetry = api::GetTelemetryResponse {
+                losses: losses.collect(),
+                ..api::GetTelemetryResponse::default()
+            };
+            vec![("train".to_owned(), telemetry)]
+        };
+        let mut shown = Shown::default();
+        let mut complete = |mut jobs: Jobs| {
+            shown.complete(&mut jobs);
+            let losses = jobs.first().map(|(_, it)| it.losses.iter());
+            losses.map_or(Vec::new(), |it| it.map(|loss| loss.step).collect())
+        };
+        assert_eq!(complete(said(0..3)), [0, 1, 2]);
+        assert_eq!(complete(said(3..4)), [0, 1, 2, 3]);
+        let many = complete(said(4..34));
+        assert_eq!((many.len(), many[0]), (SHOWN, 14));
+        assert_eq!(complete(Vec::new()), [0; 0]);
+        assert_eq!(complete(said(0..1)), [0], "another job of that name");
+    }
 
     #[test]
     fn what_was_told_and_is_not_known_is_counted() {

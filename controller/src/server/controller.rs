@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::Config;
@@ -19,6 +19,7 @@ use super::keeper::SeatKeeper;
 use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
+use super::service_telemetry::WATCHES;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -54,6 +55,8 @@ pub struct Controller {
     pub(super) events: Events,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
+    /// Places for those who watch telemetry.
+    pub(super) telemetry_watches: Arc<Semaphore>,
     /// What links between switches are seen to lose.
     pub(super) blackholes: Mutex<Blackholes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
@@ -179,6 +182,7 @@ impl Controller {
             attendants: Attendants::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
+            telemetry_watches: Arc::new(Semaphore::new(WATCHES)),
             blackholes: Mutex::default(),
             keepers: Mutex::default(),
             metrics,

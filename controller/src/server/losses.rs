@@ -39,6 +39,11 @@ impl Losses {
         self.told.iter()
     }
 
+    /// How many there were, those that had to go too.
+    pub fn told(&self) -> u64 {
+        self.forgotten + self.told.len() as u64
+    }
+
     /// How many older ones had to go.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -77,6 +82,6 @@ pub mod tests {
         (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));
         let steps = losses.iter().map(|told| told.loss.step);
         assert!(steps.eq(3..kept + 3));
-        assert_eq!(losses.forgotten(), 3);
+        assert_eq!((losses.forgotten(), losses.told()), (3, KEPT as u64 + 3));
     }
 }

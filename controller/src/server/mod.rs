@@ -29,6 +29,7 @@ mod seats;
 mod service;
 mod service_fabric;
 mod service_plan;
+mod service_telemetry;
 mod switch;
 mod telemetry;
 

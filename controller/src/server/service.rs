@@ -1,7 +1,7 @@
 //! The control API: requests to calls of the [`Controller`], and its answers to messages.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
@@ -15,10 +15,10 @@ use super::attendants::Order;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::{DrainError, JobRequestError};
 use super::journal::KeepError;
-use super::losses::Told;
 use super::membership::{Evictee, JOIN_WAIT, Said};
 use super::moves::Drained;
 use super::seats::Seat;
+use super::service_telemetry::Watched;
 use crate::api::{self, control_server::Control};
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, SwitchId, TrunkId};
@@ -67,24 +67,6 @@ impl ControlService {
             }
         };
         Ok(audited.into_iter().map(of).collect())
-    }
-
-    fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
-        let since = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        api::OperationLoss {
-            switch: self.controller.fabric().switch(*switch).name.clone(),
-            port: loss.port.0.into(),
-            epoch: loss.epoch.0.into(),
-            step: loss.step,
-            bucket: loss.bucket.into(),
-            source: loss.source.0.into(),
-            trimmed: loss.trimmed,
-            late: loss.late,
-            upstream_lost: loss.upstream_lost,
-            told_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-        }
     }
 }
 
@@ -568,12 +550,18 @@ impl Control for ControlService {
         &self,
         request: Request<api::GetTelemetryRequest>,
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
-        let (switches, losses) = self.controller.telemetry(&request.into_inner().job).await?;
-        Ok(Response::new(api::GetTelemetryResponse {
-            switches,
-            losses: losses.iter().map(|told| self.loss(told)).collect(),
-            losses_forgotten: losses.forgotten(),
-        }))
+        let name = request.into_inner().job;
+        Ok(Response::new(self.controller.told_telemetry(&name).await?))
+    }
+
+    type WatchTelemetryStream = ReceiverStream<Watched>;
+
+    async fn watch_telemetry(
+        &self,
+        request: Request<api::WatchTelemetryRequest>,
+    ) -> Result<Response<Self::WatchTelemetryStream>, Status> {
+        let watched = self.controller.watch_telemetry(request.into_inner())?;
+        Ok(Response::new(watched))
     }
 
     async fn list_switches(

@@ -18,9 +18,19 @@ use super::registry::Registry;
 use super::switch::ManagedSwitch;
 use crate::api;
 use crate::fabric::{SwitchId, SwitchPort};
-use crate::job::{Job, Member};
+use crate::job::{Job, JobId, Member};
 use crate::plan::{CounterCell, SchemaError, SwitchPlan};
 use crate::telemetry::OperationLoss;
+
+/// What is known of what a job loses.
+pub struct JobTelemetry {
+    /// The job: another may get its name.
+    pub(super) id: JobId,
+    /// What its switches have counted.
+    pub switches: Vec<api::SwitchTelemetry>,
+    /// What they have told.
+    pub losses: Losses,
+}
 
 impl Controller {
     /// Keeps what a switch tells of losses as long as the connection stands.
@@ -57,10 +67,7 @@ impl Controller {
     ///
     /// # Errors
     /// There is no such job.
-    pub async fn telemetry(
-        &self,
-        name: &str,
-    ) -> Result<(Vec<api::SwitchTelemetry>, Losses), JobRequestError> {
+    pub async fn telemetry(&self, name: &str) -> Result<JobTelemetry, JobRequestError> {
         let (JobState { job, switches, .. }, plan) = {
             let registry = self.registry();
             let record = registry.named(name)?;
@@ -71,13 +78,17 @@ impl Controller {
                 .iter()
                 .map(|id| self.telemetry_of(*id, &job, plan.get(id))),
         );
-        let of_switches = of_switches.await?;
+        let switches = of_switches.await?;
         // By id: another job may have got the name by now.
         let losses = self
             .registry()
             .get(job.id)
             .map(|record| record.losses.clone());
-        Ok((of_switches, losses.unwrap_or_default()))
+        Ok(JobTelemetry {
+            id: job.id,
+            switches,
+            losses: losses.unwrap_or_default(),
+        })
     }
 
     async fn telemetry_of(

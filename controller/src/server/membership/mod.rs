@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use events::Events;
+pub use events::{Event, Events};
 pub use words::Said;
 
 use super::controller::{Controller, JobState, state_of};

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use ultima_controller::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
 
-use crate::output::{self, Format, table};
+use crate::output::{self, Output, table};
 
 /// Print the ports of front panels: what they are set to, which device port is behind them, and what their links lead to
 ///
@@ -19,9 +19,8 @@ pub struct Options {
     /// The fabric, as YAML; `-` reads standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// How it is printed
-    #[arg(short, long, value_name = "FORMAT", default_value_t)]
-    output: Format,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// A port as it is printed.
@@ -47,7 +46,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .switch_ids()
         .flat_map(|id| ports_of(&fabric, id))
         .collect();
-    let text = options.output.print(&ports, || {
+    let text = options.output.format().print(&ports, || {
         let rows = ports.iter().map(|it| {
             [
                 it.switch.clone(),

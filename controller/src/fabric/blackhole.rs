@@ -1,20 +1,20 @@
 //! Links that lose most of what is sent into them, while both of their ends say that they are up.
 //!
 //! They are found in what the ports at the ends have counted, frame by frame: what one end has sent in a while has to come in at the other
-//! in that while and a little more. Where less than half does, the link is gone. With nothing sent into it any more nobody can see
+//! in that while and a little more, as far as the link's rate lets it. Where less than half does, the link is gone. With nothing sent into it any more nobody can see
 //! whether it is mended: it is tried again after a while, which doubles each time that it fails soon. (Networks that look for such
 //! failures from end to end, as Guo et al. do in "Pingmesh", SIGCOMM 2015, call them blackholes.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Fabric, SwitchId, SwitchPort, TrunkId};
+use super::{Fabric, LinkEnd, MAX_MTU, SwitchId, SwitchPort, Trunk, TrunkId};
 
 /// How often ports are to say what they have counted.
 pub const SAMPLED_EVERY: Duration = Duration::from_millis(100);
 /// What was sent in so long is looked for; in longer, where [fewer](FEWEST) were sent in that.
 const WINDOW: Duration = Duration::from_millis(300);
-/// What was sent so long ago has arrived, and the far end has said so: far longer than any way there takes.
+/// What was sent so long ago has arrived, and the far end has said so, on a link without a delay: far longer than it takes.
 const TRANSIT: Duration = Duration::from_millis(50);
 /// Of fewer frames nothing is concluded.
 const FEWEST: u64 = 32;
@@ -35,11 +35,39 @@ pub struct Crossed {
 }
 
 /// All links between switches, and what is known of what they lose.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Blackholes {
+    /// What they carry, by [`TrunkId`].
+    terms: Vec<Terms>,
     ports: BTreeMap<SwitchPort, Counters>,
     gone: BTreeMap<TrunkId, Gone>,
 }
+
+/// What a link says of itself in the fabric's file.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// What was sent so long ago has arrived.
+    transit: Duration,
+    /// Bits per second of its slower direction.
+    rate: Option<u64>,
+    /// Bytes of the longest packet.
+    mtu: u16,
+}
+
+impl Terms {
+    /// How many of the longest frames it carries in a time.
+    fn carries(&self, time: Duration) -> u64 {
+        let Some(rate) = self.rate else {
+            return u64::MAX;
+        };
+        let bits = u128::from(rate) * time.as_micros() / 1_000_000;
+        let frames = bits / (8 * (u128::from(self.mtu) + ETHERNET));
+        u64::try_from(frames).unwrap_or(u64::MAX)
+    }
+}
+
+/// Bytes of Ethernet's header.
+const ETHERNET: u128 = 14;
 
 #[derive(Clone, Debug, Default)]
 struct Counters {
@@ -59,6 +87,27 @@ struct Gone {
 }
 
 impl Blackholes {
+    /// Nothing is known yet of a fabric's links.
+    pub fn new(fabric: &Fabric) -> Self {
+        let terms = |trunk: &Trunk| {
+            let end = LinkEnd::Port(trunk.ends[0]);
+            let link = fabric.links().iter().find(|link| link.ends.contains(&end));
+            let delays = link.map(|link| link.wires.each_ref().map(|wire| wire.delay));
+            let delay = delays.into_iter().flatten().max().unwrap_or_default();
+            Terms {
+                // The delay may vary.
+                transit: TRANSIT + 2 * delay,
+                rate: trunk.rate,
+                mtu: link.map_or(MAX_MTU, |link| link.mtu),
+            }
+        };
+        Blackholes {
+            terms: fabric.trunks().iter().map(terms).collect(),
+            ports: BTreeMap::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
     /// Takes in what a port has counted by now. Returns the link there if there is news of it: whether it carries what is sent into it.
     pub fn count(
         &mut self,
@@ -72,7 +121,9 @@ impl Blackholes {
         counters.received.add(now, crossed.received);
         counters.sent.add(now, crossed.sent);
         let [one, other] = fabric.trunk(trunk).ends;
-        let carries = match (self.carries(one, other), self.carries(other, one)) {
+        let terms = self.terms[trunk.0];
+        let carries = |from, to| self.carries(terms, from, to);
+        let carries = match (carries(one, other), carries(other, one)) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (None, None) => None,
             _ => Some(true),
@@ -86,8 +137,9 @@ impl Blackholes {
         self.ports.retain(|at, _| at.switch != switch);
     }
 
-    fn carries(&self, from: SwitchPort, to: SwitchPort) -> Option<bool> {
-        carried(&self.ports.get(&from)?.sent, &self.ports.get(&to)?.received)
+    fn carries(&self, terms: Terms, from: SwitchPort, to: SwitchPort) -> Option<bool> {
+        let (from, to) = (self.ports.get(&from)?, self.ports.get(&to)?);
+        carried(terms, &from.sent, &to.received)
     }
 
     /// What follows for a link from what is seen of it; nothing if that was known.
@@ -168,9 +220,9 @@ impl Series {
 }
 
 /// Whether at least half of what was sent in the latest window came; none where too little is known, or nothing new.
-fn carried(sent: &Series, received: &Series) -> Option<bool> {
+fn carried(terms: Terms, sent: &Series, received: &Series) -> Option<bool> {
     let (now, came_by_now) = *received.0.back()?;
-    let end = sent.by(now.checked_sub(TRANSIT)?)?;
+    let end = sent.by(now.checked_sub(terms.transit)?)?;
     // What was found of frames of long ago was found then.
     sent.before(end, 0, WINDOW)
         .filter(|(_, before)| *before < end.1)?;
@@ -178,7 +230,9 @@ fn carried(sent: &Series, received: &Series) -> Option<bool> {
     // What came since a moment before: at least what was sent in the window, if nothing is lost.
     let (_, came_before) = received.by(start.0)?;
     let (sent, came) = (end.1 - start.1, came_by_now - came_before);
-    Some(came >= sent.div_ceil(2))
+    // What the link has no time for waits before it, or is lost there: that is a jam.
+    let most = terms.carries(end.0.duration_since(start.0));
+    Some(came >= sent.min(most) / 2)
 }
 
 #[cfg(test)]
@@ -195,10 +249,19 @@ mod tests {
 
     impl Bed {
         fn new() -> Self {
+            Bed::with("")
+        }
+
+        /// With these settings of the link.
+        fn with(settings: &str) -> Self {
             let text = include_str!("../../../topologies/two-switches.yaml");
+            let link = "{ ends: [s1/9, s2/9]";
+            assert!(text.contains(link));
+            let text = text.replace(link, &format!("{link}{settings}"));
+            let fabric = crate::fabric::parse(&text, "two.yaml").unwrap();
             Bed {
-                fabric: crate::fabric::parse(text, "two.yaml").unwrap(),
-                holes: Blackholes::default(),
+                holes: Blackholes::new(&fabric),
+                fabric,
                 now: Instant::now(),
                 crossed: [Crossed {
                     received: 0,
@@ -278,6 +341,25 @@ mod tests {
         assert_eq!(bed.go(SECOND / 2, 5, 0), NOTHING);
         // A little is enough in the end.
         assert_eq!(bed.go(SECOND, 5, 0), [false]);
+    }
+
+    #[test]
+    fn jams_and_long_ways_are_no_failures() {
+        // Ten megabits are 83 frames of 1,514 bytes in a tenth of a second, and nearly thrice as many in what is looked at.
+        let mut bed = Bed::with(", rate: 10M");
+        assert_eq!(bed.go(5 * SECOND, 1000, 80), NOTHING);
+        assert_eq!(bed.go(SECOND, 1000, 5), [false]);
+        // What is on its way for long is not lost.
+        for (delay, news) in [("", &[false, true][..]), (", delay: 200ms", &[])] {
+            let mut bed = Bed::with(delay);
+            bed.go(SECOND, 100, 100);
+            bed.go(SECOND, 0, 0);
+            let mut seen = bed.go(SECOND / 10, 200, 0);
+            seen.extend(bed.go(SECOND / 10, 0, 0));
+            seen.extend(bed.go(SECOND / 10, 0, 200));
+            seen.extend(bed.go(SECOND, 0, 0));
+            assert_eq!(seen, news, "{delay}");
+        }
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl Controller {
             Arc::clone(&registry),
             Arc::clone(&journal),
         );
+        let blackholes = Blackholes::new(&fabric);
         let controller = Arc::new(Controller {
             switches,
             fabric,
@@ -183,7 +184,7 @@ impl Controller {
             events: Events::default(),
             checks: AsyncMutex::default(),
             telemetry_watches: Arc::new(Semaphore::new(WATCHES)),
-            blackholes: Mutex::default(),
+            blackholes: Mutex::new(blackholes),
             keepers: Mutex::default(),
             metrics,
         });

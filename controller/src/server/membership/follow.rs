@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 
 use super::super::controller::{Controller, state_alone};
+use super::super::error::JobRequestError;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
 use crate::api::attend_response::Order as Word;
@@ -15,7 +16,8 @@ use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};
 
-/// The pause before a decision that too few other controllers have stored is tried again.
+/// The pause before something is tried again that could not be kept: too few other controllers have stored it, or switches obey nobody for a
+/// moment. Where another controller leads from now on, this one is closed, and everything that follows changes with it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether there is more to do.
@@ -120,20 +122,21 @@ impl Controller {
     }
 
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
+        // Then some may have kept it, and lead next: it can neither be told nor called off.
+        let mut may_be_kept = false;
         loop {
             match self.seats.decide(id, first).await {
                 Ok(()) => break,
-                Err(KeepError::Store(error)) => {
+                Err(KeepError::Store(error)) if !may_be_kept => {
                     self.call_off(id, format!("it could not be kept: {error}"))
                         .await;
                     return Then::Over;
                 }
-                // Some may have kept it, and lead next: it can neither be told nor called off.
-                Err(error @ KeepError::Copies { .. }) => {
+                Err(error) => {
+                    may_be_kept = true;
                     tracing::warn!(%error, "a new epoch is not decided yet");
                     sleep(AGAIN).await;
                 }
-                Err(KeepError::NotPrimary) => return Then::Over,
             }
         }
         let told = {
@@ -211,59 +214,76 @@ impl Controller {
         }
     }
 
-    /// Takes an epoch that is not decided off the switches, and tells its job's members; the number of the epoch before, and what it was.
+    /// Takes an epoch that is not decided off the switches, and tells its job's members, however long that takes; the number of the epoch
+    /// before, and what it was. None where it is gone.
     async fn withdraw(&self, id: JobId) -> Option<(JobId, Arc<Job>)> {
-        let Ok(_changes) = self.change().await else {
-            // The next controller finds it as it is.
-            return None;
-        };
-        let (of, job) = {
-            let registry = self.registry();
-            let next = registry.get(id)?;
-            let is_decided = next
-                .change
-                .as_ref()
-                .is_some_and(|it| matches!(it.phase(), Phase::Decided(_)));
-            if is_decided {
-                return None;
+        loop {
+            match self.try_to_withdraw(id).await {
+                Ok(withdrawn) => return withdrawn,
+                Err(error) => {
+                    tracing::warn!(id = id.0, %error, "an epoch that was called off is still kept");
+                    sleep(AGAIN).await;
+                }
             }
-            (next.origin.as_ref()?.of, Arc::clone(&next.job))
-        };
-        if let Err(error) = self.take_off(id).await {
-            tracing::warn!(job = job.name, %error, "an epoch that was called off is still kept");
-            return None;
         }
-        self.attendants
-            .tell_all(of, &Word::CallOff(CallOffEpoch {}));
-        Some((of, job))
     }
 
-    /// Takes the old epoch off the switches: its packets are admitted no more.
+    async fn try_to_withdraw(
+        &self,
+        id: JobId,
+    ) -> Result<Option<(JobId, Arc<Job>)>, JobRequestError> {
+        let _changes = self.change().await?;
+        let known = self.of_next(id, |next| {
+            let is_decided = (next.change.as_ref())
+                .is_some_and(|change| matches!(change.phase(), Phase::Decided(_)));
+            let of = next.origin.as_ref()?.of;
+            (!is_decided).then(|| (of, Arc::clone(&next.job)))
+        });
+        let Some((of, job)) = known else {
+            return Ok(None);
+        };
+        self.take_off(id)
+            .await
+            .map_err(|error| unkept(&job, error))?;
+        self.attendants
+            .tell_all(of, &Word::CallOff(CallOffEpoch {}));
+        Ok(Some((of, job)))
+    }
+
+    /// Takes the old epoch off the switches, however long that takes: its packets are admitted no more.
     async fn fence(&self, id: JobId) {
-        let Ok(_changes) = self.change().await else {
-            return;
-        };
-        let of = {
-            let mut registry = self.registry();
-            let of = registry
-                .get(id)
-                .and_then(|next| Some(next.origin.as_ref()?.of));
-            if let Some(record) = registry.get_mut(id) {
-                record.change = None;
-            }
-            of.and_then(|of| Some(Arc::clone(&registry.get(of)?.job)))
-        };
-        let Some(of) = of else { return };
-        match self.take_off(of.id).await {
-            Ok(_) => {
-                tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
-                self.tell_of(&of, Kind::Fenced, None, None, String::new());
-            }
-            Err(error) => {
-                tracing::warn!(job = of.name, %error, "an epoch that is over is still kept")
-            }
+        while let Err(error) = self.try_to_fence(id).await {
+            tracing::warn!(id = id.0, %error, "an epoch that is over is still kept");
+            sleep(AGAIN).await;
         }
     }
+
+    async fn try_to_fence(&self, id: JobId) -> Result<(), JobRequestError> {
+        let _changes = self.change().await?;
+        let of = {
+            let registry = self.registry();
+            let origin = registry.get(id).and_then(|next| next.origin.as_ref());
+            let of = origin.and_then(|origin| registry.get(origin.of));
+            of.map(|of| Arc::clone(&of.job))
+        };
+        if let Some(of) = &of {
+            let taken_off = self.take_off(of.id).await;
+            taken_off.map_err(|error| unkept(of, error))?;
+        }
+        if let Some(record) = self.registry().get_mut(id) {
+            record.change = None;
+        }
+        if let Some(of) = of {
+            tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
+            self.tell_of(&of, Kind::Fenced, None, None, String::new());
+        }
+        Ok(())
+    }
+}
+
+fn unkept(job: &Job, error: KeepError) -> JobRequestError {
+    let name = job.name.clone();
+    JobRequestError::Store { name, error }
 }
 
 /// From which operation on an epoch is its job's.

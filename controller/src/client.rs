@@ -334,15 +334,21 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Gives a rank up that was joined in `epoch`.
+    /// Gives a rank up that was joined in `epoch`, in which the job has `number` in packets; 0 where that is not known.
     ///
     /// # Errors
     /// It had not joined, or the controller doesn't answer.
-    pub async fn leave(&self, job: &str, epoch: u32, rank: u32) -> Result<(), ClientError> {
+    pub async fn leave(
+        &self,
+        job: &str,
+        (epoch, number): (u32, u32),
+        rank: u32,
+    ) -> Result<(), ClientError> {
         let request = api::LeaveRequest {
             job: job.into(),
             epoch,
             rank,
+            job_id: number,
         };
         self.rpc
             .clone()

@@ -221,7 +221,7 @@ async fn members_learn_their_rank_when_all_have_come() {
         (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 have joined; ranks are handed out once, so delete the job and create it again to start over".into())
     );
     // Who leaves a job that has begun leaves a hole.
-    client.leave("train", 1, 1).await.unwrap();
+    client.leave("train", (1, 0), 1).await.unwrap();
     assert_eq!(
         client.job("train").await.unwrap().members[1].state(),
         MemberState::Left
@@ -231,7 +231,7 @@ async fn members_learn_their_rank_when_all_have_come() {
         Code::FailedPrecondition
     );
     assert_eq!(
-        refusal(client.leave("train", 1, 1).await),
+        refusal(client.leave("train", (1, 0), 1).await),
         (
             Code::FailedPrecondition,
             "rank 1 of job train has not joined in epoch 1".into()
@@ -274,7 +274,7 @@ async fn who_stops_waiting_has_not_joined() {
     let answer = client.join("train", "h3", Duration::ZERO).await.unwrap();
     assert_eq!((answer.rank, state(2).await), (2, MemberState::Joined));
     client
-        .leave("train", answer.epoch, answer.rank)
+        .leave("train", (answer.epoch, answer.job_id), answer.rank)
         .await
         .unwrap();
     assert_eq!(state(2).await, MemberState::Free);
@@ -497,7 +497,7 @@ async fn members_attend_until_they_leave_or_the_controller_stops() {
     for told in [&mut one_told, &mut other_told] {
         told.wait_for(|told| *told).await.unwrap();
     }
-    client.leave("train", job.epoch, 1).await.unwrap();
+    client.leave("train", (job.epoch, job.id), 1).await.unwrap();
     other.await.unwrap().unwrap();
     handle.stop().await;
     // The stream has ended in order, or the connection first.

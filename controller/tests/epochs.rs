@@ -224,7 +224,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
         - base.iter().map(BTreeMap::len).sum::<usize>();
     assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
     // An agent of the first epoch that comes back hears why it cannot.
-    let leave = site.client.leave("train", 1, 0).await.unwrap_err();
+    let leave = site.client.leave("train", (1, 0), 0).await.unwrap_err();
     assert_eq!(
         leave.to_string(),
         "rank 0 of job train has not joined in epoch 1"
@@ -320,12 +320,19 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     let newcomer = site.client.join("train", "h4", Duration::ZERO).await;
     let newcomer = newcomer.unwrap();
     assert_eq!((newcomer.epoch, newcomer.rank), (3, 3));
-    site.client.leave("train", 3, 3).await.unwrap();
+    let first_try = (3, newcomer.job_id);
+    site.client.leave("train", first_try, 3).await.unwrap();
     crew.join(&site.client, "h4").await;
     until(&mut watch, Kind::Installed).await;
     // Newcomers join again, as it is another epoch.
     crew.kill("h4");
     crew.join(&site.client, "h4").await;
+    // What was left is of an epoch that never was, not of the one that has its number.
+    let left = site.client.leave("train", first_try, 2).await;
+    assert_eq!(
+        left.unwrap_err().to_string(),
+        "rank 2 of job train has not joined in epoch 3"
+    );
     crew.run_in(3, &["h1", "h2", "h4"]).await;
     crew.epochs();
     assert_eq!(hosts(&site.job().await), ["h1", "h2", "h4"]);

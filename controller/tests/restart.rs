@@ -104,7 +104,7 @@ async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
     for host in ["h3", "h1"] {
         before.join("train", host, Duration::ZERO).await.unwrap();
     }
-    before.leave("train", 1, 0).await.unwrap();
+    before.leave("train", (1, 0), 0).await.unwrap();
     let job = before.job("train").await.unwrap();
     handle.stop().await;
     let updates = switches.each_ref().map(ChaosSwitch::updates);

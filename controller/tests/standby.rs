@@ -129,7 +129,7 @@ async fn who_has_stepped_down_changes_nothing() {
     new.followers(1).await;
     for refused in [
         controller.create_job(&group::spec("late")).await.map(drop),
-        controller.leave("none", 1, 0).await,
+        controller.leave("none", (1, 0), 0).await,
     ] {
         let error = refused.unwrap_err();
         assert!(

@@ -226,9 +226,14 @@ impl Side {
 /// Gives a rank back.
 pub async fn give_up(client: &Client, membership: &Membership) {
     let Membership {
-        job, epoch, rank, ..
+        job,
+        id,
+        epoch,
+        rank,
+        ..
     } = membership;
-    let left = client.leave(job, (*epoch).into(), (*rank).into()).await;
+    let epoch = ((*epoch).into(), (*id).into());
+    let left = client.leave(job, epoch, (*rank).into()).await;
     if let Err(error) = left {
         // The job may have been deleted meanwhile.
         tracing::debug!(%error, rank, "not left");

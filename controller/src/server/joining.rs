@@ -83,16 +83,22 @@ impl Controller {
         Ok((joining.done(), state))
     }
 
-    /// A member gives its rank up.
+    /// A member gives up its rank in that epoch, whose number in packets it says if it knows it.
     ///
     /// # Errors
     /// There is no such job, or the rank has not joined in that epoch.
-    pub async fn leave(&self, name: &str, epoch: u32, rank: u32) -> Result<(), JobRequestError> {
+    pub async fn leave(
+        &self,
+        name: &str,
+        (epoch, number): (u32, u32),
+        rank: u32,
+    ) -> Result<(), JobRequestError> {
         let left = {
             let mut registry = self.registry();
             registry.named(name)?;
             let rank = u16::try_from(rank).ok().map(Rank);
-            let id = registry.in_epoch(name, epoch).map(|record| record.job.id);
+            let id = registry.numbered(name, epoch, number);
+            let id = id.map(|record| record.job.id);
             id.zip(rank).filter(|(id, rank)| {
                 let Some(record) = registry.get_mut(*id) else {
                     return false;

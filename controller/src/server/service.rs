@@ -231,7 +231,7 @@ async fn pass_on(
                 match event {
                     Some(Event::Report(report)) => {
                         if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
-                            // Evictee ordered may have lost patience.
+                            // Who ordered may have lost patience.
                             let _ = answer.send(report);
                         }
                     }
@@ -484,8 +484,13 @@ impl Control for ControlService {
         &self,
         request: Request<api::LeaveRequest>,
     ) -> Result<Response<api::LeaveResponse>, Status> {
-        let api::LeaveRequest { job, epoch, rank } = request.into_inner();
-        self.controller.leave(&job, epoch, rank).await?;
+        let api::LeaveRequest {
+            job,
+            epoch,
+            rank,
+            job_id,
+        } = request.into_inner();
+        self.controller.leave(&job, (epoch, job_id), rank).await?;
         Ok(Response::new(api::LeaveResponse {}))
     }
 

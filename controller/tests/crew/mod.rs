@@ -230,7 +230,7 @@ async fn work(
     let api::JoinResponse {
         mut epoch,
         mut rank,
-        job_id,
+        mut job_id,
         ..
     } = seat;
     let mut script = Script::new(job_id, None, refuses);
@@ -263,14 +263,14 @@ async fn work(
                     ..
                 }),
             ) => {
-                (epoch, rank) = (seat.epoch, seat.rank);
-                script = Script::new(seat.job_id, Some(operation), refuses);
+                (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
+                script = Script::new(job_id, Some(operation), refuses);
                 attending = Ends(script.attend(&client, epoch, rank));
             }
             (_, Turn::Over, _) => {
                 drop(attending);
                 // The epoch may be over already.
-                let _ = client.leave("train", epoch, rank).await;
+                let _ = client.leave("train", (epoch, job_id), rank).await;
                 return;
             }
         }

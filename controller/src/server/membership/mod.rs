@@ -42,7 +42,7 @@ pub enum Evictee {
 struct Wanted {
     /// Their hosts, in rank order.
     hosts: Vec<HostId>,
-    /// Evictee of those that there are may stay.
+    /// Who of those that there are may stay.
     stay: BTreeSet<Rank>,
     /// Why the others go, where there is more to say than that they do.
     reasons: Vec<(Rank, String)>,

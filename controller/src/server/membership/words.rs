@@ -38,8 +38,7 @@ impl Controller {
     ) -> Result<(Arc<Job>, Rank, Vec<Word>), JobRequestError> {
         let registry = self.registry();
         let now = registry.named(name)?;
-        let record = registry.in_epoch(name, epoch);
-        let record = record.filter(|it| number == 0 || u32::from(it.job.id.0) == number);
+        let record = registry.numbered(name, epoch, number);
         let record = record.ok_or_else(|| over(now, epoch, rank))?;
         let joined = u16::try_from(rank)
             .ok()

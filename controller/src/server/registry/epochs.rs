@@ -133,6 +133,13 @@ impl Registry {
         self.jobs.values().find(is)
     }
 
+    /// The same where that epoch has `number` in packets, or 0 is asked for: where an epoch was called off the next one that is tried has
+    /// its place among epochs, not its number in packets.
+    pub fn numbered(&self, name: &str, epoch: u32, number: u32) -> Option<&Record> {
+        let record = self.in_epoch(name, epoch);
+        record.filter(|record| number == 0 || u32::from(record.job.id.0) == number)
+    }
+
     /// The epoch in which whoever joins from `host` gets a rank: the one that comes where that has one free, else the one that the job is
     /// in.
     pub fn open_to(&mut self, name: &str, host: HostId) -> Result<&mut Record, JobRequestError> {

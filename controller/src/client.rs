@@ -19,6 +19,12 @@ pub const PRIMARY: &str = "ultima-primary";
 /// How long to try to reach the controller.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// How often the controller is asked whether it is still there while it says nothing, as members listen for hours: nothing else tells them of
+/// a machine that vanished.
+const KEEPALIVE: Duration = Duration::from_secs(3);
+/// How long it may take to say that it is; a busy one takes a while.
+const ALIVE: Duration = Duration::from_secs(5);
+
 /// How long the controller may take for an answer; creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
 
@@ -159,7 +165,12 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
         }
     };
     let endpoint = endpoint(address).map_err(no_answer)?;
-    let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
+    let endpoint = endpoint
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(ALIVE)
+        .keep_alive_while_idle(true);
     endpoint.connect().await.map_err(no_answer)
 }
 

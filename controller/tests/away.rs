@@ -6,6 +6,7 @@ mod target;
 use std::time::Duration;
 
 use chaos::ChaosSwitch;
+use chaos::wire::Wire;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use ultima_controller::api::{self, Hop};
@@ -14,7 +15,7 @@ use ultima_controller::client::Client;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::p4rt::{Device, SwitchClient};
-use ultima_controller::server::{self, Config, Handle};
+use ultima_controller::server::{self, Config, Handle, Listen};
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -215,4 +216,33 @@ async fn one_that_does_not_answer_is_lost() {
         sleep(TICK).await;
     }
     assert_eq!(client.diff_fabric().await.unwrap()[0].differences, []);
+}
+
+/// A member hears nothing for as long as nothing changes, and notices all the same that the controller's machine has vanished.
+#[tokio::test]
+async fn a_controller_that_vanishes_is_missed() {
+    let (_switches, handle, _client) = two().await;
+    let Listen::Tcp(address) = handle.address() else {
+        panic!("an address")
+    };
+    let wire = Wire::start(*address).await;
+    let client = Client::connect(&wire.address().to_string()).await.unwrap();
+    client.join("train", "h1", Duration::ZERO).await.unwrap();
+    let attendance = api::Attendance {
+        job: "train".into(),
+        epoch: 1,
+        rank: 0,
+        slot_bytes: 1408,
+        job_id: 0,
+    };
+    let (mut prober, mut member) = (Silent, Fixed::default());
+    let attends = client.attend(attendance, &mut prober, &mut member);
+    let vanishes = async {
+        while client.check("train").await.unwrap().attending != [0] {
+            sleep(TICK).await;
+        }
+        wire.swallow(true);
+    };
+    let (attended, ()) = tokio::join!(attends, vanishes);
+    assert!(!attended.unwrap_err().is_over());
 }

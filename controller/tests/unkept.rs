@@ -1,0 +1,87 @@
+//! Changes of a job's members while what is decided cannot be kept.
+
+mod chaos;
+mod crew;
+mod group;
+mod target;
+
+use std::time::Duration;
+
+use crew::Crew;
+use group::Bed;
+use ultima_controller::api;
+use ultima_controller::api::membership_event::Kind;
+use ultima_controller::client::{Client, JobWatch};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Waits until something of this kind happens.
+async fn until(watch: &mut JobWatch, kind: Kind) {
+    loop {
+        let next = watch.next().await.unwrap().expect("more happens");
+        if next.event.is_some_and(|event| event.kind() == kind) {
+            return;
+        }
+    }
+}
+
+/// Changes wait for each other in the order in which they were asked for: when the second of two is refused, so was what waited between them.
+async fn refused_twice(client: &Client) {
+    for _ in 0..2 {
+        let error = client.create_job(&group::spec("other")).await.unwrap_err();
+        assert!(error.to_string().contains("have stored it"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_for_a_while_is_tried_again() {
+    let bed = Bed::new(2).await;
+    let leader = bed.start(0).await;
+    leader.leads().await;
+    let _follower = bed.start(1).await;
+    leader.followers(1).await;
+    let client = leader.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
+    let mut crew = Crew::default();
+    for host in ["h1", "h2"] {
+        crew.join(&client, host).await;
+    }
+    // One that never ends by itself.
+    let seat = client.join("train", "h3", Duration::ZERO).await.unwrap();
+    let attendance = api::Attendance {
+        job: "train".into(),
+        epoch: seat.epoch,
+        rank: seat.rank,
+        slot_bytes: 1408,
+        job_id: seat.job_id,
+    };
+    let attends = client.clone();
+    let third = tokio::spawn(async move { crew::attend(&attends, attendance).await });
+    crew.run_in(1, &["h1", "h2"]).await;
+    let mut watch = client.watch_job("train").await.unwrap();
+    let resize = async |hosts: &[&str], join: Duration| {
+        let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
+        let resized = client.resize_job("train", &members, (join, false)).await;
+        resized.unwrap()
+    };
+
+    // An epoch that is called off.
+    resize(&["h1", "h2", "h3", "h3"], Duration::from_millis(200)).await;
+    bed.part_peers(0, 1);
+    refused_twice(&client).await;
+    assert_eq!(client.job("train").await.unwrap().next.unwrap().epoch, 2);
+    bed.heal_peers(0, 1);
+    until(&mut watch, Kind::CalledOff).await;
+    leader.followers(1).await;
+
+    // One that is over.
+    resize(&["h1", "h2"], WAIT).await;
+    until(&mut watch, Kind::Decided).await;
+    crew.run_in(2, &["h1", "h2"]).await;
+    bed.part_peers(0, 1);
+    third.abort();
+    refused_twice(&client).await;
+    bed.heal_peers(0, 1);
+    until(&mut watch, Kind::Fenced).await;
+    crew.epochs();
+}

@@ -46,11 +46,10 @@ struct Attendant {
 impl Attendants {
     /// A member attends from now on; what it is to do comes out of the receiver, first `words`, and ends when
     /// its job does. A second attendance of the same rank takes the first one's place: the member
-    /// has lost its connection and come back. When all `members` attend, all are told.
+    /// has lost its connection and come back.
     pub fn add(
         &self,
         (job, rank): (JobId, Rank),
-        members: usize,
         slot_bytes: u32,
         words: Vec<Word>,
     ) -> mpsc::Receiver<Order> {
@@ -67,6 +66,11 @@ impl Attendants {
         };
         self.lock().insert((job, rank), attendant);
         self.tell_news();
+        receiver
+    }
+
+    /// Where all `members` of a job attend, all are told: they begin with operation 0.
+    pub fn meet(&self, job: JobId, members: usize) {
         let attendants = self.of_job(job);
         if attendants.len() == members {
             for (_, attendant) in attendants {
@@ -74,7 +78,6 @@ impl Attendants {
                 let _ = (attendant.orders).try_send(Order::Word(Word::AllHere(AllHere {})));
             }
         }
-        receiver
     }
 
     /// Ends a member's attendance, because it has left.
@@ -173,9 +176,16 @@ impl Attendants {
 
     fn of_job(&self, job: JobId) -> Vec<(Rank, Attendant)> {
         let mut attendants = self.lock();
-        // Those that have gone are not there.
-        attendants.retain(|_, attendant| !attendant.orders.is_closed());
         let range = (job, Rank(0))..=(job, Rank(u16::MAX));
+        // Those that have gone are not there. Only this job's are looked at: it is asked for every job whenever anything happens.
+        let gone = |(_, it): &(&(JobId, Rank), &Attendant)| it.orders.is_closed();
+        let gone: Vec<(JobId, Rank)> = (attendants.range(range.clone()))
+            .filter(gone)
+            .map(|(who, _)| *who)
+            .collect();
+        for who in gone {
+            attendants.remove(&who);
+        }
         let of_job = attendants.range(range);
         of_job.map(|((_, rank), a)| (*rank, a.clone())).collect()
     }

@@ -517,13 +517,11 @@ impl Control for ControlService {
             job_id,
             ..
         } = attendance;
-        let (job, rank, words) = self.controller.joined(&job, (epoch, job_id), rank)?;
-        let (who, slot_bytes) = ((job.id, rank), attendance.slot_bytes);
-        let attendants = &self.controller.attendants;
-        let orders = attendants.add(who, job.members.len(), slot_bytes, words);
+        let (epoch, slot_bytes) = ((epoch, job_id), attendance.slot_bytes);
+        let (who, orders) = self.controller.attend(&job, epoch, rank, slot_bytes)?;
         if let Err(stopping) = self.controller.open() {
             // It ended all attendances just before: nobody would end this one.
-            attendants.clear();
+            self.controller.attendants.clear();
             return Err(stopping.into());
         }
         let (answers, stream) = mpsc::channel(1);

@@ -38,13 +38,22 @@ struct Me {
 
 #[derive(Clone)]
 struct Script {
+    host: String,
+    epoch: u32,
+    log: Arc<Mutex<Log>>,
     me: Arc<Mutex<Me>>,
     suspects: tokio::sync::watch::Sender<Vec<u32>>,
 }
 
 impl Prober for Script {
     fn all_here(&mut self) {
-        self.me.lock().unwrap().begins.get_or_insert(0);
+        let mut me = self.me.lock().unwrap();
+        if *me.begins.get_or_insert(0) > 0 {
+            // Whoever is told so begins with operation 0, though the job has been running.
+            let ran = (self.host.clone(), self.epoch);
+            let mut log = self.log.lock().unwrap();
+            log.entry(0).or_default().push(ran);
+        }
     }
 
     fn begin(&mut self, _: &CheckRound, _: Duration) {}
@@ -94,7 +103,12 @@ impl Member for Script {
 }
 
 impl Script {
-    fn new(job_id: u32, first: Option<u32>, refuses: bool) -> Self {
+    fn new(
+        (host, epoch, log): (&str, u32, &Arc<Mutex<Log>>),
+        job_id: u32,
+        first: Option<u32>,
+        refuses: bool,
+    ) -> Self {
         let me = Me {
             job_id,
             turns: Turns::from(first.unwrap_or_default()),
@@ -103,17 +117,20 @@ impl Script {
             refuses,
         };
         Script {
+            host: host.to_owned(),
+            epoch,
+            log: Arc::clone(log),
             me: Arc::new(Mutex::new(me)),
             suspects: tokio::sync::watch::Sender::default(),
         }
     }
 
-    fn attend(&self, client: &Client, epoch: u32, rank: u32) -> JoinHandle<()> {
+    fn attend(&self, client: &Client, rank: u32) -> JoinHandle<()> {
         let (client, mut script) = (client.clone(), self.clone());
         let job_id = self.me.lock().unwrap().job_id;
         let attendance = api::Attendance {
             job: "train".into(),
-            epoch,
+            epoch: self.epoch,
             rank,
             slot_bytes: 1408,
             job_id,
@@ -133,7 +150,7 @@ impl Script {
 
 /// Attends once, as one whose program stays in its epoch.
 pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
-    let mut script = Script::new(0, None, false);
+    let mut script = Script::new(("", attendance.epoch, &Arc::default()), 0, None, false);
     client
         .attend(attendance, &mut script, &mut Fixed::default())
         .await
@@ -235,8 +252,8 @@ async fn work(
         mut job_id,
         ..
     } = seat;
-    let mut script = Script::new(job_id, None, refuses);
-    let mut attending = Ends(script.attend(&client, epoch, rank));
+    let mut script = Script::new((&host, epoch, &log), job_id, None, refuses);
+    let mut attending = Ends(script.attend(&client, rank));
     let mut next = None;
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -266,8 +283,9 @@ async fn work(
                 }),
             ) => {
                 (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
-                script = Script::new(job_id, Some(operation), refuses);
-                attending = Ends(script.attend(&client, epoch, rank));
+                let part = (&*host, epoch, &log);
+                script = Script::new(part, job_id, Some(operation), refuses);
+                attending = Ends(script.attend(&client, rank));
             }
             (_, Turn::Over, _) => {
                 drop(attending);

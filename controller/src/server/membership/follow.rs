@@ -162,6 +162,7 @@ impl Controller {
             first,
             "a new epoch is decided"
         );
+        self.meet(id);
         self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
         for (rank, why) in left_out {
             self.tell_of_member(of, rank, Kind::LeftOut, &why);

@@ -1,7 +1,8 @@
 //! What members hear of changes when they come, and what they say.
 
-use std::sync::Arc;
+use tokio::sync::mpsc;
 
+use super::super::attendants::Order;
 use super::super::controller::{Controller, JobState};
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
@@ -9,7 +10,7 @@ use super::super::seats::Seat;
 use super::one_line;
 use crate::api::attend_response::Order as Word;
 use crate::api::{self, BeginEpoch, CallOffEpoch, PrepareEpoch, prepare_epoch};
-use crate::job::{Job, JobId, Rank};
+use crate::job::{JobId, Rank};
 use crate::membership::Succession;
 
 /// What a member says by itself, or of a change.
@@ -24,18 +25,19 @@ pub enum Said {
 }
 
 impl Controller {
-    /// Whether a member may attend: it has joined in that epoch, whose number in packets it says if it knows it, and the epoch is on
-    /// switches. Returns its job and rank, and what it is
-    /// to hear first.
+    /// A member attends from now on that has joined in that epoch, whose number in packets it says if it knows it, while the epoch is on
+    /// switches. Returns which member it is, and what it hears.
     ///
     /// # Errors
     /// There is no such job, the rank has not joined, or the epoch is over.
-    pub fn joined(
+    pub fn attend(
         &self,
         name: &str,
         (epoch, number): (u32, u32),
         rank: u32,
-    ) -> Result<(Arc<Job>, Rank, Vec<Word>), JobRequestError> {
+        slot_bytes: u32,
+    ) -> Result<((JobId, Rank), mpsc::Receiver<Order>), JobRequestError> {
+        // Held to the end: who is taken off the switches, leaves or is told of a change after that is so as one who attends.
         let registry = self.registry();
         let now = registry.named(name)?;
         let record = registry.numbered(name, epoch, number);
@@ -61,7 +63,21 @@ impl Controller {
                 first_operation,
             }));
         }
-        Ok((Arc::clone(&record.job), rank, words))
+        let who = (record.job.id, rank);
+        let orders = self.attendants.add(who, slot_bytes, words);
+        if begins_together(record) {
+            self.attendants
+                .meet(record.job.id, record.job.members.len());
+        }
+        Ok((who, orders))
+    }
+
+    /// Who attends for an epoch that is decided by now may be all that were waited for.
+    pub(super) fn meet(&self, id: JobId) {
+        let registry = self.registry();
+        if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
+            self.attendants.meet(id, record.job.members.len());
+        }
     }
 
     /// What becomes of a member of the epoch before `next`.
@@ -126,6 +142,13 @@ impl Controller {
         }
         self.attendants.tell_news();
     }
+}
+
+/// Whether an epoch's members begin with operation 0, when all are there. In one that comes that is not known yet, and in one that a job
+/// came to while it ran each begins with what it is told, by itself.
+fn begins_together(record: &Record) -> bool {
+    let first = record.origin.as_ref().map_or(Some(0), |it| it.first);
+    record.stage != Stage::Coming && first == Some(0)
 }
 
 /// Why a member of an epoch that is not on switches any more cannot attend.

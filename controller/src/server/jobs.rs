@@ -9,6 +9,8 @@ use tracing::Span;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
+use crate::api::CallOffEpoch;
+use crate::api::attend_response::Order as Word;
 use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
@@ -151,6 +153,11 @@ impl Controller {
         let mut pending = BTreeSet::new();
         for id in epochs {
             let left = self.take_off(id).await;
+            if left.is_err() && self.registry().next_of(job.id).is_none() {
+                // Who has pledged for a change that went before waits for its end.
+                self.attendants
+                    .tell_all(job.id, &Word::CallOff(CallOffEpoch {}));
+            }
             pending.extend(left.map_err(|error| JobRequestError::Store {
                 name: name.to_owned(),
                 error,

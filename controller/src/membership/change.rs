@@ -11,8 +11,13 @@ const ASKING: Duration = Duration::from_secs(3);
 /// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
 /// computed between them.
 const GOING_OVER: Duration = Duration::from_secs(60);
+/// The same where some of them are in touch and still run what is of the old epoch: operations of slow jobs take minutes.
+const GOING_OVER_SLOWLY: Duration = Duration::from_secs(600);
 /// How long one is waited for that is not there: who has lost its connection comes back within a second.
 const COMING_BACK: Duration = Duration::from_secs(3);
+
+/// How many operations a pledge may be beyond those of most others: ranks that run together are a few apart.
+const MOST_AHEAD: u32 = 1000;
 
 /// What happens where a member that should stay does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +172,8 @@ impl Change {
                 Phase::Gathering => self.terms.join,
                 Phase::Asking => ASKING,
                 Phase::Decided(_) if now < self.since + COMING_BACK => COMING_BACK,
-                Phase::Decided(_) => GOING_OVER,
+                Phase::Decided(_) if now < self.since + GOING_OVER => GOING_OVER,
+                Phase::Decided(_) => GOING_OVER_SLOWLY,
             }
     }
 
@@ -193,7 +199,29 @@ impl Change {
         }
     }
 
+    /// Does not believe pledges that nobody can have come to: all would wait in vain for an operation that far.
+    fn refuse_far_pledges(&mut self) {
+        let mut all: Vec<u32> = self.pledges.values().copied().collect();
+        all.sort_unstable();
+        let Some(median) = all.get(all.len().saturating_sub(1) / 2).copied() else {
+            return;
+        };
+        let is_far = |(_, pledge): &(Rank, u32)| *pledge > median.saturating_add(MOST_AHEAD);
+        let all = self.pledges.iter().map(|(rank, pledge)| (*rank, *pledge));
+        let far: Vec<(Rank, u32)> = all.filter(is_far).collect();
+        for (rank, pledge) in far {
+            self.pledges.remove(&rank);
+            let reason =
+                format!("it says that it is at operation {pledge}, and others at {median}");
+            self.refusals.insert(rank, reason);
+        }
+    }
+
     fn ask(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        let has_pledged = |rank: &Rank| self.pledges.contains_key(rank);
+        if (self.succession.survivors()).all(|(old, _)| has_pledged(&old)) {
+            self.refuse_far_pledges();
+        }
         let missing: Vec<Rank> = (self.succession.survivors())
             .map(|(old, _)| old)
             .filter(|old| !self.pledges.contains_key(old))
@@ -226,9 +254,14 @@ impl Change {
         let has_come = |(old, new)| view.new.contains_key(&new) || view.left.contains(&old);
         let have_come = self.succession.survivors().all(has_come);
         let not_back = now >= self.since + COMING_BACK;
+        let is_on_its_way = |(old, _)| view.old.contains_key(&old);
+        let bound = match self.succession.survivors().any(is_on_its_way) {
+            true => GOING_OVER_SLOWLY,
+            false => GOING_OVER,
+        };
         let mut steps = self.tell(view);
         // Who is left out ends its last operation, too.
-        if (view.old.is_empty() && (have_come || not_back)) || now >= self.since + GOING_OVER {
+        if (view.old.is_empty() && (have_come || not_back)) || now >= self.since + bound {
             steps.push(Step::Fence);
         }
         steps

@@ -307,7 +307,7 @@ impl World {
             // Who died is not waited for.
             self.now += Duration::from_secs(1);
         }
-        self.now += Duration::from_secs(61);
+        self.now += Duration::from_secs(601);
         self.step(false);
     }
 }
@@ -395,4 +395,48 @@ proptest! {
             prop_assert!(!member.alive || was_cut_off || member.turns.change().is_none() || member.over, "rank {}", rank);
         }
     }
+}
+
+#[test]
+fn a_pledge_far_beyond_the_others_is_a_refusal() {
+    let hosts = [0, 1, 2].map(HostId);
+    let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
+    let terms = Terms {
+        join: Duration::ZERO,
+        lost: Lost::CallOff,
+    };
+    let now = Instant::now();
+    let mut change = Change::new(succession, terms, true, now);
+    for (rank, operation) in [(0, 7), (1, u32::MAX), (2, 9)] {
+        change.pledged(Rank(rank), operation);
+    }
+    let reason =
+        "rank 1 cannot go over: it says that it is at operation 4294967295, and others at 9";
+    assert_eq!(
+        change.steps(now, &View::default()),
+        [Step::CallOff(reason.into())]
+    );
+}
+
+#[test]
+fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
+    let hosts = [0, 1].map(HostId);
+    let succession = Succession::new(&hosts, |rank| rank == Rank(0), &hosts, |_| String::new());
+    let terms = Terms {
+        join: Duration::ZERO,
+        lost: Lost::CallOff,
+    };
+    let now = Instant::now();
+    let mut change = Change::resumed(succession, terms, 7, now);
+    let of = |rank: u16| View {
+        old: [(Rank(rank), Attendance(1))].into(),
+        ..View::default()
+    };
+    let minute = now + Duration::from_secs(60);
+    let fences = |steps: Vec<Step>| steps.contains(&Step::Fence);
+    assert!(!fences(change.steps(minute, &of(0))));
+    assert_eq!(change.due(minute), now + Duration::from_secs(600));
+    assert!(fences(change.clone().steps(change.due(minute), &of(0))));
+    // One that is left out, or comes as another.
+    assert!(fences(change.steps(minute, &of(1))));
 }

@@ -82,9 +82,9 @@ impl<T> Epochs<T> {
         }))
     }
 
-    /// The rank begins with that operation. Said before it attends in the epoch.
+    /// The rank begins with that operation.
     pub fn starts_at(&self, operation: u32) {
-        self.change(|state| state.turns = Turns::from(operation));
+        self.change(|state| state.turns.start_at(operation));
     }
 
     /// Whether an operation begins; blocks until that is known. Operations are asked for in their order.
@@ -229,6 +229,8 @@ impl<T: Send> attend::Member for Follower<T> {
         if decided.job_id == u32::from(self.id) {
             // Operations from 0 on begin when all are there.
             if first > 0 {
+                // At once: the next word may be to pledge for another change.
+                self.epochs.starts_at(first);
                 self.first.send_replace(Some(first));
             }
             return;

@@ -179,7 +179,6 @@ impl Side {
                 }
                 first = first.wait_for(Option::is_some) => {
                     let first = first?.unwrap_or_default();
-                    epochs.starts_at(first);
                     return Ok(Start { first, together: false });
                 }
                 over = epochs.over_before_it_began() => match over {

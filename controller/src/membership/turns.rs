@@ -36,10 +36,14 @@ pub enum Turn {
 impl Turns {
     /// In an epoch whose first operation is `first`.
     pub fn from(first: u32) -> Self {
-        Turns {
-            next: first,
-            state: State::Settled,
-        }
+        let mut turns = Turns::default();
+        turns.start_at(first);
+        turns
+    }
+
+    /// The next operation is not before `first`. What was pledged stays.
+    pub fn start_at(&mut self, first: u32) {
+        self.next = self.next.max(first);
     }
 
     /// Pledges for a change, which has the number that the new epoch has in packets; the operation that does not begin before the change is
@@ -106,6 +110,19 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_told_where_it_starts_keeps_its_pledge() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.pledge(7), Some(0));
+        turns.start_at(20);
+        assert_eq!(turns.turn(20), Turn::Wait);
+        turns.call_off();
+        assert_eq!(turns.pledge(8), Some(20 + MARGIN));
+        turns.start_at(10);
+        turns.call_off();
+        assert_eq!(turns.pledge(9), Some(20 + MARGIN), "it is not set back");
+    }
 
     #[test]
     fn a_pledge_is_kept_until_it_is_decided_or_called_off() {

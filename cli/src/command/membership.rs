@@ -145,8 +145,25 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
     if !end.wait {
         return Ok(ExitCode::SUCCESS);
     }
+    let epoch = job.next.as_ref().map_or(job.epoch, |next| next.epoch);
+    // The first word is how the job was before.
+    let mut was_before = true;
     while let Some(next) = watch.next().await? {
-        let Some(event) = next.event else { continue };
+        let is_before = std::mem::take(&mut was_before);
+        let Some(event) = next.event else {
+            // More has happened than waited for this reader, perhaps the end of the change.
+            match next.job.filter(|_| !is_before) {
+                Some(job) if is_over(&job, epoch) => {
+                    output::print(&begun(&job))?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Some(job) if job.next.is_none() && !job.unchanged.is_empty() => {
+                    eprintln!("{}", job.unchanged);
+                    return Ok(ExitCode::FAILURE);
+                }
+                _ => continue,
+            }
+        };
         let line = described(&event) + "\n";
         match event.kind() {
             Kind::CalledOff | Kind::Deleted => {
@@ -165,6 +182,11 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
         "the controller stopped before the change was over; see `ultima job show {}`",
         job.name
     )
+}
+
+/// Whether a job has come to an epoch, and is on its way to no other.
+fn is_over(job: &api::Job, epoch: u32) -> bool {
+    job.next.is_none() && job.epoch >= epoch
 }
 
 fn begun(job: &api::Job) -> String {
@@ -247,6 +269,19 @@ fn document(event: &MembershipEvent) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_is_over_when_nothing_follows_it() {
+        let next = Some(api::NextEpoch::default());
+        let of = |epoch, next: &Option<api::NextEpoch>| api::Job {
+            epoch,
+            next: next.clone(),
+            ..api::Job::default()
+        };
+        assert!(is_over(&of(2, &None), 2));
+        assert!(!is_over(&of(1, &None), 2));
+        assert!(!is_over(&of(2, &next), 2));
+    }
 
     #[test]
     fn members_come_behind_and_go_from_behind() {

@@ -34,6 +34,8 @@ pub struct Suspicion {
     /// Of whom each member hears nothing.
     reports: BTreeMap<Rank, BTreeSet<Rank>>,
     since: BTreeMap<Rank, Instant>,
+    /// Who may lose its place for it: see [`Suspicion::overdue`].
+    believed: BTreeSet<Rank>,
 }
 
 impl Suspicion {
@@ -75,6 +77,13 @@ impl Suspicion {
             .filter(|rank| is_away(rank) || is_unheard(rank))
             .copied()
             .collect();
+        // Where the controller itself may be cut off from most, only the others' word counts.
+        let in_touch = seen.joined.intersection(here).count();
+        let most_are_here = 2 * in_touch > seen.joined.len();
+        self.believed = (suspected.iter())
+            .filter(|rank| most_are_here || is_unheard(rank))
+            .copied()
+            .collect();
         let before: BTreeSet<Rank> = self.since.keys().copied().collect();
         self.since.retain(|rank, _| suspected.contains(rank));
         for rank in &suspected {
@@ -89,20 +98,31 @@ impl Suspicion {
     }
 
     /// When to look again although nothing happens, where suspects are evicted after `bound`.
-    pub fn due(&self, bound: Option<Duration>) -> Option<Instant> {
+    pub fn due(&self, bound: Option<Duration>, now: Instant) -> Option<Instant> {
         let turns = (self.away.iter())
             .filter(|(rank, _)| !self.since.contains_key(rank))
             .map(|(_, since)| *since + GRACE);
         let ends = (bound.into_iter())
             .flat_map(|bound| self.since.values().map(move |since| *since + bound));
-        turns.chain(ends).min()
+        turns.chain(ends.filter(|end| *end > now)).min()
     }
 
-    /// Who has been suspected for as long as `bound`.
+    /// Who has been suspected for as long as `bound`, and is really gone as far as anybody can tell: more than half of those that have joined
+    /// are in touch, or more than half of the others that are in touch hear nothing of it.
     pub fn overdue(&self, bound: Duration, now: Instant) -> Vec<Rank> {
-        let is_due = |(_, since): &(&Rank, &Instant)| now >= **since + bound;
-        let due = self.since.iter().filter(is_due);
-        due.map(|(rank, _)| *rank).collect()
+        let due = self.suspected_for(bound, now);
+        due.filter(|rank| self.believed.contains(rank)).collect()
+    }
+
+    /// Who has been suspected for as long, and may be well all the same.
+    pub fn unsure(&self, bound: Duration, now: Instant) -> Vec<Rank> {
+        let due = self.suspected_for(bound, now);
+        due.filter(|rank| !self.believed.contains(rank)).collect()
+    }
+
+    fn suspected_for(&self, bound: Duration, now: Instant) -> impl Iterator<Item = Rank> + '_ {
+        let is_due = move |(_, since): &(&Rank, &Instant)| now >= **since + bound;
+        self.since.iter().filter(is_due).map(|(rank, _)| *rank)
     }
 }
 
@@ -121,27 +141,50 @@ mod tests {
     fn who_is_out_of_touch_is_suspected_after_the_grace_and_cleared_when_back() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());
         assert_eq!(suspicion.look(&seen(3, &[0, 1]), start), []);
-        assert_eq!(suspicion.due(None), Some(start + GRACE));
+        assert_eq!(suspicion.due(None, start), Some(start + GRACE));
         let then = start + GRACE;
         assert_eq!(
             suspicion.look(&seen(3, &[0, 1]), then),
             [Turned::Suspected(Rank(2))]
         );
         let bound = Duration::from_secs(5);
-        assert_eq!(suspicion.due(Some(bound)), Some(then + bound));
+        assert_eq!(suspicion.due(Some(bound), then), Some(then + bound));
         assert_eq!(suspicion.overdue(bound, then), []);
         assert_eq!(suspicion.overdue(bound, then + bound), [Rank(2)]);
         assert_eq!(
             suspicion.look(&seen(3, &[0, 1, 2]), then),
             [Turned::Cleared(Rank(2))]
         );
-        assert_eq!(suspicion.due(Some(bound)), None);
+        assert_eq!(suspicion.due(Some(bound), then), None);
         // A job whose programs never attend.
         assert_eq!(suspicion.look(&seen(3, &[]), then), []);
         assert_eq!(suspicion.look(&seen(3, &[]), then + GRACE), []);
         // Who has not joined, or has left, is not expected.
         let two = seen(2, &[0, 1]);
         assert_eq!(suspicion.look(&two, then + GRACE), []);
+    }
+
+    #[test]
+    fn a_controller_that_is_cut_off_from_most_believes_only_the_others() {
+        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
+        let (few, bound) = (seen(4, &[0, 1]), Duration::from_secs(5));
+        suspicion.look(&few, start);
+        suspicion.look(&few, start + GRACE);
+        let end = start + GRACE + bound;
+        suspicion.look(&few, end);
+        assert_eq!(suspicion.overdue(bound, end), []);
+        assert_eq!(suspicion.unsure(bound, end), [Rank(2), Rank(3)]);
+        assert_eq!(suspicion.due(Some(bound), end), None, "only news helps");
+        suspicion.report(Rank(0), [Rank(3)]);
+        suspicion.report(Rank(1), [Rank(3)]);
+        suspicion.look(&few, end);
+        assert_eq!(suspicion.overdue(bound, end), [Rank(3)]);
+        // One more is back, and the other is gone without anybody's word.
+        suspicion.report(Rank(0), []);
+        suspicion.report(Rank(1), []);
+        let most = seen(4, &[0, 1, 3]);
+        suspicion.look(&most, end);
+        assert_eq!(suspicion.overdue(bound, end), [Rank(2)]);
     }
 
     #[test]

@@ -316,6 +316,14 @@ pub enum JobRequestError {
         /// The job's name.
         name: String,
     },
+    /// Nobody could say which operation would be the new epoch's first.
+    #[error(
+        "job {name} is running, and none of its members would stay to say how far it is; keep one, or delete the job and create it with others"
+    )]
+    NobodyStays {
+        /// The job's name.
+        name: String,
+    },
     /// Rows and columns would not fit each other any more.
     #[error(
         "job {name} is a part of grid {grid}, which keeps its members; delete the grid and create it with others"

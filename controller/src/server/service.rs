@@ -387,9 +387,9 @@ impl From<JobRequestError> for Status {
             JobRequestError::Changing { .. } => Code::Aborted,
             JobRequestError::SameMembers { .. } => Code::AlreadyExists,
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
-            JobRequestError::Grid { .. } | JobRequestError::LastEpoch { .. } => {
-                Code::FailedPrecondition
-            }
+            JobRequestError::Grid { .. }
+            | JobRequestError::LastEpoch { .. }
+            | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })

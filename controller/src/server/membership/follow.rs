@@ -9,6 +9,7 @@ use super::super::controller::{Controller, state_alone};
 use super::super::error::JobRequestError;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
+use super::suspects;
 use crate::api::attend_response::Order as Word;
 use crate::api::membership_event::Kind;
 use crate::api::{BeginEpoch, CallOffEpoch};
@@ -184,6 +185,7 @@ impl Controller {
         );
         if let Some(record) = self.registry().get_mut(before) {
             record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
+            record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
         self.tell_of(&next, Kind::CalledOff, None, None, reason);
     }
@@ -210,6 +212,7 @@ impl Controller {
             let reason = error.to_string();
             if let Some(record) = self.registry().get_mut(before) {
                 record.unchanged = Some(reason.clone());
+                record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
             }
             self.tell_of(&next, Kind::CalledOff, None, None, reason);
         }

@@ -10,15 +10,14 @@ mod words;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use events::{Event, Events};
 pub use words::Said;
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
-use super::registry::Record;
-use super::registry::seats_of;
+use super::registry::{Record, Registry, seats_of};
 use super::seats::Seat;
 use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
@@ -64,7 +63,7 @@ impl Controller {
             id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })
         };
         let hosts = members.iter().map(host).collect::<Result<Vec<_>, _>>()?;
-        let want = |record: &Record| {
+        let want = |_: &Registry, record: &Record| {
             let stay: BTreeSet<Rank> = joined(record).collect();
             let now = record.job.members.iter().map(|member| member.host);
             if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
@@ -99,18 +98,18 @@ impl Controller {
             join: JOIN_WAIT,
             lost: Lost::LeaveOut,
         };
-        let want = |record: &Record| {
+        let want = |_: &Registry, record: &Record| {
             let rank = self.rank_of(record, who)?;
             Ok(without(record, &[(rank, reason)]))
         };
         self.begin_change(name, terms, want).await
     }
 
-    /// The same for several, by the epoch's number.
+    /// The same for suspects, by the epoch's number; those of them that nobody has to suspect any more stay.
     async fn evict_all(
         self: &Arc<Self>,
         id: JobId,
-        gone: Vec<(Rank, String)>,
+        mut gone: Vec<(Rank, String)>,
         terms: Terms,
     ) -> Result<JobState, JobRequestError> {
         let name = self
@@ -118,8 +117,20 @@ impl Controller {
             .get(id)
             .map(|record| record.job.name.clone());
         let name = name.unwrap_or_default();
-        let want = |record: &Record| match record.job.id == id {
-            true => Ok(without(record, &gone)),
+        let want = |registry: &Registry, record: &Record| match record.job.id == id {
+            true => {
+                // It may have waited for other changes meanwhile.
+                let (mut suspicion, now) = (record.suspicion.clone(), Instant::now());
+                suspicion.look(&registry.seen(&self.attendants, record), now);
+                let bound = record.job.eviction.bound();
+                let still = bound.map(|bound| suspicion.overdue(bound, now));
+                let still = still.unwrap_or_default();
+                gone.retain(|(rank, _)| still.contains(rank));
+                match gone.is_empty() {
+                    true => Err(JobRequestError::SameMembers { name: name.clone() }),
+                    false => Ok(without(record, &gone)),
+                }
+            }
             false => Err(JobRequestError::Changing {
                 name: name.clone(),
                 epoch: record.job.epoch.0,
@@ -140,7 +151,7 @@ impl Controller {
             .registry()
             .get(id)
             .map(|record| record.job.name.clone());
-        let want = |record: &Record| {
+        let want = |_: &Registry, record: &Record| {
             Ok(Wanted {
                 hosts,
                 stay: joined(record)
@@ -193,7 +204,7 @@ impl Controller {
         self: &Arc<Self>,
         name: &str,
         terms: Terms,
-        want: impl FnOnce(&Record) -> Result<Wanted, JobRequestError>,
+        want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
     ) -> Result<JobState, JobRequestError> {
         let _changes = self.change().await?;
         let (job, plan, origin) = {
@@ -216,7 +227,7 @@ impl Controller {
                 hosts,
                 stay,
                 reasons,
-            } = want(record)?;
+            } = want(&registry, record)?;
             let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
             let why = |rank: Rank| {
                 let reason = reasons.iter().find(|(of, _)| *of == rank);
@@ -227,6 +238,10 @@ impl Controller {
             let names = self.program().names();
             let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
             let has_begun = record.seats.free().next().is_none();
+            if has_begun && succession.survivors().next().is_none() {
+                let name = name.to_owned();
+                return Err(JobRequestError::NobodyStays { name });
+            }
             let (of, first) = (of.id, None);
             (
                 job,

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
 use super::super::controller::Controller;
+use super::super::error::JobRequestError;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
 
-/// How long an eviction that was refused is not tried again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// How long an eviction that was refused, or called off, is not tried again.
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
 
 /// What one look at all jobs brings.
 #[derive(Default)]
@@ -76,9 +77,13 @@ impl Controller {
             // A change that is on its way comes first; its end is news.
             let is_free = !is_changing && record.change.is_none();
             let bound = record.job.eviction.bound().filter(|_| is_free);
-            let mut due = record.suspicion.due(bound);
+            let mut due = record.suspicion.due(bound, now);
             if let Some(bound) = bound {
                 let overdue = record.suspicion.overdue(bound, now);
+                let kept = record.suspicion.unsure(bound, now);
+                if !kept.is_empty() {
+                    record.unchanged = Some(unsure(&kept));
+                }
                 match record
                     .evict_not_before
                     .filter(|not_before| now < *not_before)
@@ -104,10 +109,13 @@ impl Controller {
         let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();
         let terms = Terms {
             join: super::JOIN_WAIT,
-            lost: Lost::LeaveOut,
+            // Who does not answer either has its own time before it is evicted.
+            lost: Lost::CallOff,
         };
-        let Err(error) = self.evict_all(id, gone, terms).await else {
-            return;
+        let error = match self.evict_all(id, gone, terms).await {
+            // They have come back while this waited.
+            Ok(_) | Err(JobRequestError::SameMembers { .. }) => return,
+            Err(error) => error,
         };
         tracing::warn!(%error, "suspected members keep their places");
         if let Some(record) = self.registry().get_mut(id) {
@@ -115,4 +123,13 @@ impl Controller {
             record.evict_not_before = Some(Instant::now() + AGAIN);
         }
     }
+}
+
+/// Why suspects are not evicted although it is time.
+fn unsure(kept: &[Rank]) -> String {
+    let ranks: Vec<String> = kept.iter().map(Rank::to_string).collect();
+    format!(
+        "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank {}",
+        ranks.join(", ")
+    )
 }

@@ -145,37 +145,39 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
     if !end.wait {
         return Ok(ExitCode::SUCCESS);
     }
-    let epoch = job.next.as_ref().map_or(job.epoch, |next| next.epoch);
+    let mut change = Awaited::new(job);
     // The first word is how the job was before.
     let mut was_before = true;
     while let Some(next) = watch.next().await? {
         let is_before = std::mem::take(&mut was_before);
         let Some(event) = next.event else {
-            // More has happened than waited for this reader, perhaps the end of the change.
-            match next.job.filter(|_| !is_before) {
-                Some(job) if is_over(&job, epoch) => {
+            let Some(job) = next.job.filter(|_| !is_before) else {
+                continue;
+            };
+            match change.missed(&job) {
+                Heard::Over => {
                     output::print(&begun(&job))?;
                     return Ok(ExitCode::SUCCESS);
                 }
-                Some(job) if job.next.is_none() && !job.unchanged.is_empty() => {
+                Heard::Failed => {
                     eprintln!("{}", job.unchanged);
                     return Ok(ExitCode::FAILURE);
                 }
-                _ => continue,
+                Heard::Told | Heard::Nothing => continue,
             }
         };
         let line = described(&event) + "\n";
-        match event.kind() {
-            Kind::CalledOff | Kind::Deleted => {
-                eprint!("{line}");
-                return Ok(ExitCode::FAILURE);
-            }
-            Kind::Fenced => {
+        match change.hear(&event) {
+            Heard::Over => {
                 output::print(&line)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Kind::Installed => {}
-            _ => output::print(&line)?,
+            Heard::Failed => {
+                eprint!("{line}");
+                return Ok(ExitCode::FAILURE);
+            }
+            Heard::Told => output::print(&line)?,
+            Heard::Nothing => {}
         }
     }
     bail!(
@@ -184,9 +186,62 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
     )
 }
 
-/// Whether a job has come to an epoch, and is on its way to no other.
-fn is_over(job: &api::Job, epoch: u32) -> bool {
-    job.next.is_none() && job.epoch >= epoch
+/// A change whose end is waited for.
+struct Awaited {
+    /// The epoch that is to come.
+    epoch: u32,
+    /// Whether events are of this change already: the epoch before may still be coming itself when it begins.
+    is_installed: bool,
+}
+
+/// What an event is for one who waits for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// The change is over.
+    Over,
+    /// It will not come.
+    Failed,
+    /// It is on its way.
+    Told,
+    /// Nothing new.
+    Nothing,
+}
+
+impl Awaited {
+    /// The change that has been begun in a job.
+    fn new(job: &api::Job) -> Self {
+        Self {
+            epoch: job.next.as_ref().map_or(job.epoch, |next| next.epoch),
+            is_installed: false,
+        }
+    }
+
+    fn hear(&mut self, event: &MembershipEvent) -> Heard {
+        match event.kind() {
+            // An epoch comes to an end once, the one before this change's at its end.
+            Kind::Fenced if event.epoch + 1 >= self.epoch => Heard::Over,
+            Kind::Deleted => Heard::Failed,
+            Kind::Installed if event.epoch == self.epoch && !self.is_installed => {
+                // That has been said.
+                self.is_installed = true;
+                Heard::Nothing
+            }
+            _ if !self.is_installed => Heard::Nothing,
+            Kind::CalledOff => Heard::Failed,
+            _ => Heard::Told,
+        }
+    }
+
+    /// More has happened than waited for this reader, perhaps the end of the change; this is how the job is.
+    fn missed(&mut self, job: &api::Job) -> Heard {
+        self.is_installed = true;
+        match &job.next {
+            Some(_) => Heard::Nothing,
+            None if job.epoch >= self.epoch => Heard::Over,
+            None if !job.unchanged.is_empty() => Heard::Failed,
+            None => Heard::Nothing,
+        }
+    }
 }
 
 fn begun(job: &api::Job) -> String {
@@ -271,16 +326,64 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_over_when_nothing_follows_it() {
+    fn who_missed_the_end_of_a_change_sees_it_in_the_job() {
         let next = Some(api::NextEpoch::default());
-        let of = |epoch, next: &Option<api::NextEpoch>| api::Job {
-            epoch,
-            next: next.clone(),
+        let of = |epoch, next: &Option<api::NextEpoch>, unchanged: &str| {
+            let mut change = Awaited {
+                epoch: 2,
+                is_installed: false,
+            };
+            change.missed(&api::Job {
+                epoch,
+                next: next.clone(),
+                unchanged: unchanged.into(),
+                ..api::Job::default()
+            })
+        };
+        assert_eq!(of(2, &None, ""), Heard::Over);
+        assert_eq!(of(2, &next, ""), Heard::Nothing);
+        assert_eq!(of(1, &next, ""), Heard::Nothing);
+        assert_eq!(of(1, &None, "epoch 2 was called off: …"), Heard::Failed);
+    }
+
+    #[test]
+    fn the_end_of_an_earlier_change_is_not_the_end_of_this_one() {
+        let job = api::Job {
+            epoch: 2,
+            next: Some(api::NextEpoch {
+                epoch: 3,
+                ..api::NextEpoch::default()
+            }),
             ..api::Job::default()
         };
-        assert!(is_over(&of(2, &None), 2));
-        assert!(!is_over(&of(1, &None), 2));
-        assert!(!is_over(&of(2, &next), 2));
+        let heard = |events: &[(Kind, u32)]| {
+            let mut change = Awaited::new(&job);
+            let hear = |(kind, epoch): &(Kind, u32)| {
+                change.hear(&MembershipEvent {
+                    kind: (*kind).into(),
+                    epoch: *epoch,
+                    ..MembershipEvent::default()
+                })
+            };
+            events.iter().map(hear).collect::<Vec<_>>()
+        };
+        // What the switches were slow to forget, and what somebody else began and lost.
+        let earlier = [(Kind::Fenced, 1), (Kind::CalledOff, 3)];
+        let ours = [
+            (Kind::Installed, 3),
+            (Kind::Joined, 3),
+            (Kind::Decided, 3),
+            (Kind::Fenced, 2),
+        ];
+        use Heard::{Failed, Nothing, Over, Told};
+        assert_eq!(
+            heard(&[&earlier[..], &ours].concat()),
+            [Nothing, Nothing, Nothing, Told, Told, Over]
+        );
+        assert_eq!(
+            heard(&[(Kind::Installed, 3), (Kind::CalledOff, 3)]),
+            [Nothing, Failed]
+        );
     }
 
     #[test]

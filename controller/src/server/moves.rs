@@ -7,10 +7,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use self::progress::Progress;
 use super::condition::Condition;
@@ -23,6 +23,9 @@ use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
 use crate::p4rt::SwitchClient;
 use crate::store;
+
+/// How often one that is not primary at most switches looks whether it is again.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What has become of a part that was drained, or is in use again.
 #[derive(Clone, Debug)]
@@ -133,6 +136,10 @@ impl Controller {
             tokio::select! {
                 () = self.news.notified() => {}
                 () = wait => {}
+            }
+            // One that does not lead moves nothing, and looks again when it may: what is due stays due.
+            while self.open().is_err() {
+                sleep(LOOK).await;
             }
             // Whatever it stumbles over, the next change is not to find nobody there.
             let followed = AssertUnwindSafe(self.follow()).catch_unwind().await;

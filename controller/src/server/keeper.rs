@@ -51,7 +51,7 @@ impl SeatKeeper {
         }
     }
 
-    /// Keeps these jobs as they are now, seats and trees.
+    /// Keeps these jobs as they are now, seats and trees. Nothing of that is promised to anybody, so that nobody waits for copies of it.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
         let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
         let kept = tokio::spawn(async move {
@@ -60,7 +60,8 @@ impl SeatKeeper {
                 let of = |id: &JobId| registry.record(&keeper.fabric, *id);
                 ids.iter().filter_map(of).collect()
             });
-            keeper.journal.write(Change::Update(records)).await
+            let kept = keeper.journal.commit(Change::Update(records)).await;
+            kept.map(|_| ())
         });
         kept.await
             .expect("the store does not panic, and nobody cancels it")
@@ -110,5 +111,36 @@ impl SeatKeeper {
     fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
         // Nothing panics while it holds the lock, and no change has a half.
         look(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::p4rt::Term;
+    use crate::routing::Routes;
+    use crate::server::journal::Lead;
+    use crate::store::Store;
+
+    /// Trees that follow a failure are no promise: they do not wait for who stands by.
+    #[tokio::test]
+    async fn jobs_are_kept_also_where_nobody_makes_copies() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
+        let routes = Routes::new(&fabric, Default::default());
+        let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
+        let lead = Lead {
+            term: Term { number: 1, by: 1 },
+            copies: 1,
+            by_majority: true,
+            outranked: watch::Sender::new(None),
+        };
+        let store = Arc::new(Store::in_memory().unwrap());
+        let journal = Arc::new(Journal::new(store, lead, || true));
+        let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
+        keeper.keep_jobs(std::iter::empty()).await.unwrap();
+        assert_eq!(journal.history().unwrap().changes, 1);
     }
 }

@@ -253,6 +253,32 @@ async fn a_store_of_several_is_not_led_alone() {
     );
 }
 
+/// What could not be promised, as nobody stood by, has used nothing up: ranks of members that were told nothing are free again.
+#[tokio::test]
+async fn members_join_once_somebody_stands_by_again() {
+    let bed = Bed::new(2).await;
+    let first = bed.start(0).await;
+    first.leads().await;
+    let mut second = bed.start(1).await;
+    first.followers(1).await;
+    let client = first.client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    second.stop();
+    let join = async |host: &str| client.join("one", host, Duration::from_secs(30)).await;
+    // All three are there, and none can be told so.
+    let (a, b, c) = tokio::join!(join("h1"), join("h2"), join("h3"));
+    for refused in [a, b, c] {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("0 of 1 other controllers"), "{text}");
+    }
+    let _second = bed.start(1).await;
+    first.followers(1).await;
+    let (a, b, c) = tokio::join!(join("h1"), join("h2"), join("h3"));
+    for joined in [a, b, c] {
+        joined.unwrap();
+    }
+}
+
 /// The switches alone decide: with another store and no peers, a later term is in the way.
 #[tokio::test]
 async fn who_never_heard_of_the_others_is_outranked() {

@@ -176,7 +176,7 @@ impl Controller {
 }
 
 /// A rank that is taken but not yet known to its member. Dropped before [`done`](Self::done), as
-/// when the member's call ends, it is free again, unless all have joined.
+/// when the member's call ends or it cannot be kept, it is free again.
 struct Joining<'a> {
     controller: &'a Controller,
     job: JobId,
@@ -198,9 +198,8 @@ impl Drop for Joining<'_> {
         }
         if let Some(record) = self.controller.registry().get_mut(self.job) {
             record.seats.give_up(self.rank);
-            if record.stage == Stage::Coming {
-                record.seats.free_again(self.rank);
-            }
+            // Nobody was told of it, and so nobody has begun anything with it, whoever else is there already.
+            record.seats.free_again(self.rank);
         }
         self.controller.seats.keep_later(self.job);
     }

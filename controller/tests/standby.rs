@@ -239,6 +239,25 @@ async fn an_older_store_leads_only_when_it_is_told_to() {
     until(async || second.standing().await.history == first.standing().await.history).await;
 }
 
+/// One that has led alone gets another one beside it, and ends before that has copied anything: its jobs are not given up.
+#[tokio::test]
+async fn a_new_store_does_not_lead_where_somebody_has_led() {
+    let bed = Bed::new(2).await;
+    let alone = bed.serve_alone(0).await.unwrap();
+    let created = alone.controller().create_job(&group::spec("one")).await;
+    created.unwrap();
+    let held = bed.held();
+    let second = bed.start(1).await;
+    alone.stop().await;
+    until(async || second.standing().await.problem.contains("store is as new")).await;
+    assert_eq!(bed.held(), held);
+    // With the first one, whichever leads knows its job.
+    let first = bed.start(0).await;
+    let leader = group::only_leader_of(&[&first, &second]).await;
+    assert_eq!(names(&leader.client().await).await, ["one"]);
+    leader.is_whole().await;
+}
+
 /// A controller with a store of one of several does not lead alone by mistake.
 #[tokio::test]
 async fn a_store_of_several_is_not_led_alone() {

@@ -14,6 +14,13 @@ pub struct History {
     pub changes: u64,
 }
 
+impl History {
+    /// Whether nothing was ever changed.
+    pub fn is_new(&self) -> bool {
+        self.changes == 0
+    }
+}
+
 /// `change 17 of term 3 of controller 1f00a2b4`.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

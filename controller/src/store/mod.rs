@@ -21,8 +21,8 @@ use std::sync::{PoisonError, RwLock};
 
 use redb::backends::InMemoryBackend;
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
-    WriteTransaction,
+    Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata as _, Table,
+    TableDefinition, WriteTransaction,
 };
 
 pub use change::Change;
@@ -191,8 +191,14 @@ impl Store {
             // From 1: 0 is nobody.
             let controller = known.unwrap_or_else(|| rand::random::<u32>().max(1).into());
             numbers.insert(CONTROLLER, controller)?;
-            changes.open_table(JOBS)?;
-            changes.open_table(DRAINED)?;
+            // Of a version that did not count: it is further than one that is new.
+            let has_jobs = !changes.open_table(JOBS)?.is_empty()?;
+            let has_drained = !changes.open_table(DRAINED)?.is_empty()?;
+            let mut at = history(&numbers)?;
+            if at.is_new() && (has_jobs || has_drained) {
+                at.changes = 1;
+                put_history(&mut numbers, at)?;
+            }
             Ok((form.unwrap_or(THIS_FORM), controller))
         })?;
         // More than a controller's number was never written.

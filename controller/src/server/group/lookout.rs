@@ -29,24 +29,32 @@ enum Says {
 }
 
 impl Says {
-    /// What a switch that tells us this says, and the latest term that it knows of.
+    /// What a switch that tells us this says, and the latest term that it knows of: term 0 of a controller that leads alone.
     fn of(standing: &Mastership) -> (Says, Option<Term>) {
         match standing {
             // Somebody who looks on like us, where nobody has led yet or the highest that is there is made primary.
             Mastership::Primary => (Says::Vacant, None),
             Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Says::Vacant, None),
-            Mastership::Backup { highest, .. } => (Says::Led, Term::of(*highest)),
-            Mastership::Vacant { highest } => (Says::Vacant, Term::of(*highest)),
+            Mastership::Backup { highest, .. } => (Says::Led, term_of(*highest)),
+            Mastership::Vacant { highest } => (Says::Vacant, term_of(*highest)),
             Mastership::Lost { .. } => (Says::Nothing, None),
         }
+    }
+}
+
+/// Whose election id it is, if a controller's: of one that leads alone the switch does not say which.
+fn term_of(election_id: u128) -> Option<Term> {
+    match election_id {
+        ELECTION_ID => Some(Term::default()),
+        election_id => Term::of(election_id),
     }
 }
 
 #[derive(Debug)]
 struct Seen {
     switches: Vec<Says>,
-    /// The latest term of all.
-    latest: Term,
+    /// The latest term of all, if there was one.
+    latest: Option<Term>,
 }
 
 /// Streams to all switches of a fabric that change nothing there. They end with it.
@@ -61,7 +69,7 @@ impl Lookout {
     pub fn start(fabric: &Fabric) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             switches: vec![Says::default(); fabric.switches().len()],
-            latest: Term::default(),
+            latest: None,
         }));
         let (told, news) = watch::channel(());
         let mut observers = JoinSet::new();
@@ -72,7 +80,7 @@ impl Lookout {
                 observe(device, |(says, term)| {
                     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                     seen.switches[at] = says;
-                    seen.latest = seen.latest.max(term.unwrap_or_default());
+                    seen.latest = seen.latest.max(term);
                     drop(seen);
                     told.send_replace(());
                 })
@@ -97,8 +105,8 @@ impl Lookout {
         self.vacant() * 2 > switches
     }
 
-    /// The latest term that a switch has told of.
-    pub fn latest(&self) -> Term {
+    /// The latest term that a switch has told of: 0 of a controller that leads alone, none where no controller is known to have led.
+    pub fn latest(&self) -> Option<Term> {
         self.with_seen(|seen| seen.latest)
     }
 
@@ -174,7 +182,7 @@ mod tests {
         for (standing, says, latest) in [
             (Mastership::Primary, Says::Vacant, None),
             (backup(17), Says::Vacant, None),
-            (backup(ELECTION_ID), Says::Led, None),
+            (backup(ELECTION_ID), Says::Led, Some(Term::default())),
             (backup(u128::MAX), Says::Led, None),
             (backup(id), Says::Led, Some(term)),
             (Mastership::Vacant { highest: id }, Says::Vacant, Some(term)),

@@ -19,6 +19,7 @@ mod keeper;
 mod listen;
 mod losses;
 mod membership;
+mod messages;
 mod metrics;
 mod moves;
 mod plan;
@@ -30,6 +31,7 @@ mod service;
 mod service_fabric;
 mod service_plan;
 mod service_telemetry;
+mod status;
 mod switch;
 mod telemetry;
 

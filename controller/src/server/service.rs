@@ -7,31 +7,21 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status, Streaming};
-use ultima_p4runtime::names::Names;
-use ultima_wire::frame::group_mac;
+use tonic::{Request, Response, Status, Streaming};
 
 use super::attendants::Order;
-use super::controller::{Controller, JobState, SwitchState};
+use super::controller::{Controller, SwitchState};
 use super::error::{DrainError, JobRequestError};
-use super::journal::KeepError;
 use super::membership::{Evictee, JOIN_WAIT, Said};
+use super::messages::{differences, job_of, said, spec};
 use super::moves::Drained;
-use super::seats::Seat;
 use super::service_telemetry::Watched;
+use super::status::code_of;
 use crate::api::{self, control_server::Control};
-use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, SwitchId, TrunkId};
-use crate::install::InstallError;
-use crate::job::{
-    DEFAULT_LOSS_THRESHOLD, Gather, Job, JobId, JobProblem, JobSpec, Member, PlacementError, Rank,
-    Weight,
-};
-use crate::ledger::Refusal;
-use crate::mac::MacAddr;
-use crate::membership::{Eviction, Lost, Terms};
-use crate::reconcile::{Described, Diff, Difference};
-use crate::tree::JobTree;
+use crate::fabric::SwitchId;
+use crate::job::{JobId, Rank};
+use crate::membership::{Lost, Terms};
+use crate::reconcile::Diff;
 
 /// How long one who attends may take to say who it is.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -67,353 +57,6 @@ impl ControlService {
             }
         };
         Ok(audited.into_iter().map(of).collect())
-    }
-}
-
-impl Controller {
-    /// What a member is told that takes `rank`.
-    pub(super) fn seat(&self, state: &JobState, rank: Rank) -> api::JoinResponse {
-        let job = &state.job;
-        let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
-        api::JoinResponse {
-            rank: rank.0.into(),
-            job_id: job.id.0.into(),
-            epoch: job.epoch.0.into(),
-            seed: job.seed,
-            gather: api::Gather::from(job.gather()).into(),
-            group_address: group_address(job),
-            group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
-            members: members(self.fabric(), state),
-            reorder: self.reorder(job),
-        }
-    }
-}
-
-/// A job's members, in rank order.
-fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
-    let JobState {
-        job,
-        seats,
-        cut_off,
-        suspected,
-        ..
-    } = state;
-    let member = |((rank, member), seat): ((Rank, &Member), &Seat)| {
-        let host = fabric.host(member.host);
-        let is_suspected = *seat == Seat::Joined && suspected.contains(&rank);
-        let member_state = match is_suspected {
-            true => api::MemberState::Suspected,
-            false => api::MemberState::from(*seat),
-        };
-        api::Member {
-            rank: rank.0.into(),
-            host: host.name.clone(),
-            mac: host.mac.to_string(),
-            ip: host.ip.to_string(),
-            udp_port: member.udp_port.into(),
-            switch: fabric.switch(host.attached.switch).name.clone(),
-            switch_port: host.attached.port.0.into(),
-            state: member_state.into(),
-            source_index: job.sources[usize::from(rank.0)].0.into(),
-            cut_off: cut_off.contains(&rank),
-        }
-    };
-    job.ranks().zip(seats).map(member).collect()
-}
-
-/// A job as the API has it.
-pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
-    let JobState { job, switches, .. } = state;
-    api::Job {
-        name: job.name.clone(),
-        id: job.id.0.into(),
-        epoch: job.epoch.0.into(),
-        seed: job.seed,
-        gather: api::Gather::from(job.gather()).into(),
-        counter_index: job.counter.0.into(),
-        group_id: job.group().map_or(0, |group| group.0.into()),
-        group_address: group_address(job),
-        members: members(fabric, state),
-        switches: switches
-            .iter()
-            .map(|id| fabric.switch(*id).name.clone())
-            .collect(),
-        loss_threshold: job.loss_threshold,
-        weight: job.weight.get().into(),
-        stays: state.stays.clone().unwrap_or_default(),
-        evict_after_s: job.eviction.seconds(),
-        first_operation: state.first_operation,
-        unchanged: state.unchanged.clone().unwrap_or_default(),
-        next: state.next.as_ref().map(|next| api::NextEpoch {
-            epoch: next.job.epoch.0.into(),
-            id: next.job.id.0.into(),
-            members: members(fabric, next),
-        }),
-        tree: tree_of(fabric, job),
-        shares: (job.shares.iter())
-            .map(|(at, index)| api::Share {
-                switch: fabric.switch(at.switch).name.clone(),
-                port: at.port.0.into(),
-                index: index.0.into(),
-            })
-            .collect(),
-    }
-}
-
-/// What is asked for.
-pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
-    let gather = match api::Gather::try_from(request.gather) {
-        Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
-        Ok(api::Gather::Unicast) => Gather::Unicast,
-        Err(_) => {
-            let given = request.gather;
-            return Err(Status::invalid_argument(format!(
-                "gather: {given} is unknown; use GATHER_MULTICAST or GATHER_UNICAST"
-            )));
-        }
-    };
-    let api::CreateJobRequest {
-        name,
-        members,
-        seed,
-        loss_threshold,
-        weight,
-        evict_after_s,
-        ..
-    } = request;
-    let weight = weight
-        .map(Weight::try_from)
-        .transpose()
-        .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
-    Ok(JobSpec {
-        members,
-        gather,
-        seed,
-        loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
-        weight: weight.unwrap_or_default(),
-        eviction: Eviction::of_seconds(evict_after_s).ok_or_else(|| {
-            let problem = JobProblem::Eviction(evict_after_s);
-            Status::invalid_argument(format!("job {name}: {problem}"))
-        })?,
-        name,
-    })
-}
-
-/// Hands orders to a member and its reports to who ordered, until either side ends.
-async fn pass_on(
-    controller: &Controller,
-    who: (JobId, Rank),
-    mut orders: mpsc::Receiver<Order>,
-    answers: mpsc::Sender<Result<api::AttendResponse, Status>>,
-    mut requests: Streaming<api::AttendRequest>,
-) {
-    use api::attend_request::Event;
-    use api::attend_response;
-    let mut asked: Option<(u32, oneshot::Sender<api::RoundReport>)> = None;
-    loop {
-        tokio::select! {
-            order = orders.recv() => {
-                let order = match order {
-                    Some(Order::Round(round, answer)) => {
-                        asked = Some((round.token, answer));
-                        attend_response::Order::Round(round)
-                    }
-                    Some(Order::Word(word)) => word,
-                    None => return,
-                };
-                let order = Some(order);
-                if answers.send(Ok(api::AttendResponse { order })).await.is_err() {
-                    return;
-                }
-            }
-            request = requests.message() => {
-                let Ok(Some(api::AttendRequest { event })) = request else { return };
-                match event {
-                    Some(Event::Report(report)) => {
-                        if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
-                            // Who ordered may have lost patience.
-                            let _ = answer.send(report);
-                        }
-                    }
-                    Some(Event::Pledge(it)) => controller.hear(who, Said::Pledge(it)),
-                    Some(Event::Refusal(it)) => controller.hear(who, Said::Refusal(it)),
-                    Some(Event::Suspects(it)) => controller.hear(who, Said::Suspects(it)),
-                    Some(Event::Attendance(_)) | None => {}
-                }
-            }
-        }
-    }
-}
-
-/// Each difference, in the program's names.
-pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
-    let difference = |it: &Difference| {
-        let Described {
-            entity,
-            held,
-            wanted,
-        } = it.describe(names);
-        api::Difference {
-            entity,
-            held,
-            wanted,
-        }
-    };
-    diff.differences().iter().map(difference).collect()
-}
-
-/// The trunks that a job's multicast crosses.
-fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
-    let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
-    trunks.map(|trunk| link_of(fabric, trunk)).collect()
-}
-
-/// Where a trunk is.
-pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
-    let [from, to] = fabric.trunk(trunk).ends;
-    api::TreeLink {
-        from: fabric.switch(from.switch).name.clone(),
-        from_port: from.port.0.into(),
-        to: fabric.switch(to.switch).name.clone(),
-        to_port: to.port.0.into(),
-    }
-}
-
-/// How parts of a switch stand, on one line.
-fn said(parts: &[api::PartState], switch: &str) -> String {
-    let said = parts.iter().map(|it| match it.part == switch {
-        true => it.state.clone(),
-        false => format!("{} {}", it.part, it.state),
-    });
-    said.collect::<Vec<_>>().join(", ")
-}
-
-/// The group's address, empty where the job has no group.
-fn group_address(job: &Job) -> String {
-    job.group()
-        .map_or_else(String::new, |_| job.group_address().to_string())
-}
-
-impl From<Gather> for api::Gather {
-    fn from(gather: Gather) -> Self {
-        match gather {
-            Gather::Multicast => api::Gather::Multicast,
-            Gather::Unicast => api::Gather::Unicast,
-        }
-    }
-}
-
-impl From<Seat> for api::MemberState {
-    fn from(seat: Seat) -> Self {
-        match seat {
-            Seat::Free => api::MemberState::Free,
-            Seat::Joining | Seat::Joined => api::MemberState::Joined,
-            Seat::Left => api::MemberState::Left,
-        }
-    }
-}
-
-impl From<Path> for api::Path {
-    fn from(Path { from, to, by_group }: Path) -> Self {
-        api::Path {
-            from: from.0.into(),
-            to: to.0.into(),
-            by_group,
-        }
-    }
-}
-
-impl From<Hop> for api::Hop {
-    fn from(hop: Hop) -> Self {
-        match hop {
-            Hop::Member => api::Hop::Member,
-            Hop::OwnSocket => api::Hop::OwnSocket,
-            Hop::FirstPort => api::Hop::FirstPort,
-            Hop::Admission => api::Hop::Admission,
-            Hop::Group => api::Hop::Group,
-            Hop::Route => api::Hop::Route,
-            Hop::Egress => api::Hop::Egress,
-            Hop::Link => api::Hop::Link,
-            Hop::ReceiverSocket => api::Hop::ReceiverSocket,
-            Hop::Mtu => api::Hop::Mtu,
-            Hop::Switch => api::Hop::Switch,
-        }
-    }
-}
-
-impl From<Check> for api::CheckJobResponse {
-    fn from(check: Check) -> Self {
-        let findings = check.findings.into_iter().map(|finding| {
-            let diagnosis = finding.diagnosis;
-            api::Finding {
-                hop: api::Hop::from(diagnosis.hop).into(),
-                switch: diagnosis.place.switch.unwrap_or_default(),
-                port: diagnosis.place.port.map_or(0, u32::from),
-                what: diagnosis.what,
-                advice: diagnosis.advice,
-                paths: finding.paths.into_iter().map(Into::into).collect(),
-            }
-        });
-        let ways = check.ways.into_iter().map(|way| api::Way {
-            path: Some(way.path.into()),
-            sent: way.sent,
-            short_came: way.short_came,
-            full_came: way.full_came,
-            hops: way.hops,
-        });
-        api::CheckJobResponse {
-            findings: findings.collect(),
-            ways: ways.collect(),
-            attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
-        }
-    }
-}
-
-fn code_of(error: &KeepError) -> Code {
-    match error {
-        KeepError::Store(_) => Code::Internal,
-        KeepError::Copies { .. } | KeepError::NotPrimary => Code::Unavailable,
-    }
-}
-
-impl From<JobRequestError> for Status {
-    fn from(error: JobRequestError) -> Self {
-        let code = match &error {
-            JobRequestError::Exists { .. } => Code::AlreadyExists,
-            JobRequestError::NoJob { .. }
-            | JobRequestError::NoHost { .. }
-            | JobRequestError::NoRank { .. }
-            | JobRequestError::NotAMember { .. } => Code::NotFound,
-            JobRequestError::Changing { .. } => Code::Aborted,
-            JobRequestError::SameMembers { .. } => Code::AlreadyExists,
-            JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
-            JobRequestError::Grid { .. }
-            | JobRequestError::LastEpoch { .. }
-            | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
-            JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-            JobRequestError::Refused { refusal, .. } => match **refusal {
-                Refusal::Placement(PlacementError::NoPort { .. })
-                | Refusal::TooManyJobs { .. }
-                | Refusal::Limit(_) => Code::ResourceExhausted,
-                Refusal::Placement(_) => Code::InvalidArgument,
-                Refusal::Unreachable { .. } => Code::Unavailable,
-            },
-            JobRequestError::NotConnected { .. }
-            | JobRequestError::InDoubt { .. }
-            | JobRequestError::NotPrimary
-            | JobRequestError::Stopping => Code::Unavailable,
-            JobRequestError::Install { error, .. } => match **error {
-                InstallError::Stopped { .. } => Code::Aborted,
-                InstallError::Untranslatable(_) => Code::FailedPrecondition,
-            },
-            JobRequestError::Taken { .. }
-            | JobRequestError::NotJoined { .. }
-            | JobRequestError::Program(_) => Code::FailedPrecondition,
-            JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Store { error, .. } => code_of(error),
-            JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
-        };
-        Status::new(code, error.to_string())
     }
 }
 
@@ -777,5 +420,51 @@ impl Control for ControlService {
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Hands orders to a member and its reports to who ordered, until either side ends.
+async fn pass_on(
+    controller: &Controller,
+    who: (JobId, Rank),
+    mut orders: mpsc::Receiver<Order>,
+    answers: mpsc::Sender<Result<api::AttendResponse, Status>>,
+    mut requests: Streaming<api::AttendRequest>,
+) {
+    use api::attend_request::Event;
+    use api::attend_response;
+    let mut asked: Option<(u32, oneshot::Sender<api::RoundReport>)> = None;
+    loop {
+        tokio::select! {
+            order = orders.recv() => {
+                let order = match order {
+                    Some(Order::Round(round, answer)) => {
+                        asked = Some((round.token, answer));
+                        attend_response::Order::Round(round)
+                    }
+                    Some(Order::Word(word)) => word,
+                    None => return,
+                };
+                let order = Some(order);
+                if answers.send(Ok(api::AttendResponse { order })).await.is_err() {
+                    return;
+                }
+            }
+            request = requests.message() => {
+                let Ok(Some(api::AttendRequest { event })) = request else { return };
+                match event {
+                    Some(Event::Report(report)) => {
+                        if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
+                            // Who ordered may have lost patience.
+                            let _ = answer.send(report);
+                        }
+                    }
+                    Some(Event::Pledge(it)) => controller.hear(who, Said::Pledge(it)),
+                    Some(Event::Refusal(it)) => controller.hear(who, Said::Refusal(it)),
+                    Some(Event::Suspects(it)) => controller.hear(who, Said::Suspects(it)),
+                    Some(Event::Attendance(_)) | None => {}
+                }
+            }
+        }
     }
 }

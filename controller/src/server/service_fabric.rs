@@ -1,6 +1,7 @@
 //! The control API: what is linked to what.
 
-use super::service::{ControlService, link_of};
+use super::messages::link_of;
+use super::service::ControlService;
 use crate::api;
 use crate::fabric::TrunkId;
 

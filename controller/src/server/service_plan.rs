@@ -6,8 +6,9 @@ use tonic::{Code, Response, Status};
 
 use super::controller::Controller;
 use super::error::{RestoreError, ServeError};
+use super::messages::{differences, job_of, spec};
 use super::plan::{Forecast, PlanError, SwitchForecast};
-use super::service::{ControlService, differences, job_of, spec};
+use super::service::ControlService;
 use crate::api;
 use crate::fabric::{self, Fabric};
 use crate::job::JobSpec;

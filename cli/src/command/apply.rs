@@ -1,4 +1,4 @@
-//! `ultima apply`: jobs as files say, created where they are missing.
+//! `ultima apply`: jobs as files say, created where they are missing and resized where their members are others.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::document;
 use crate::exit::Exit;
 use crate::output::{self, Output};
 
-/// Creates the jobs of files that are missing, and leaves alone those that are as their files say
+/// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
 ///
 /// Applied again it changes nothing. A job of which only the members are others is resized. Where anything else of a job is other than
 /// its file says, nothing is done.

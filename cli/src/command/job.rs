@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::output::{self, Format, Output, table};
 use crate::units::{self, bit_rate, bytes};
 
-/// Creates, shows and deletes jobs at a running controller
+/// Creates, shows, changes, checks and deletes jobs at a running controller
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

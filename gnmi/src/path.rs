@@ -37,16 +37,27 @@ pub fn join(prefix: Option<&Path>, path: Option<&Path>) -> Vec<PathElem> {
     both.flat_map(|path| path.elem.iter().cloned()).collect()
 }
 
-/// Whether a pattern is `leaf`, or something above it. A key that it does not say is any.
+/// Whether a pattern is `leaf`, or something above it. A key that it does not say is any. Takes no longer than one is long times the other.
 pub fn leads_to(pattern: &[PathElem], leaf: &[PathElem]) -> bool {
-    let Some((first, rest)) = pattern.split_first() else {
-        return true;
-    };
-    if first.name == ANY_ELEMENTS {
-        return (0..=leaf.len()).any(|skipped| leads_to(rest, &leaf[skipped..]));
+    let (mut said, mut at) = (0, 0);
+    // The latest `...`, and how far what it stands for goes. Where that is not enough, it stands for one more: what an
+    // earlier one stands for need not change, as the latest could take that over.
+    let mut any: Option<(usize, usize)> = None;
+    while let Some(elem) = pattern.get(said) {
+        if elem.name == ANY_ELEMENTS {
+            any = Some((said, at));
+            said += 1;
+        } else if leaf.get(at).is_some_and(|here| is(elem, here)) {
+            said += 1;
+            at += 1;
+        } else if let Some((dots, end)) = any.filter(|(_, end)| *end < leaf.len()) {
+            any = Some((dots, end + 1));
+            (said, at) = (dots + 1, end + 1);
+        } else {
+            return false;
+        }
     }
-    leaf.split_first()
-        .is_some_and(|(here, below)| is(first, here) && leads_to(rest, below))
+    true
 }
 
 fn is(pattern: &PathElem, elem: &PathElem) -> bool {
@@ -98,6 +109,8 @@ mod tests {
             interface("*"),
             below("veth1", &["*", "oper-status"]),
             vec![elem("..."), elem("oper-status")],
+            vec![elem("..."), elem("state"), elem("..."), elem("oper-status")],
+            vec![elem("interfaces"), elem("..."), elem("..."), elem("state")],
             leaf.to_vec(),
         ] {
             assert!(leads_to(&pattern, &leaf), "{}", text(&pattern));
@@ -108,6 +121,9 @@ mod tests {
             below("veth1", &["state", "oper-status", "more"]),
             vec![elem("interfaces"), entry("interface", "id", "*")],
             vec![elem("..."), elem("mtu")],
+            vec![elem("..."), elem("state"), elem("..."), elem("interface")],
+            // However many there are.
+            [vec![elem("..."); 100_000], vec![elem("mtu")]].concat(),
         ] {
             assert!(!leads_to(&pattern, &leaf), "{}", text(&pattern));
         }

@@ -1,5 +1,6 @@
 //! gNMI: ports told as they change, and interfaces set.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -28,6 +29,12 @@ async fn client(bed: &Bed) -> GNmiClient<Channel> {
 fn leaf(name: &str, container: &str, leaf: &str) -> Path {
     let interface = entry("interface", "name", name);
     path([elem("interfaces"), interface, elem(container), elem(leaf)])
+}
+
+fn counter(name: &str, counter: &str) -> Path {
+    let mut path = leaf(name, "state", "counters");
+    path.elem.push(elem(counter));
+    path
 }
 
 async fn subscribe(
@@ -120,6 +127,30 @@ fn a_link_is_told_and_set() {
         assert_eq!(unknown.code(), Code::NotFound);
         assert!(unknown.message().contains("sw1"), "{unknown}");
 
+        // What comes in is counted, whatever becomes of it.
+        let of = |name: &str, mode: SubscriptionMode| Subscription {
+            path: Some(counter("sw1", name)),
+            mode: mode.into(),
+            ..Subscription::default()
+        };
+        for mode in [SubscriptionMode::Sample, SubscriptionMode::TargetDefined] {
+            let sample = list(Mode::Stream, of("in-pkts", mode));
+            let mut counts = subscribe(&mut client, sample, 0).await.expect("granted");
+            let mut received = async || loop {
+                match next(&mut counts).await.as_deref() {
+                    Some([Value::UintVal(count)]) => return *count,
+                    Some(other) => panic!("{other:?}"),
+                    None => {}
+                }
+            };
+            let before = received().await;
+            host.run(|| {
+                let socket = UdpSocket::bind("10.0.0.1:0").expect("its address");
+                socket.send_to(&[0; 64], "10.0.0.2:9").expect("sent");
+            });
+            while received().await == before {}
+        }
+
         // An interface that goes is down.
         ip("link delete sw1");
         assert_eq!(next(&mut oper).await, text("DOWN"));
@@ -202,6 +233,30 @@ async fn what_is_not_there_or_too_much_is_refused() {
         get(many, Encoding::Proto).await.err(),
         Some(Code::ResourceExhausted)
     );
+
+    let anywhere = |count: usize| path(vec![elem("..."); count].into_iter().chain([elem("mtu")]));
+    assert_eq!(
+        get(vec![anywhere(31)], Encoding::Proto).await.err(),
+        Some(Code::NotFound)
+    );
+    let long = anywhere(20_000);
+    assert_eq!(
+        get(vec![long.clone()], Encoding::Proto).await.err(),
+        Some(Code::ResourceExhausted)
+    );
+    let of = |path: Path| Subscription {
+        path: Some(path),
+        mode: SubscriptionMode::OnChange.into(),
+        ..Subscription::default()
+    };
+    // Of counters every packet would be news.
+    for (path, code) in [
+        (long, Code::ResourceExhausted),
+        (counter("*", "in-pkts"), Code::InvalidArgument),
+    ] {
+        let wrong = subscribe(&mut client, list(Mode::Stream, of(path)), 0).await;
+        assert_eq!(wrong.err().map(|status| status.code()), Some(code));
+    }
 
     let standing = list(Mode::Stream, Subscription::default());
     let mut streams = Vec::new();

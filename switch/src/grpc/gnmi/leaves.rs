@@ -59,14 +59,30 @@ fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<
         .collect()
 }
 
-/// Whether a pattern leads to counters of any port, whether or not it is there.
+/// Whether a pattern leads to counters of a port, whether or not that is there.
 pub(super) fn wants_counters(pattern: &[PathElem]) -> bool {
-    let name = pattern.iter().find_map(|elem| elem.key.get("name"));
     let any = PortCounts {
-        name: name.cloned().unwrap_or_default(),
+        name: name_in(pattern),
         ..PortCounts::default()
     };
     counters_of(&any).any(|leaf| leads_to(pattern, &leaf.path))
+}
+
+/// Whether a pattern leads to something of a port, whether or not that is there.
+pub(super) fn is_known(pattern: &[PathElem]) -> bool {
+    let any = PortStatus {
+        number: 0,
+        name: name_in(pattern),
+        up: true,
+        enabled: true,
+        interface: Some(0),
+    };
+    wants_counters(pattern) || of(&any).any(|leaf| leads_to(pattern, &leaf.path))
+}
+
+fn name_in(pattern: &[PathElem]) -> String {
+    let name = pattern.iter().find_map(|elem| elem.key.get("name"));
+    name.cloned().unwrap_or_default()
 }
 
 fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {

@@ -26,6 +26,8 @@ use leaves::{ENCODINGS, Leaf};
 const SUBSCRIBERS: usize = 64;
 /// Paths of one request.
 const MAX_PATHS: usize = 64;
+/// Elements of one path: OpenConfig's longest have fewer.
+const MAX_ELEMENTS: usize = 32;
 
 /// The service's calls.
 pub(crate) struct GnmiCalls {
@@ -135,14 +137,28 @@ fn encoding(number: i32) -> Result<Encoding, Status> {
     })
 }
 
-/// A number of paths that can be served.
-fn check_paths(count: usize) -> Result<(), Status> {
-    if count > MAX_PATHS {
-        return Err(Status::resource_exhausted(format!(
-            "the request has {count} paths, expected at most {MAX_PATHS}; use wildcards, or send several"
-        )));
+/// Paths that can be served: not too many, and none too long.
+fn check_paths<'a>(
+    prefix: Option<&Path>,
+    paths: impl IntoIterator<Item = Option<&'a Path>>,
+) -> Result<(), Status> {
+    let refused = |text: String| Err(Status::resource_exhausted(text));
+    let mut count = 0;
+    for path in paths {
+        count += 1;
+        let elements: usize = prefix.into_iter().chain(path).map(|it| it.elem.len()).sum();
+        if elements > MAX_ELEMENTS {
+            return refused(format!(
+                "a path has {elements} elements, expected at most {MAX_ELEMENTS}"
+            ));
+        }
     }
-    Ok(())
+    match count > MAX_PATHS {
+        true => refused(format!(
+            "the request has {count} paths, expected at most {MAX_PATHS}; use wildcards, or send several"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Nanoseconds since 1970.
@@ -183,7 +199,7 @@ impl GNmi for GnmiCalls {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let request = request.into_inner();
         let encoding = encoding(request.encoding)?;
-        check_paths(request.path.len())?;
+        check_paths(request.prefix.as_ref(), request.path.iter().map(Some))?;
         let of = DataType::try_from(request.r#type).map_err(|_| {
             Status::invalid_argument("type: expected ALL, CONFIG, STATE or OPERATIONAL")
         })?;
@@ -192,10 +208,11 @@ impl GNmi for GnmiCalls {
             let mut found = self.leaves(std::slice::from_ref(&pattern)).await?;
             leaves::retain(&mut found, of);
             // What asks for all of a kind is answered also where there is none.
-            let asks_for_all = pattern.iter().any(|element| {
-                ["*", "..."].contains(&element.name.as_str())
-                    || element.key.values().any(|key| key == "*")
-            });
+            let asks_for_all = leaves::is_known(&pattern)
+                && pattern.iter().any(|element| {
+                    ["*", "..."].contains(&element.name.as_str())
+                        || element.key.values().any(|key| key == "*")
+                });
             match found.is_empty() && !asks_for_all {
                 true => Err(Status::not_found(format!(
                     "{} is not here; /interfaces/interface[name=*]/state is",

@@ -48,7 +48,8 @@ pub(super) async fn open(
             "the first message must say what is asked for: a SubscriptionList",
         ));
     };
-    check_paths(list.subscription.len())?;
+    let paths = list.subscription.iter().map(|it| it.path.as_ref());
+    check_paths(list.prefix.as_ref(), paths)?;
     let mode = Mode::try_from(list.mode)
         .map_err(|_| Status::invalid_argument("mode: expected STREAM, ONCE or POLL"))?;
     let (answers, stream) = mpsc::channel(WAITING);

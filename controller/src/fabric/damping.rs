@@ -104,6 +104,16 @@ impl Damping {
         true
     }
 
+    /// It is gone, and has been watched for long enough: it counts as down at once.
+    pub fn lose(&mut self, now: Instant) {
+        self.see(false, now);
+        if !self.is_down {
+            self.is_down = true;
+            self.gone = Duration::ZERO;
+            self.fail();
+        }
+    }
+
     /// Time goes by; whether it counts as down then.
     pub fn pass(&mut self, now: Instant) -> bool {
         if self.due().is_some_and(|due| due <= now) {
@@ -189,6 +199,23 @@ mod tests {
         part.see(false, start + ms(2000));
         assert_eq!(part.due(), Some(start + ms(2100)));
         assert!(part.pass(start + ms(2100)));
+    }
+
+    #[test]
+    fn what_is_lost_is_down_at_once_and_held_longer_each_time() {
+        let start = Instant::now();
+        let mut part = Damping::down(TERMS, start);
+        for (lost, hold) in [1, 2, 4, 8, 8].into_iter().enumerate() {
+            let at = start + ms(100_000 * lost as u64);
+            part.lose(at);
+            assert!(part.pass(at) && part.due().is_none());
+            part.see(true, at + ms(10));
+            assert_eq!(part.due(), Some(at + ms(10 + 1000 * hold)));
+            assert!(!part.pass(at + ms(10 + 1000 * hold)));
+            // Not for so long that it is forgiven.
+            part.see(false, at + ms(40_000));
+            part.see(true, at + ms(40_001));
+        }
     }
 
     /// Time in which it is down is not quiet, and no terms are too strange.

@@ -17,6 +17,8 @@ pub struct Condition {
     seen: BTreeMap<Part, Damping>,
     /// Of these, those that count as down.
     lost: Health,
+    /// Parts that lose what is sent into them.
+    swallowing: BTreeSet<Part>,
 }
 
 impl Condition {
@@ -37,11 +39,15 @@ impl Condition {
             unknown,
             seen: BTreeMap::new(),
             lost: Health::default(),
+            swallowing: BTreeSet::new(),
         }
     }
 
     /// A part is seen to be there, or gone; whether it was seen otherwise before.
     pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
+        if is_there {
+            self.swallowing.remove(&part);
+        }
         let is_news = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
             None if is_there => false,
@@ -54,10 +60,19 @@ impl Condition {
         is_news
     }
 
-    /// A part is gone, nobody knows since when: it is down.
+    /// A part is gone, for long enough or nobody knows since when: it is down.
     pub fn lose(&mut self, part: Part, now: Instant) {
-        self.seen.insert(part, Damping::down(self.terms, now));
+        let terms = self.terms;
+        let seen = self.seen.entry(part);
+        seen.and_modify(|damping| damping.lose(now))
+            .or_insert_with(|| Damping::down(terms, now));
         self.pass(now);
+    }
+
+    /// A part is there as far as anybody knows who is asked, and what is sent into it is lost: it is down.
+    pub fn swallow(&mut self, part: Part, now: Instant) {
+        self.swallowing.insert(part);
+        self.lose(part, now);
     }
 
     /// Time goes by.
@@ -142,6 +157,7 @@ impl Condition {
                 self.is_lost(part)
                     .then(|| match self.seen.get(&part).is_some_and(is_back) {
                         true => "back, not trusted yet",
+                        false if self.swallowing.contains(&part) => "loses what is sent into it",
                         false => "down",
                     });
             let drained = self.drained.contains(&part).then_some("drained");
@@ -189,6 +205,10 @@ mod tests {
         assert!(condition.see(part, true, now) && !condition.see(part, true, now));
         assert_eq!(of(&condition), "s1 back, not trusted yet, drained");
         condition.drain(part, false);
+        assert_eq!(of(&condition), "s1 back, not trusted yet");
+        condition.swallow(part, now);
+        assert_eq!(of(&condition), "s1 loses what is sent into it");
+        condition.see(part, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         // With what is not there any more it is as with what was never there, until it is forgotten.
         assert!(condition.knew("s9") && !condition.knew("s8"));

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use ultima_gnmi::path::{elem, entry, path};
@@ -29,6 +30,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_ANSWER: usize = 4 << 20;
 /// Ports that are remembered of one switch: more than any has. What it says of others is not heard.
 pub(super) const MAX_PORTS: usize = 4096;
+/// Bytes of an interface's name; what is said of one with a longer name is not heard either.
+pub(super) const LONGEST_NAME: usize = 255;
+/// How long a switch may take until it begins to tell.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that answers no ping in twice as long is broken.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Whether an interface of this name is remembered beside so many others.
+pub(super) fn has_room(others: usize, name: &str) -> bool {
+    others < MAX_PORTS && name.len() <= LONGEST_NAME
+}
 
 /// Somebody who listens to a switch, from a stream's beginning to its end.
 pub(super) trait Listener: Send + 'static {
@@ -43,6 +55,12 @@ pub(super) trait Listener: Send + 'static {
 
     /// Hears news.
     fn take(&mut self, news: Notification, controller: &Controller);
+
+    /// All that there is has been said.
+    fn synced(&mut self, _: &Controller) {}
+
+    /// The switch says that it tells nothing of this.
+    fn absent(switch: SwitchId, controller: &Controller);
 }
 
 /// `/interfaces/interface[name=*]/state/` and this.
@@ -95,6 +113,9 @@ impl Controller {
                 match hear_once::<L>(&controller, id, &device, &client).await {
                     Err(status) if status.code() == Code::Unimplemented => {
                         let subject = L::SUBJECT;
+                        if let Some(controller) = controller.upgrade() {
+                            L::absent(id, &controller);
+                        }
                         tracing::info!(
                             switch = device.name,
                             subject,
@@ -121,20 +142,35 @@ async fn hear_once<L: Listener>(
     device: &Device,
     client: &Weak<SwitchClient>,
 ) -> Result<(), Status> {
-    let mut answers = subscribe(device, L::subscriptions()).await?;
+    tokio::select! {
+        ended = hear_all::<L>(controller, id, device) => ended,
+        () = ended(client) => Ok(()),
+    }
+}
+
+async fn hear_all<L: Listener>(
+    controller: &Weak<Controller>,
+    id: SwitchId,
+    device: &Device,
+) -> Result<(), Status> {
+    let begun = timeout(CALL_TIMEOUT, subscribe(device, L::subscriptions()));
+    let begun = begun
+        .await
+        .map_err(|_| Status::deadline_exceeded("no answer"))?;
+    // Stratum takes the end of what it is asked for for the end of all (config_monitoring_service.cc).
+    let (_requests, mut answers) = begun?;
     let mut listener = L::new(id);
-    loop {
-        let answer = tokio::select! {
-            answer = answers.message() => answer?,
-            () = ended(client) => return Ok(()),
+    while let Some(answer) = answers.message().await? {
+        let Some(controller) = controller.upgrade() else {
+            break;
         };
-        let Some(answer) = answer else { return Ok(()) };
-        if let (Some(Response::Update(news)), Some(controller)) =
-            (answer.response, controller.upgrade())
-        {
-            listener.take(news, &controller);
+        match answer.response {
+            Some(Response::Update(news)) => listener.take(news, &controller),
+            Some(Response::SyncResponse(_)) => listener.synced(&controller),
+            None => {}
         }
     }
+    Ok(())
 }
 
 /// Looks from time to time whether the connection is still there.
@@ -144,13 +180,17 @@ async fn ended(client: &Weak<SwitchClient>) {
     }
 }
 
-async fn subscribe(
-    device: &Device,
-    subscription: Vec<Subscription>,
-) -> Result<Streaming<SubscribeResponse>, Status> {
+/// What asks, and what is told.
+type Subscribed = (mpsc::Sender<SubscribeRequest>, Streaming<SubscribeResponse>);
+
+async fn subscribe(device: &Device, subscription: Vec<Subscription>) -> Result<Subscribed, Status> {
     let unavailable =
         |error: tonic::transport::Error| Status::unavailable(transport::root_cause(&error));
-    let endpoint = transport::endpoint(&device.grpc, device.tls.as_ref()).map_err(unavailable)?;
+    let endpoint = transport::endpoint(&device.grpc, device.tls.as_ref())
+        .map_err(unavailable)?
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE);
     let channel = endpoint.connect().await.map_err(unavailable)?;
     let mut rpc = GNmiClient::new(channel).max_decoding_message_size(MAX_ANSWER);
     let list = SubscriptionList {
@@ -159,14 +199,12 @@ async fn subscribe(
         encoding: Encoding::Proto.into(),
         ..SubscriptionList::default()
     };
-    let (requests, outgoing) = tokio::sync::mpsc::channel(1);
+    let (requests, outgoing) = mpsc::channel(1);
     let first = SubscribeRequest {
         request: Some(Request::Subscribe(list)),
     };
-    // The channel is new and has room for it. Its end says that no more is asked for.
+    // The channel is new and has room for it.
     let _ = requests.try_send(first);
-    Ok(rpc
-        .subscribe(ReceiverStream::new(outgoing))
-        .await?
-        .into_inner())
+    let answers = rpc.subscribe(ReceiverStream::new(outgoing)).await?;
+    Ok((requests, answers.into_inner()))
 }

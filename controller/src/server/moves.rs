@@ -45,6 +45,12 @@ impl Controller {
         }
     }
 
+    /// A part loses what is sent into it.
+    pub(super) fn swallow(&self, part: Part) {
+        self.condition().swallow(part, Instant::now());
+        self.news.notify_one();
+    }
+
     /// There may be room for jobs that could not move, or nobody any more that a job's old ways are kept for.
     pub(super) fn try_again(&self) {
         if self.registry().is_waiting() {

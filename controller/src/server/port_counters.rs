@@ -8,7 +8,7 @@ use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
 
 use super::controller::{Controller, lock};
-use super::gnmi::{Listener, MAX_PORTS, of_interface, of_state, on_change};
+use super::gnmi::{Listener, has_room, of_interface, of_state, on_change};
 use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 use crate::target::PortNumber;
@@ -91,6 +91,13 @@ impl Listener for PortCounters {
         vec![on_change(of_state("id")), sampled]
     }
 
+    fn absent(switch: SwitchId, controller: &Controller) {
+        let gone = lock(&controller.blackholes).give_up(&controller.fabric, switch);
+        for trunk in gone {
+            controller.see(Part::Trunk(trunk), true);
+        }
+    }
+
     fn take(&mut self, news: Notification, controller: &Controller) {
         if !std::mem::replace(&mut self.has_begun, true) {
             lock(&controller.blackholes).forget(self.switch);
@@ -112,7 +119,7 @@ impl PortCounters {
             let Some((name, below)) = of_interface(&prefix, &path) else {
                 continue;
             };
-            if !self.ports.contains_key(name) && self.ports.len() >= MAX_PORTS {
+            if !self.ports.contains_key(name) && !has_room(self.ports.len(), name) {
                 continue;
             }
             let Some(Value::UintVal(number)) = update.val.and_then(|it| it.value) else {
@@ -144,12 +151,18 @@ impl Controller {
     fn see_crossed(&self, at: SwitchPort, crossed: Crossed) {
         let news = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
         let Some((trunk, carries)) = news else { return };
-        let link = self.fabric.name_of(Part::Trunk(trunk));
+        let part = Part::Trunk(trunk);
+        let link = self.fabric.name_of(part);
         match carries {
-            false => tracing::warn!(link, "less than half of what is sent into it comes out"),
-            true => tracing::info!(link, "it may carry packets again"),
+            false => {
+                tracing::warn!(link, "less than half of what is sent into it comes out");
+                self.swallow(part);
+            }
+            true => {
+                tracing::info!(link, "it may carry packets again");
+                self.see(part, true);
+            }
         }
-        self.see(Part::Trunk(trunk), carries);
     }
 }
 
@@ -159,6 +172,7 @@ mod tests {
     use ultima_gnmi::v0::{TypedValue, Update};
 
     use super::*;
+    use crate::server::gnmi::{LONGEST_NAME, MAX_PORTS};
 
     fn says(name: &str, leaves: &[(&[&str], u64)]) -> Notification {
         let update = |(below, number): &(&[&str], u64)| {
@@ -208,5 +222,8 @@ mod tests {
             heard.count(says(&format!("eth{number}"), &[(&["id"], 1)]));
         }
         assert_eq!(heard.ports.len(), MAX_PORTS);
+        let mut heard = PortCounters::new(SwitchId(0));
+        heard.count(says(&"e".repeat(LONGEST_NAME + 1), &[(&["id"], 1)]));
+        assert_eq!(heard.ports.len(), 0);
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! Ports of hosts are not looked at: no other way leads there, and a host that is not there yet is no fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Subscription};
 
 use super::controller::Controller;
-use super::gnmi::{Listener, MAX_PORTS, of_interface, of_state, on_change};
+use super::gnmi::{Listener, has_room, of_interface, of_state, on_change};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
@@ -36,6 +36,14 @@ impl Listener for PortStatus {
             .to_vec()
     }
 
+    fn absent(switch: SwitchId, controller: &Controller) {
+        controller.see_untold(switch, &Ports::default());
+    }
+
+    fn synced(&mut self, controller: &Controller) {
+        controller.see_untold(self.switch, &self.ports);
+    }
+
     fn take(&mut self, news: Notification, controller: &Controller) {
         let switch = self.switch;
         for (port, is_up) in self.ports.take(news) {
@@ -45,6 +53,15 @@ impl Listener for PortStatus {
 }
 
 impl Controller {
+    /// Of ports that a switch does not tell of, or not any more, nothing is known: nothing is held against them.
+    fn see_untold(&self, switch: SwitchId, told: &Ports) {
+        let told: BTreeSet<PortNumber> = told.0.values().filter_map(|it| it.port).collect();
+        let trunks = self.fabric().trunks_of(switch).iter().map(|end| end.port);
+        for port in trunks.filter(|port| !told.contains(port)) {
+            self.see(Part::Port(SwitchPort { switch, port }), true);
+        }
+    }
+
     /// A port that a switch tells of is up, or not.
     fn see_port(&self, port: SwitchPort, is_up: bool) {
         let is_trunk = self.fabric().across(port).is_some();
@@ -84,7 +101,7 @@ impl Ports {
                 continue;
             };
             let is_known = self.0.contains_key(name);
-            if !is_known && self.0.len() >= MAX_PORTS {
+            if !is_known && !has_room(self.0.len(), name) {
                 continue;
             }
             let told = self.0.entry(name.to_owned()).or_default();
@@ -116,6 +133,7 @@ impl Ports {
 
 #[cfg(test)]
 mod tests {
+    use crate::server::gnmi::MAX_PORTS;
     use ultima_gnmi::path::{elem, entry, path};
     use ultima_gnmi::v0::{Path, TypedValue, Update};
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Switch, output, refused, ultima};
+use tokio::task::JoinHandle;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
@@ -135,6 +136,8 @@ async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<St
         })
         .collect();
     while promised.load(Ordering::SeqCst) < KILLED_AFTER {
+        let are_over = tasks.iter().all(JoinHandle::is_finished);
+        assert!(!are_over, "jobs are refused");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     controller.kill();
@@ -210,7 +213,11 @@ async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
     assert_eq!(status[1]["role"], "primary");
-    assert_eq!(status[1]["standing"]["term"], 2);
+    // On a busy machine one may have been primary twice.
+    assert!(
+        status[1]["standing"]["term"].as_u64() >= Some(2),
+        "{status}"
+    );
 
     // The first one comes back and follows, and what was not promised is created now.
     let _first = bed.start("a", &options(&b));
@@ -234,6 +241,18 @@ fn options_that_make_no_sense_are_one_line() {
         (&["--peers", "127.0.0.1:1"][..], "--state"),
         (&["--copies", "1"], "--peers"),
         (&["--lead-anyway"], "--state"),
+        (&["--take-over-after", "2s"], "--peers"),
+        (
+            &[
+                "--state",
+                "none.redb",
+                "--peers",
+                "127.0.0.1:1",
+                "--patience",
+                "1s",
+            ],
+            "--patience",
+        ),
     ] {
         let output = output(&[&serve[..], options].concat());
         assert_eq!(output.status.code(), Some(2), "{options:?}");
@@ -258,4 +277,17 @@ fn options_that_make_no_sense_are_one_line() {
         text.contains("--copies 2: there are 1 other controllers"),
         "{text}"
     );
+    let options = [
+        "--state",
+        state,
+        "--peers",
+        "127.0.0.1:1",
+        "--take-over-after",
+        "0s",
+    ];
+    let text = refused(&[&serve[..], &options].concat());
+    assert!(text.contains("100ms or more is needed"), "{text}");
+    let options = ["--state", state, "--peers", "127.0.0.1:0"];
+    let text = refused(&[&serve[..], &options].concat());
+    assert!(text.contains("and not this one"), "{text}");
 }

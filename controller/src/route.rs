@@ -1,12 +1,15 @@
 //! The way to whichever of several controllers is primary.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError, http};
 use tonic::transport::Channel;
@@ -22,6 +25,8 @@ const FIND: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a controller may take to say what it is.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How long one that says nothing, as its machine is gone, is waited for where others have answered.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Sends calls to the primary. When a call shows that it is that no more, the next one looks for it.
 #[derive(Clone, Debug)]
@@ -68,22 +73,37 @@ impl Route {
 
     async fn look(&self, hint: Option<String>) -> Result<Channel, ClientError> {
         let deadline = Instant::now() + FIND;
-        let mut hints: Vec<String> = hint.into_iter().collect();
+        let mut hints = BTreeSet::from_iter(hint);
         loop {
-            let mut candidates: Vec<String> = std::mem::take(&mut hints);
-            candidates.extend(self.addresses.iter().cloned());
+            let candidates: BTreeSet<String> = (self.addresses.iter().cloned())
+                .chain(std::mem::take(&mut hints))
+                .collect();
+            // All at once: whoever does not answer keeps nobody from those who do.
+            let mut asked: FuturesUnordered<_> = candidates.iter().map(|it| ask(it)).collect();
             let mut last = ClientError::NoPrimary {
                 addresses: self.addresses(),
             };
             let mut answered = false;
-            for address in candidates {
-                match ask(&address).await {
-                    Ok((channel, Answer::Primary)) => return Ok(channel),
-                    Ok((_, Answer::Standby { primary })) => {
+            let until = Instant::now() + SILENCE;
+            loop {
+                let silence = async {
+                    match answered {
+                        true => sleep_until(until).await,
+                        false => std::future::pending().await,
+                    }
+                };
+                let answer = tokio::select! {
+                    answer = asked.next() => answer,
+                    () = silence => None,
+                };
+                match answer {
+                    None => break,
+                    Some(Ok((channel, Answer::Primary))) => return Ok(channel),
+                    Some(Ok((_, Answer::Standby { primary }))) => {
                         answered = true;
                         hints.extend(primary);
                     }
-                    Err(error) => last = error,
+                    Some(Err(error)) => last = error,
                 }
             }
             if !answered {
@@ -94,7 +114,6 @@ impl Route {
                     addresses: self.addresses(),
                 });
             }
-            hints.dedup();
             sleep(PAUSE).await;
         }
     }

@@ -7,7 +7,7 @@ mod target;
 use std::time::{Duration, Instant};
 
 use group::{Bed, GRACE, Node, names, until};
-use ultima_controller::api::MemberState;
+use ultima_controller::api::{self, MemberState};
 use ultima_controller::p4rt::Term;
 use ultima_controller::server::{Group, JobRequestError};
 use ultima_controller::store::Store;
@@ -113,7 +113,7 @@ async fn one_that_is_cut_off_does_no_harm() {
     }
 }
 
-/// An old primary's controller object, held by whoever was in the middle of something, writes nothing after others have gone on.
+/// An old primary's controller object, held by whoever was in the middle of something, changes nothing after others have gone on.
 #[tokio::test]
 async fn who_has_stepped_down_changes_nothing() {
     let bed = Bed::new(2).await;
@@ -122,25 +122,31 @@ async fn who_has_stepped_down_changes_nothing() {
     let controller = old.handle().primary().unwrap();
     let new = bed.start(1).await;
     old.followers(1).await;
+    controller.create_job(&group::spec("one")).await.unwrap();
     bed.part(0, false);
     new.leads().await;
-    let held = bed.held();
+    let (held, changes) = (bed.held(), new.standing().await.history);
+    let refused = async || {
+        for refused in [
+            controller.create_job(&group::spec("late")).await.map(drop),
+            controller.delete_job("one").await.map(drop),
+            controller.join("one", "h1", None).await.map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            let is_so = matches!(
+                error,
+                JobRequestError::Stopping | JobRequestError::NotPrimary
+            );
+            assert!(is_so, "{error}");
+        }
+        controller.drain("s1", true).await.unwrap_err();
+    };
+    refused().await;
     bed.heal(0);
     new.followers(1).await;
-    for refused in [
-        controller.create_job(&group::spec("late")).await.map(drop),
-        controller.leave("none", (1, 0), 0).await,
-    ] {
-        let error = refused.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                JobRequestError::Stopping | JobRequestError::NoJob { .. }
-            ),
-            "{error}"
-        );
-    }
+    refused().await;
     assert_eq!(bed.held(), held);
+    assert_eq!(new.standing().await.history, changes);
 }
 
 /// However often they end, of three one leads at a time, and all that was promised is there.
@@ -150,8 +156,7 @@ async fn they_take_turns_and_forget_nothing() {
     let mut nodes = [bed.start(0).await, bed.start(1).await, bed.start(2).await];
     let mut promised = Vec::new();
     for round in 0..4 {
-        let leader = group::only_leader(&nodes).await;
-        nodes[leader].followers(2).await;
+        let leader = group::settled(&nodes).await;
         let client = nodes[leader].client().await;
         for part in ["a", "b"] {
             let name = format!("job{round}{part}");
@@ -168,7 +173,7 @@ async fn they_take_turns_and_forget_nothing() {
         assert_ne!(next, leader);
         nodes[leader] = bed.start(leader).await;
     }
-    let leader = group::only_leader(&nodes).await;
+    let leader = group::settled(&nodes).await;
     assert_eq!(names(&nodes[leader].client().await).await, promised);
     nodes[leader].is_whole().await;
 }
@@ -178,12 +183,11 @@ async fn they_take_turns_and_forget_nothing() {
 async fn who_was_left_behind_learns_before_it_leads() {
     let bed = Bed::new(3).await;
     let nodes = [bed.start(0).await, bed.start(1).await];
-    let leader = group::only_leader(&nodes).await;
+    let leader = group::settled(&nodes).await;
     let [mut first, mut second] = match nodes {
         [second, first] if leader == 1 => [first, second],
         in_order => in_order,
     };
-    first.followers(1).await;
     let client = first.client().await;
     client.create_job(&group::spec("one")).await.unwrap();
     let third = bed.start(2).await;
@@ -194,15 +198,10 @@ async fn who_was_left_behind_learns_before_it_leads() {
     first.stop();
     second.stop();
     // It alone may not know all that was promised, and does not lead.
-    until(async || {
-        third
-            .standing()
-            .await
-            .problem
-            .contains("1 of 2 controllers")
-    })
-    .await;
+    third.says("1 of 2 controllers").await;
     assert!(third.handle().primary().is_none());
+    // It has not claimed a term for that, which would cost the next primary its own.
+    assert_eq!(third.standing().await.term.unwrap().number, 1);
     bed.heal_peers(leader, 2);
     let second = bed.start(1 - leader).await;
     let leader = group::only_leader_of(&[&second, &third]).await;
@@ -227,7 +226,7 @@ async fn an_older_store_leads_only_when_it_is_told_to() {
     second.stop();
 
     let mut first = bed.start(0).await;
-    until(async || first.standing().await.problem.contains("is not known here")).await;
+    first.says("is not known here").await;
     first.stop();
     let first = bed.start_with(0, |group| group.lead_anyway = true).await;
     first.leads().await;
@@ -249,13 +248,235 @@ async fn a_new_store_does_not_lead_where_somebody_has_led() {
     let held = bed.held();
     let second = bed.start(1).await;
     alone.stop().await;
-    until(async || second.standing().await.problem.contains("store is as new")).await;
+    second.says("store is as new").await;
     assert_eq!(bed.held(), held);
     // With the first one, whichever leads knows its job.
     let first = bed.start(0).await;
     let leader = group::only_leader_of(&[&first, &second]).await;
     assert_eq!(names(&leader.client().await).await, ["one"]);
     leader.is_whole().await;
+}
+
+/// A disk that has replaced another one does not count: what was on that may have been promised.
+#[tokio::test]
+async fn who_has_lost_its_disk_does_not_vouch() {
+    let bed = Bed::new(3).await;
+    let mut nodes = [bed.start(0).await, bed.start(1).await, bed.start(2).await];
+    let leader = group::settled(&nodes).await;
+    let [replaced, behind] = [1, 2].map(|more| (leader + more) % 3);
+    nodes[behind].stop();
+    let client = nodes[leader].client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    nodes[leader].stop();
+    nodes[replaced].stop();
+    std::fs::remove_file(bed.state(replaced)).unwrap();
+    // Neither of these two knows the job.
+    nodes[behind] = bed.start(behind).await;
+    nodes[replaced] = bed.start(replaced).await;
+    nodes[behind].says("its store is new").await;
+    assert!(nodes.iter().all(|node| !node.is_primary()));
+    nodes[leader] = bed.start(leader).await;
+    let leader = group::settled(&nodes).await;
+    assert_eq!(names(&nodes[leader].client().await).await, ["one"]);
+}
+
+/// Whoever has accepted a new primary's term copies from that one, also where the old one still speaks to it.
+#[tokio::test]
+async fn who_follows_goes_over_to_the_new_primary() {
+    let bed = Bed::new(3).await;
+    let nodes = [bed.start(0).await, bed.start(1).await, bed.start(2).await];
+    let old = group::settled(&nodes).await;
+    let mut others = [1, 2].map(|more| (old + more) % 3);
+    // Of two that know the same the one with the greater number goes first.
+    let number = async |at: usize| nodes[at].standing().await.controller;
+    if number(others[0]).await < number(others[1]).await {
+        others.reverse();
+    }
+    let [new, _] = others;
+    // The old one hears nothing of the new one, and keeps the other one.
+    bed.part_peers(old, new);
+    bed.part_from_switches(old);
+    nodes[new].leads().await;
+    nodes[new].followers(1).await;
+    let client = nodes[new].client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+}
+
+/// A primary that reaches no switch for a moment leads on, or another one does: nothing is lost, and it is not in doubt who.
+#[tokio::test]
+async fn a_moment_without_switches_is_survived() {
+    let bed = Bed::new(2).await;
+    let nodes = [bed.start(0).await, bed.start(1).await];
+    let leader = group::settled(&nodes).await;
+    let client = nodes[leader].client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    bed.shake(leader);
+    loop {
+        let leader = &nodes[group::only_leader(&nodes).await];
+        let client = leader.client().await;
+        // What was asked too early is asked again.
+        let is_there = match client.create_job(&group::spec("two")).await {
+            Ok(_) => true,
+            Err(error) => error.to_string().contains("exists already"),
+        };
+        if is_there && leader.is_whole_now().await {
+            let jobs = client.jobs().await.unwrap_or_default();
+            let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+            if leader.is_primary() {
+                assert_eq!(names, ["one", "two"]);
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A term that nobody can have claimed would be the last one: no other would come after it.
+#[tokio::test]
+async fn absurd_terms_use_nothing_up() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    let absurd = api::Term {
+        number: u64::MAX,
+        controller: 7,
+    };
+    for node in [&first, &second] {
+        let mut rpc = node.replication().await;
+        let request = api::ClaimRequest {
+            term: Some(absurd),
+            history: None,
+            controllers: 2,
+            copies: 1,
+        };
+        rpc.claim(request).await.unwrap_err();
+        let following = api::Following {
+            controller: 7,
+            history: None,
+            accepted: Some(absurd),
+            controllers: 2,
+            copies: 1,
+        };
+        let following = api::FollowRequest {
+            event: Some(api::follow_request::Event::Following(following)),
+        };
+        let refused = rpc.follow(tokio_stream::once(following)).await;
+        assert!(refused.is_err(), "the place is another one's");
+    }
+    assert_eq!(first.standing().await.term.unwrap().number, 1);
+    assert!(first.is_primary());
+    first.stop();
+    second.leads().await;
+    assert_eq!(second.standing().await.term.unwrap().number, 2);
+}
+
+/// What one promises is known to the next only if all count alike.
+#[tokio::test]
+async fn who_counts_otherwise_is_none_of_the_group() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let mut second = bed.start(1).await;
+    first.followers(1).await;
+    second.stop();
+    let second = bed.start_with(1, |group| group.copies = 0).await;
+    second
+        .says("this is a group of 2 with --copies 1, and not of 2 with --copies 0")
+        .await;
+    assert_eq!(first.standing().await.followers, []);
+    // Neither leads while the other one is there, whatever it knows.
+    first.stop();
+    let first = bed.start(0).await;
+    first.says("this is a group of 2 with --copies 0").await;
+    second.says("does not lead: ").await;
+    assert!(!first.is_primary() && !second.is_primary());
+}
+
+/// A store that was copied, file and all, makes two controllers of one number: neither counts on the other.
+#[tokio::test]
+async fn a_copied_store_is_noticed() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    first.stop();
+    std::fs::copy(bed.state(0), bed.state(1)).unwrap();
+    let nodes = [bed.start(0).await, bed.start(1).await];
+    for node in &nodes {
+        node.says("has the same number as this one").await;
+        assert!(!node.is_primary());
+    }
+}
+
+#[tokio::test]
+async fn every_other_controller_is_named_once() {
+    let bed = Bed::new(2).await;
+    let twice = |group: &mut Group| group.peers.push(group.peers[0].clone());
+    let refused = bed.try_start(0, twice).await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "--peers {}: name each of the other controllers once, and not this one",
+            bed.address(0, 1)
+        )
+    );
+}
+
+/// Switches may not notice that their primary's machine is gone. An operator does.
+#[tokio::test]
+async fn one_that_is_told_to_takes_over_from_a_ghost() {
+    let bed = Bed::new(2).await;
+    let ghost = Term { number: 3, by: 7 };
+    let _ghosts = [
+        bed.ghost(0, ghost).await,
+        bed.ghost(1, ghost).await,
+        bed.ghost(2, ghost).await,
+    ];
+    let first = bed.start_with(0, |group| group.lead_anyway = true).await;
+    first.leads().await;
+    assert_eq!(first.standing().await.term.unwrap().number, 4);
+    // That was for once: another one that is outranked is not helped again.
+    bed.part_from_switches(0);
+    until(async || !first.leads_at_most().await).await;
+    let by = Term { number: 5, by: 7 };
+    let request = api::ClaimRequest {
+        term: Some(by.into()),
+        history: None,
+        controllers: 2,
+        copies: 1,
+    };
+    first.replication().await.claim(request).await.unwrap();
+    until(async || !first.is_primary()).await;
+    let _ghosts = [
+        bed.ghost(0, by).await,
+        bed.ghost(1, by).await,
+        bed.ghost(2, by).await,
+    ];
+    bed.heal(0);
+    until(async || first.standing().await.switches_told == 0).await;
+    assert!(!first.is_primary());
+}
+
+/// A switch that answers everything but what it holds is waited for by itself.
+#[tokio::test]
+async fn one_stuck_switch_does_not_delay_the_others() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    bed.switches[2].state().stalls_reads = true;
+    first.stop();
+    second.leads().await;
+    // Whoever had waited for an answer would have lost the switch for that.
+    let switches = second.client().await.switches().await.unwrap();
+    assert!(
+        switches[2].problem.contains("not what it should be after"),
+        "{switches:?}"
+    );
+    bed.switches[2].state().stalls_reads = false;
+    second.is_whole().await;
 }
 
 /// A controller with a store of one of several does not lead alone by mistake.

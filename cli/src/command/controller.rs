@@ -18,6 +18,9 @@ use crate::{process, units};
 /// Switches that are looked at more often have time for nothing else.
 const MIN_AUDIT: Duration = Duration::from_millis(100);
 
+/// A primary whose connections break is back after less.
+const MIN_TAKE_OVER: Duration = Duration::from_millis(100);
+
 /// The job controller
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -47,8 +50,8 @@ struct Serve {
     /// none. Without it they are in memory, and a controller that starts takes off its switches what it does not know
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// How long switches may take to answer
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    /// How long switches may take to answer at the start; with --peers those that do not are waited for later
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration, conflicts_with = "peers")]
     patience: Duration,
     /// How often switches are looked at, and put right where somebody has changed them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
@@ -77,9 +80,10 @@ struct Serve {
     )]
     copies: Option<usize>,
     /// For how long more than half of the switches say that they have no primary before another one takes over
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration, help_heading = "Several controllers")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration, requires = "peers", help_heading = "Several controllers")]
     take_over_after: Duration,
-    /// Lead also where others may know of promises that this one does not: those are lost
+    /// Lead once, soon, unless another controller says that it does: also where switches do not notice that their primary is gone, and
+    /// where others may know of promises that this one does not, which are lost
     #[arg(long, requires = "state", help_heading = "Several controllers")]
     lead_anyway: bool,
     /// Another program for the switches: the folder of what a compiler printed, or the file that p4c's BMv2 backend did
@@ -151,6 +155,12 @@ fn serve(serve: Serve) -> Result<()> {
     }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
+    if serve.take_over_after < MIN_TAKE_OVER {
+        bail!(
+            "--take-over-after of {:?}: 100ms or more is needed, such as 1s",
+            serve.take_over_after
+        );
+    }
     let group = (!serve.peers.is_empty() || serve.lead_anyway).then(|| {
         let group = Group::new(serve.peers);
         Group {
@@ -177,10 +187,13 @@ fn serve(serve: Serve) -> Result<()> {
                     handle.stop().await;
                 }
                 Some(group) => {
-                    let handle = server::serve_in(config, group).await?;
+                    let mut handle = server::serve_in(config, group).await?;
                     let exporter = export(serve.metrics, Box::new(handle.leader())).await?;
                     println!("listening on {}", handle.address());
-                    super::interrupted().await;
+                    tokio::select! {
+                        () = super::interrupted() => {}
+                        why = handle.ended() => bail!("the controller has ended: {why}"),
+                    }
                     drop(exporter);
                     handle.stop().await;
                 }

@@ -16,6 +16,10 @@ pub struct Term {
     pub by: u32,
 }
 
+/// By how much a term may be later than another one: were one claimed each second, that many take a century. Whoever speaks of a later
+/// one is broken, and is not to use terms up for everybody.
+const LEAP: u64 = 1 << 32;
+
 /// Where the election ids of terms have our mark, which other clients' are not likely to have.
 const MARK: u32 = 48;
 
@@ -27,6 +31,11 @@ impl Term {
             0 => ELECTION_ID,
             number => u128::from(number) << 64 | u128::from(MAGIC) << MARK | u128::from(self.by),
         }
+    }
+
+    /// Whether it is too far from one that is known to have been claimed by one of ours.
+    pub fn is_leap_from(self, known: Term) -> bool {
+        self.number.saturating_sub(known.number) > LEAP
     }
 
     /// The term that an election id is made of; none if it is another client's.
@@ -59,6 +68,15 @@ mod tests {
         for other in [0, 1, ELECTION_ID, u128::MAX, 3 << 64, 3 << 64 | 1] {
             assert_eq!(Term::of(other), None, "{other}");
         }
+        let absurd = Term::of(
+            Term {
+                number: u64::MAX,
+                ..term
+            }
+            .election_id(),
+        )
+        .unwrap();
+        assert!(absurd.is_leap_from(term) && !term.is_leap_from(absurd));
         let alone = Term { number: 0, by: 7 };
         assert_eq!(alone.election_id(), ELECTION_ID);
     }

@@ -1,13 +1,16 @@
 //! What the controller does, whoever asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::sleep_until;
 
 use super::Config;
 use super::attendants::Attendants;
@@ -190,7 +193,10 @@ impl Controller {
         });
         // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
         controller.journal.commit(Change::Update(records)).await?;
-        controller.bring_up(clients, by_majority).await?;
+        match by_majority {
+            false => controller.bring_up(clients).await?,
+            true => controller.bring_up_most(clients, patience).await,
+        }
         for switch in controller.switches.iter() {
             controller.listen(switch);
             controller.hear_ports(switch.id);
@@ -214,27 +220,64 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Makes these switches hold what they should. Who leads by majority goes on without one that fails, and comes back to it.
+    /// Makes these switches hold what they should.
     async fn bring_up(
         &self,
         clients: BTreeMap<SwitchId, SwitchClient>,
-        by_majority: bool,
     ) -> Result<(), BringUpError> {
-        let desired = self.desired();
-        let desired = &desired;
+        let desired = &self.desired();
         let brought_up = clients.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
-            match switch.bring_up(client, desired).await {
-                Err(error) if by_majority => {
-                    tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                    switch.disconnect(error.to_string());
-                    Ok(())
-                }
-                brought_up => brought_up,
-            }
+            switch.bring_up(client, desired).await
         });
         try_join_all(brought_up).await?;
         Ok(())
+    }
+
+    /// The same for who leads by majority: goes on without one that fails or has taken longer than `patience`, once it leads at more than
+    /// half of them. Whoever keeps it up comes back to it.
+    async fn bring_up_most(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
+        let desired = &self.desired();
+        let mut missing: BTreeSet<SwitchId> = clients.keys().copied().collect();
+        let mut rest: FuturesUnordered<_> =
+            (clients.into_iter())
+                .map(|(id, client)| async move {
+                    (id, self.switches[id.0].bring_up(client, desired).await)
+                })
+                .collect();
+        let deadline = Instant::now() + patience;
+        loop {
+            let slow = async {
+                match is_most(&self.switches) {
+                    true => sleep_until(deadline.into()).await,
+                    false => std::future::pending().await,
+                }
+            };
+            let (id, brought_up) = tokio::select! {
+                next = rest.next() => match next {
+                    Some(next) => next,
+                    None => return,
+                },
+                () = slow => break,
+            };
+            missing.remove(&id);
+            if let Err(error) = brought_up {
+                let switch = &self.switches[id.0];
+                tracing::warn!(switch = switch.name(), %error, "not brought up yet");
+                switch.disconnect(error.to_string());
+            }
+        }
+        for id in missing {
+            let switch = &self.switches[id.0];
+            tracing::warn!(
+                switch = switch.name(),
+                "takes too long; going on without it"
+            );
+            switch.disconnect(format!(
+                "not what it should be after {} ms",
+                patience.as_millis()
+            ));
+        }
     }
 
     /// Does something until it has ended, or the controller does.

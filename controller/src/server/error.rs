@@ -74,6 +74,12 @@ pub enum ServeError {
         /// What was given.
         address: String,
     },
+    /// A controller's address that counts already.
+    #[error("--peers {address}: name each of the other controllers once, and not this one")]
+    PeerAgain {
+        /// What was given.
+        address: String,
+    },
     /// Most switches have another primary again.
     #[error("primary at {led} of {switches} switches, of which more than half are needed")]
     NoMajority {
@@ -385,7 +391,7 @@ pub enum JobRequestError {
     )]
     NotPrimary,
     /// It could not be kept, and so is not promised.
-    #[error("job {name} was not changed, as that could not be kept: {error}")]
+    #[error("job {name} {}: {error}", verdict(error))]
     Store {
         /// The job's name.
         name: String,
@@ -395,6 +401,13 @@ pub enum JobRequestError {
     /// The program's counters are others.
     #[error(transparent)]
     Program(#[from] crate::plan::SchemaError),
+}
+
+fn verdict(error: &KeepError) -> &'static str {
+    match error.is_unknown() {
+        true => "may have been changed, or not",
+        false => "was not changed, as that could not be kept",
+    }
 }
 
 fn since(first: &Option<u32>) -> String {

@@ -109,7 +109,7 @@ impl Controller {
             let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
-            self.take_back(Change::Remove(job.id.0)).await;
+            let error = self.take_back(Change::Remove(job.id.0), error).await;
             return Err(JobRequestError::Store {
                 name: name(),
                 error,
@@ -176,10 +176,10 @@ impl Controller {
         let plan = self.plan_of(id).unwrap_or_default();
         let stored = self.registry().record(&self.fabric, id);
         if let Err(error) = self.journal.write(Change::Remove(id.0)).await {
-            if let Some(stored) = stored {
-                self.take_back(Change::Restore(stored)).await;
-            }
-            return Err(error);
+            return Err(match stored {
+                Some(stored) => self.take_back(Change::Restore(stored), error).await,
+                None => error,
+            });
         }
         let written = self.written(&plan);
         let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
@@ -195,10 +195,19 @@ impl Controller {
         Ok(pending)
     }
 
-    /// Undoes a change that could not be promised. Where that fails too the change may be kept: whoever leads then has it whole.
-    pub(super) async fn take_back(&self, change: Change) {
-        if let Err(error) = self.journal.commit(change).await {
-            tracing::warn!(%error, "a change that was not promised may be kept");
+    /// Undoes a change that could not be promised, by what it returns. Where that fails too the change may be kept: whoever leads then has it
+    /// whole.
+    pub(super) async fn take_back(&self, change: Change, error: KeepError) -> KeepError {
+        match self.journal.commit(change).await {
+            Ok(_) => error,
+            Err(reason) => {
+                tracing::warn!(%reason, %error, "a change that was not promised may be kept");
+                match error {
+                    // Nothing was written.
+                    error @ (KeepError::Store(_) | KeepError::NotPrimary) => error,
+                    KeepError::Copies { .. } | KeepError::Unknown => KeepError::Unknown,
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::group::Shape;
 use crate::p4rt::Term;
 use crate::store::{Change, History, Store, StoreError, Stored};
 
@@ -24,7 +25,7 @@ pub enum KeepError {
     Store(#[from] StoreError),
     /// Too few others have stored it.
     #[error(
-        "{stored} of {copies} other controllers have stored it after {} s; start them, or promise less with --copies", PATIENCE.as_secs()
+        "{stored} of {copies} other controllers have stored it after {} s; start them", PATIENCE.as_secs()
     )]
     Copies {
         /// How many have.
@@ -32,8 +33,39 @@ pub enum KeepError {
         /// How many were to.
         copies: usize,
     },
-    /// Another controller leads, or may.
+    /// Another controller leads, or may. Nothing was written.
     #[error("this controller is not the primary any more; ask the one that is")]
+    NotPrimary,
+    /// It is written here, and who leads next may have it or not.
+    #[error(
+        "another controller may have taken over before it had this; ask the one that is primary what there is"
+    )]
+    Unknown,
+}
+
+impl KeepError {
+    /// Whether the change may stand all the same.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, KeepError::Unknown)
+    }
+}
+
+/// Why somebody does not follow.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowRefusal {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// As many follow as there are.
+    #[error(
+        "{followers} others follow already, which are all of this group; name this one with --peers, too, or wait until one has gone"
+    )]
+    Crowded {
+        /// How many do.
+        followers: usize,
+    },
+    /// Another controller leads, or may.
+    #[error("it is not primary")]
     NotPrimary,
 }
 
@@ -41,8 +73,8 @@ pub enum KeepError {
 pub struct Lead {
     /// Since when.
     pub term: Term,
-    /// How many others are to have stored what it promises.
-    pub copies: usize,
+    /// How many controllers there are, and how many others are to have stored what it promises.
+    pub group: Shape,
     /// Whether it leads only while it is primary at more than half of the switches.
     pub by_majority: bool,
     /// A later term, as soon as one is known.
@@ -54,7 +86,10 @@ impl Lead {
     pub fn alone(term: Term) -> Self {
         Lead {
             term,
-            copies: 0,
+            group: Shape {
+                controllers: 1,
+                copies: 0,
+            },
             by_majority: false,
             outranked: watch::Sender::new(None),
         }
@@ -125,7 +160,7 @@ impl Journal {
 
     /// A later term is known: nothing is promised any more.
     pub fn outrank(&self, later: Term) {
-        if later > self.lead.term {
+        if later > self.lead.term && !later.is_leap_from(self.lead.term) {
             self.lead.outranked.send_if_modified(|known| {
                 let is_new = known.is_none_or(|known| later > known);
                 if is_new {
@@ -186,10 +221,10 @@ impl Journal {
         let deadline = Instant::now() + PATIENCE;
         let mut news = self.news.subscribe();
         loop {
-            let copies = self.lead.copies;
+            let copies = self.lead.group.copies as usize;
             let stored = self.copies_of(at);
             if !self.leads() {
-                return Err(KeepError::NotPrimary);
+                return Err(KeepError::Unknown);
             }
             if stored >= copies {
                 return Ok(());
@@ -210,11 +245,17 @@ impl Journal {
     /// Somebody follows from now on. A second time it takes the place of the first: it has lost its connection.
     ///
     /// # Errors
-    /// The store cannot be read, or another controller leads.
-    pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, KeepError> {
+    /// The store cannot be read, as many follow as there are others, or another controller leads.
+    pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, FollowRefusal> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(KeepError::NotPrimary);
+            return Err(FollowRefusal::NotPrimary);
+        }
+        let following = self.following();
+        let others = following.iter().filter(|(who, _)| *who != controller);
+        let (followers, all) = (others.count(), self.lead.group.controllers as usize);
+        if followers + 1 >= all {
+            return Err(FollowRefusal::Crowded { followers });
         }
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || match store.history()? == known {

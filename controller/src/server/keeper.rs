@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::p4rt::Term;
     use crate::routing::Routes;
+    use crate::server::group::Shape;
     use crate::server::journal::Lead;
     use crate::store::Store;
 
@@ -133,7 +134,10 @@ mod tests {
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
         let lead = Lead {
             term: Term { number: 1, by: 1 },
-            copies: 1,
+            group: Shape {
+                controllers: 2,
+                copies: 1,
+            },
             by_majority: true,
             outranked: watch::Sender::new(None),
         };

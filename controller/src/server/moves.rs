@@ -76,10 +76,11 @@ impl Controller {
             drained,
         };
         if let Err(error) = self.journal.write(change(drained)).await {
-            if self.condition().is_drained(part) != drained {
-                self.take_back(change(!drained)).await;
-            }
-            return Err(error.into());
+            let is_other = self.condition().is_drained(part) != drained;
+            return Err(match is_other {
+                true => self.take_back(change(!drained), error).await.into(),
+                false => error.into(),
+            });
         }
         self.condition().drain(part, drained);
         drop(changes);
@@ -103,11 +104,13 @@ impl Controller {
         if drained || !self.condition().knew(name) {
             return Err(unknown);
         }
-        let change = store::Change::Drain {
+        let change = |drained| store::Change::Drain {
             part: name.to_owned(),
-            drained: false,
+            drained,
         };
-        self.journal.write(change).await?;
+        if let Err(error) = self.journal.write(change(false)).await {
+            return Err(self.take_back(change(true), error).await.into());
+        }
         self.condition().forget(name);
         Ok(Drained {
             part: name.to_owned(),

@@ -11,7 +11,7 @@ use crate::ledger::Refusal;
 pub(super) fn code_of(error: &KeepError) -> Code {
     match error {
         KeepError::Store(_) => Code::Internal,
-        KeepError::Copies { .. } | KeepError::NotPrimary => Code::Unavailable,
+        KeepError::Copies { .. } | KeepError::NotPrimary | KeepError::Unknown => Code::Unavailable,
     }
 }
 

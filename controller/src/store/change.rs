@@ -24,8 +24,6 @@ pub enum Change {
         /// Whether it is left alone.
         drained: bool,
     },
-    /// Nothing but that another controller leads from now on.
-    Lead,
 }
 
 /// A job's record as the store has it.
@@ -62,7 +60,6 @@ impl Change {
                     false => drop(table.remove(part.as_str())?),
                 }
             }
-            Change::Lead => {}
         }
         Ok(())
     }

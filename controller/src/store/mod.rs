@@ -128,6 +128,26 @@ pub enum StoreError {
         /// What it has accepted.
         accepted: Term,
     },
+    /// It was to accept a term that nobody of ours can have claimed.
+    #[error("{name}: term {term} is none, after term {accepted}; find out who speaks of it")]
+    Leap {
+        /// The file.
+        name: String,
+        /// The term.
+        term: Term,
+        /// What it has accepted.
+        accepted: Term,
+    },
+    /// It was to take what it held before, in the place of what came since.
+    #[error("{name}: {at} is older than {held}, which is stored; nothing was changed")]
+    Older {
+        /// The file.
+        name: String,
+        /// What was to be taken.
+        at: History,
+        /// What it holds.
+        held: History,
+    },
     /// It cannot be read or written: the disk is full, or broken.
     #[error("{name}: {reason}; see to the disk")]
     Io {
@@ -288,16 +308,18 @@ impl Store {
     /// Accepts a term, unless it has accepted that or a later one: false then.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Nobody can have claimed that one yet, or it cannot be written.
     pub fn accept(&self, term: Term) -> Result<bool, StoreError> {
-        self.write(|changes| {
+        let accepted = self.write_in(term, |changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
             let is_later = term > accepted(&numbers)?;
-            if is_later {
-                put(&mut numbers, ACCEPTED, [term.number, term.by.into()])?;
-            }
+            put_accepted(&mut numbers, term)?;
             Ok(is_later)
-        })
+        });
+        match accepted {
+            Err(StoreError::Outdated { .. }) => Ok(false),
+            accepted => accepted,
+        }
     }
 
     /// Makes a change in the term of who leads; returns how far it is then.
@@ -305,7 +327,7 @@ impl Store {
     /// # Errors
     /// It has accepted a later term, or cannot be written.
     pub fn commit(&self, term: Term, change: &Change) -> Result<History, StoreError> {
-        self.write_in(Some(term), |changes| {
+        self.write_in(term, |changes| {
             change.make(changes)?;
             let mut numbers = changes.open_table(NUMBERS)?;
             let changes = history(&numbers)?.changes + 1;
@@ -315,12 +337,13 @@ impl Store {
         })
     }
 
-    /// Makes the change that another store has made last; false if that is not the one that comes next here.
+    /// Makes the change that another store has made last, and accepts its term; false if that is not the one that comes next here.
     ///
     /// # Errors
     /// It has accepted a later term, or cannot be written.
     pub fn follow(&self, at: History, change: &Change) -> Result<bool, StoreError> {
-        self.write_in(Some(at.term), |changes| {
+        self.write_in(at.term, |changes| {
+            put_accepted(&mut changes.open_table(NUMBERS)?, at.term)?;
             let is_next = {
                 let numbers = changes.open_table(NUMBERS)?;
                 history(&numbers)?.changes + 1 == at.changes
@@ -333,17 +356,17 @@ impl Store {
         })
     }
 
-    /// Takes another store's content, all of it, in the place of its own. In the term of who leads, if one is given.
+    /// Takes another store's content, all of it, in the place of its own, and accepts `term`, which is that of who leads.
     ///
     /// # Errors
-    /// It has accepted a later term, or cannot be written.
-    pub fn replace(
-        &self,
-        term: Option<Term>,
-        at: History,
-        stored: &Stored,
-    ) -> Result<(), StoreError> {
-        self.write_in(term, |changes| {
+    /// It has accepted a later term, has had more from the same primary already, or cannot be written.
+    pub fn replace(&self, term: Term, at: History, stored: &Stored) -> Result<(), StoreError> {
+        let replaced = self.write_in(term, |changes| {
+            let held = history(&changes.open_table(NUMBERS)?)?;
+            // A primary never goes back. So this was sent before what is held, and has come in after it.
+            if held.term == at.term && held > at {
+                return Ok(Err(held));
+            }
             changes.delete_table(JOBS)?;
             let mut jobs = changes.open_table(JOBS)?;
             for job in &stored.jobs {
@@ -356,26 +379,40 @@ impl Store {
             }
             let mut numbers = changes.open_table(NUMBERS)?;
             numbers.insert(LAST_ID, u64::from(stored.last_id))?;
-            put_history(&mut numbers, at)
+            put_accepted(&mut numbers, term)?;
+            put_history(&mut numbers, at).map(Ok)
+        })?;
+        replaced.map_err(|held| StoreError::Older {
+            name: self.name.clone(),
+            at,
+            held,
         })
     }
 
-    /// The same as [`write`](Self::write), unless a later term than the one given is accepted.
+    /// The same as [`write`](Self::write), unless a later term than the one given is accepted, or that is none.
     fn write_in<T>(
         &self,
-        term: Option<Term>,
+        term: Term,
         make: impl Fn(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
         let made = self.write(|changes| {
             let accepted = accepted(&changes.open_table(NUMBERS)?)?;
-            match term {
-                Some(term) if accepted > term => Ok(Err(accepted)),
-                _ => make(changes).map(Ok),
+            match accepted > term || term.is_leap_from(accepted) {
+                true => Ok(Err(accepted)),
+                false => make(changes).map(Ok),
             }
         })?;
-        made.map_err(|accepted| StoreError::Outdated {
-            name: self.name.clone(),
-            accepted,
+        let name = || self.name.clone();
+        made.map_err(|accepted| match accepted > term {
+            true => StoreError::Outdated {
+                name: name(),
+                accepted,
+            },
+            false => StoreError::Leap {
+                name: name(),
+                term,
+                accepted,
+            },
         })
     }
 
@@ -444,6 +481,10 @@ fn put_history(numbers: &mut Table<'_, &'static str, u64>, at: History) -> Resul
 fn accepted(numbers: &impl ReadableTable<&'static str, u64>) -> Result<Term, redb::Error> {
     let [number, by] = get(numbers, ACCEPTED)?;
     Ok(term(number, by))
+}
+
+fn put_accepted(numbers: &mut Table<'_, &'static str, u64>, term: Term) -> Result<(), redb::Error> {
+    put(numbers, ACCEPTED, [term.number, term.by.into()])
 }
 
 fn term(number: u64, by: u64) -> Term {

@@ -154,7 +154,7 @@ fn a_copy_holds_the_same_and_is_as_far() {
     };
     store.commit(first, &Change::Put(record(1, 1))).unwrap();
     store.commit(first, &drain(true)).unwrap();
-    store.commit(second, &Change::Lead).unwrap();
+    store.commit(second, &Change::Update(vec![])).unwrap();
     let (at, stored) = store.snapshot().unwrap();
     assert_eq!(
         at,
@@ -163,7 +163,7 @@ fn a_copy_holds_the_same_and_is_as_far() {
             changes: 3
         }
     );
-    copy.replace(Some(second), at, &stored).unwrap();
+    copy.replace(second, at, &stored).unwrap();
     drop(copy);
     let copy = Store::open(&path).unwrap();
     assert_eq!(copy.snapshot().unwrap(), (at, stored));
@@ -176,7 +176,33 @@ fn a_copy_holds_the_same_and_is_as_far() {
         assert!(!copy.follow(at, &same).unwrap(), "once");
         assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
     }
+    // What was sent before all that comes in late, when somebody has ceased to wait for it.
+    let late = Stored::default();
+    let error = copy.replace(second, at, &late).unwrap_err().to_string();
+    assert!(error.contains("change 3 of term 2"), "{error}");
+    assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
     assert_ne!(copy.controller(), store.controller());
+}
+
+/// Of a version that did not count changes: it is not as good as one in which nothing was ever changed.
+#[test]
+fn a_store_with_jobs_is_never_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    assert!(Store::open(&path).unwrap().history().unwrap().is_new());
+    let store = Store::open(&path).unwrap();
+    store.commit(ALONE, &Change::Put(record(1, 1))).unwrap();
+    let uncounted = |changes: &WriteTransaction| {
+        let mut numbers = changes.open_table(NUMBERS)?;
+        for name in HISTORY {
+            numbers.remove(name)?;
+        }
+        Ok(())
+    };
+    store.write(uncounted).unwrap();
+    assert!(store.history().unwrap().is_new());
+    drop(store);
+    assert!(!Store::open(&path).unwrap().history().unwrap().is_new());
 }
 
 #[test]
@@ -193,10 +219,11 @@ fn a_term_is_accepted_once_and_none_before_it_any_more() {
     let before = store.snapshot().unwrap();
     let (at, stored) = before.clone();
     let late = |term| History { term, ..at };
+    let nothing = Change::Update(vec![]);
     let outdated = [
-        store.commit(term(1, 9), &Change::Lead).map(drop),
-        store.follow(late(term(1, 9)), &Change::Lead).map(drop),
-        store.replace(Some(term(1, 9)), at, &stored),
+        store.commit(term(1, 9), &nothing).map(drop),
+        store.follow(late(term(1, 9)), &nothing).map(drop),
+        store.replace(term(1, 9), at, &stored),
     ];
     for error in outdated {
         let text = error.unwrap_err().to_string();
@@ -205,8 +232,19 @@ fn a_term_is_accepted_once_and_none_before_it_any_more() {
             "{text}"
         );
     }
+    // One that nobody can have claimed would leave no later one to anybody.
+    let absurd = term(u64::MAX, 1);
+    for error in [
+        store.accept(absurd).map(drop),
+        store.replace(absurd, late(absurd), &stored),
+        store.follow(late(absurd), &nothing).map(drop),
+    ] {
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("is none, after term 2"), "{text}");
+    }
+    assert_eq!(store.accepted().unwrap(), term(2, 1));
     assert_eq!(store.snapshot().unwrap(), before);
-    store.commit(term(2, 1), &Change::Lead).unwrap();
+    store.commit(term(2, 1), &nothing).unwrap();
 }
 
 /// A disk in memory that has no room for a while.

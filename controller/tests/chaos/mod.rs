@@ -74,6 +74,8 @@ pub struct State {
     /// The highest election id ever seen.
     highest: u128,
     streams: u64,
+    /// Whether reads are never answered, although everything else is.
+    pub stalls_reads: bool,
 }
 
 /// Where a stream's answers go.

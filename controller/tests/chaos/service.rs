@@ -219,6 +219,9 @@ impl p4_runtime_server::P4Runtime for Service {
         &self,
         request: Request<ReadRequest>,
     ) -> Result<Response<Self::ReadStream>, Status> {
+        if self.state.lock().unwrap().stalls_reads {
+            std::future::pending::<()>().await;
+        }
         let state = self.state.lock().unwrap();
         if state.pipeline.is_none() {
             return Err(Status::failed_precondition("no program yet"));

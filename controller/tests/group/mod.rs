@@ -9,10 +9,13 @@ use std::time::Duration;
 use super::chaos::wire::Wire;
 use super::chaos::{ChaosSwitch, Held};
 use super::target;
-use ultima_controller::api::GetStandingResponse;
+use tonic::transport::Channel;
+use ultima_controller::api::replication_client::ReplicationClient;
+use ultima_controller::api::{self, GetStandingResponse};
 use ultima_controller::client::Client;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
+use ultima_controller::p4rt::{Device, SwitchClient, Term};
 use ultima_controller::server::{
     self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
 };
@@ -213,6 +216,30 @@ impl Bed {
         });
     }
 
+    /// Cuts one off from all switches, silently, and from none of the others.
+    pub fn part_from_switches(&self, at: usize) {
+        self.wires[at].iter().for_each(|wire| wire.swallow(true));
+    }
+
+    /// Breaks one's connections to switches, which it can make again.
+    pub fn shake(&self, at: usize) {
+        self.wires[at].iter().for_each(|wire| wire.cut());
+    }
+
+    /// Somebody who is primary at a switch in that term, and neither writes nor goes.
+    pub async fn ghost(&self, switch: usize, term: Term) -> SwitchClient {
+        let device = Device {
+            name: format!("s{}", switch + 1),
+            grpc: self.switches[switch].address().to_string(),
+            device_id: 1,
+            tls: None,
+            packing: Default::default(),
+        };
+        let election_id = term.election_id();
+        let ghost = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
+        ghost.unwrap()
+    }
+
     /// Cuts two off from each other.
     pub fn part_peers(&self, one: usize, other: usize) {
         self.peers[one][other].refuse(true);
@@ -256,18 +283,30 @@ impl Node {
         until(async || self.is_primary()).await;
     }
 
-    fn is_primary(&self) -> bool {
+    /// Whether it says so.
+    pub async fn leads_at_most(&self) -> bool {
+        self.standing().await.role() == api::Role::Primary
+    }
+
+    /// What others ask it.
+    pub async fn replication(&self) -> ReplicationClient<Channel> {
+        let address = format!("http://{}", self.handle().address());
+        ReplicationClient::connect(address).await.unwrap()
+    }
+
+    pub fn is_primary(&self) -> bool {
         let handle = self.handle.as_ref();
         handle.is_some_and(|handle| handle.primary().is_some())
     }
 
     /// Waits until so many follow it and have all that it has.
     pub async fn followers(&self, count: usize) {
-        until(async || {
-            let followers = self.standing().await.followers;
-            followers.iter().filter(|it| it.behind == Some(0)).count() == count
-        })
-        .await;
+        until(async || self.has_followers(count).await).await;
+    }
+
+    async fn has_followers(&self, count: usize) -> bool {
+        let followers = self.standing().await.followers;
+        followers.iter().filter(|it| it.behind == Some(0)).count() == count
     }
 
     pub async fn client(&self) -> Client {
@@ -280,20 +319,27 @@ impl Node {
         Client::standing(&address).await.unwrap()
     }
 
+    /// Waits until it says this of why it does not lead or follow.
+    pub async fn says(&self, what: &str) {
+        until(async || self.standing().await.problem.contains(what)).await;
+    }
+
     /// Waits until all switches hold what they should.
     pub async fn is_whole(&self) {
-        until(async || {
-            let Some(primary) = self.handle().primary() else {
-                return false;
-            };
-            let audit = primary.audit(false).await;
-            let whole = |diff: &Result<_, _>| {
-                diff.as_ref()
-                    .is_ok_and(ultima_controller::reconcile::Diff::is_empty)
-            };
-            audit.iter().all(|(_, diff)| whole(diff))
-        })
-        .await;
+        until(async || self.is_whole_now().await).await;
+    }
+
+    /// Whether it leads and all switches hold what they should.
+    pub async fn is_whole_now(&self) -> bool {
+        let Some(primary) = self.handle().primary() else {
+            return false;
+        };
+        let audit = primary.audit(false).await;
+        let whole = |diff: &Result<_, _>| {
+            diff.as_ref()
+                .is_ok_and(ultima_controller::reconcile::Diff::is_empty)
+        };
+        audit.iter().all(|(_, diff)| whole(diff))
     }
 }
 
@@ -302,6 +348,18 @@ pub async fn only_leader(nodes: &[Node]) -> usize {
     let all: Vec<&Node> = nodes.iter().collect();
     let leader = only_leader_of(&all).await;
     (nodes.iter().position(|node| std::ptr::eq(node, leader))).expect("one of them")
+}
+
+/// The same, once all others follow it: two that have begun at once may both have claimed the first term, and one has stepped down
+/// then.
+pub async fn settled(nodes: &[Node]) -> usize {
+    loop {
+        let leader = only_leader(nodes).await;
+        if nodes[leader].has_followers(nodes.len() - 1).await && nodes[leader].is_primary() {
+            return leader;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 pub async fn only_leader_of<'a>(nodes: &[&'a Node]) -> &'a Node {

@@ -153,12 +153,10 @@ pub fn keep(store: &Store, piece: Piece) -> Result<Option<History>, CopyError> {
     let at = match piece {
         Piece::More => return Ok(None),
         Piece::All(at, stored) => {
-            store.accept(at.term)?;
-            store.replace(Some(at.term), at, &stored)?;
+            store.replace(at.term, at, &stored)?;
             at
         }
         Piece::Change(at, change) => {
-            store.accept(at.term)?;
             if !store.follow(at, &change)? {
                 return Err(CopyError::Disorder("a change after one that never came"));
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -15,6 +16,8 @@ use crate::store::StoreError;
 
 /// How often the others are asked which of them is primary.
 const PAUSE: Duration = Duration::from_millis(200);
+/// What ends sooner, for the same reason as before, is not told again.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// Why a controller does not follow another any more.
 #[derive(Debug, thiserror::Error)]
@@ -34,21 +37,28 @@ fn request(event: Event) -> api::FollowRequest {
 impl Member {
     /// Follows whichever of the others is primary, for ever.
     pub(super) async fn follow_the_primary(&self) {
+        let mut told = None;
         loop {
             let standings = peer::standings(&self.peers).await;
             let primaries = self.peers.iter().zip(standings);
             let primary = primaries
-                .filter_map(|(peer, standing)| Some((peer, standing?)))
+                .filter_map(|(peer, standing)| Some((peer, standing.ok()?)))
                 .filter(|(_, standing)| standing.is_primary)
                 .max_by_key(|(_, standing)| standing.term);
             if let Some((peer, standing)) = primary {
-                tracing::info!(primary = peer.address, term = %standing.term, "following");
+                let begun = Instant::now();
                 let followed = self.follow(peer).await;
                 self.know_primary(None);
+                let (primary, term) = (&peer.address, standing.term);
                 match followed {
-                    Ok(()) => tracing::info!(primary = peer.address, "it leads no more"),
+                    Ok(()) => tracing::info!(primary, %term, "it leads no more"),
                     Err(error) => {
-                        tracing::warn!(primary = peer.address, %error, "following no more");
+                        let problem = format!("does not follow {primary}: {error}");
+                        if begun.elapsed() > BRIEF || told.as_ref() != Some(&problem) {
+                            tracing::warn!("{problem}");
+                        }
+                        self.know_problem(Some(problem.clone()));
+                        told = Some(problem);
                     }
                 }
             }
@@ -56,9 +66,13 @@ impl Member {
         }
     }
 
-    /// Copies what a primary has and changes, until it ends.
+    /// Copies what a primary has and changes, until it ends or another one's term is accepted.
     async fn follow(&self, peer: &Peer) -> Result<(), FollowError> {
+        let mut granted = self.granted.subscribe();
+        let shape = self.group.shape();
         let first = api::Following {
+            controllers: shape.controllers,
+            copies: shape.copies,
             controller: self.store.controller(),
             history: Some(self.store.history()?.into()),
             accepted: Some(self.store.accepted()?.into()),
@@ -68,8 +82,15 @@ impl Member {
         let _ = told.try_send(request(Event::Following(first)));
         let mut copies = peer.follow(ReceiverStream::new(requests)).await?;
         self.know_primary(Some(peer.address.clone()));
+        tracing::info!(primary = peer.address, "following");
         let mut assembly = Assembly::default();
-        while let Some(copy) = copies.message().await? {
+        loop {
+            let copy = tokio::select! {
+                // Nothing comes from this one any more that may be kept.
+                _ = granted.changed() => return Ok(()),
+                copy = copies.message() => copy?,
+            };
+            let Some(copy) = copy else { return Ok(()) };
             let piece = assembly.take(copy)?;
             let store = Arc::clone(&self.store);
             let kept = tokio::task::spawn_blocking(move || copy::keep(&store, piece)).await;
@@ -79,6 +100,5 @@ impl Member {
                 let _ = told.send(request(Event::Stored(at.into()))).await;
             }
         }
-        Ok(())
     }
 }

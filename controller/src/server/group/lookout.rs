@@ -110,6 +110,20 @@ impl Lookout {
         self.with_seen(|seen| seen.latest)
     }
 
+    /// Returns when more than half of all switches say whether they have a primary.
+    pub async fn wait_for_most(&self) {
+        let mut news = self.news.clone();
+        // It does not end while this does not.
+        let _ = news
+            .wait_for(|()| {
+                self.with_seen(|seen| {
+                    let silent = seen.switches.iter().filter(|says| **says == Says::Nothing);
+                    silent.count() * 2 < seen.switches.len()
+                })
+            })
+            .await;
+    }
+
     /// Returns when more than half of all switches have said all the time for that long that they have no primary.
     pub async fn wait_for_vacancy(&self, grace: Duration) {
         let mut news = self.news.clone();

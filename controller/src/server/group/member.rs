@@ -1,5 +1,6 @@
 //! One of several controllers, at work: it stands by, leads, and stands by again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::store::Store;
 
 /// How long a switch may take to accept a new primary before that begins without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
-/// How often a primary that most switches do not answer to asks the others whether one of them leads.
+/// How often a primary asks the others whether one of them leads: switches may be out of reach, and the others not.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What a controller is at present.
@@ -44,6 +45,10 @@ pub struct Member {
     pub(super) group: Group,
     pub(super) store: Arc<Store>,
     pub(super) peers: Vec<Peer>,
+    /// Whether it leads the next time also when promises of others may be lost by that.
+    pub(super) lead_anyway: AtomicBool,
+    /// That it has accepted another one's term.
+    pub(super) granted: watch::Sender<()>,
     role: watch::Sender<Role>,
     /// What the switches say, while it stands by.
     lookout: Mutex<Option<Arc<Lookout>>>,
@@ -53,6 +58,15 @@ pub struct Member {
 
 /// A task that ends when nobody needs it any more.
 struct Task(JoinHandle<()>);
+
+impl Task {
+    /// Ends it now: it does nothing any more when this returns.
+    async fn end(mut self) {
+        self.0.abort();
+        // That it was cancelled, or has panicked and said so.
+        let _ = (&mut self.0).await;
+    }
+}
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -71,6 +85,8 @@ impl Member {
         let role = Role::Standby { primary: None };
         Ok(Member {
             config,
+            lead_anyway: AtomicBool::new(group.lead_anyway),
+            granted: watch::Sender::default(),
             group,
             store,
             peers,
@@ -104,7 +120,11 @@ impl Member {
             let following = Task(tokio::spawn(
                 async move { follower.follow_the_primary().await },
             ));
-            lookout.wait_for_vacancy(grace).await;
+            match self.lead_anyway.load(Ordering::Acquire) {
+                // Switches may not notice that their primary is gone.
+                true => lookout.wait_for_most().await,
+                false => lookout.wait_for_vacancy(grace).await,
+            }
             // Whoever knows more goes first, and among equals the one with the greatest number.
             let Ok(ours) = self.store.history() else {
                 sleep(grace).await;
@@ -113,18 +133,20 @@ impl Member {
             let ours = (ours, self.store.controller());
             let others = peer::standings(&self.peers).await;
             let first = (others.iter().flatten())
-                .filter(|other| other.is_primary || (other.history, other.controller) > ours)
+                .filter(|other| (other.history, other.controller) > ours)
                 .count() as u32;
-            if first > 0 {
+            if first > 0 && !self.lead_anyway.load(Ordering::Acquire) {
                 sleep(grace * first).await;
                 if !lookout.is_vacant() {
                     continue;
                 }
             }
-            drop(following);
+            following.end().await;
+            self.know_primary(None);
             match self.claim(&lookout).await {
                 Ok(term) => {
                     *self.lookout() = None;
+                    self.lead_anyway.store(false, Ordering::Release);
                     return term;
                 }
                 Err(error) => {
@@ -139,7 +161,7 @@ impl Member {
     async fn lead(&self, term: Term) -> Result<(), ServeError> {
         let lead = Lead {
             term,
-            copies: self.group.copies,
+            group: self.group.shape(),
             by_majority: true,
             outranked: watch::Sender::new(None),
         };
@@ -166,8 +188,7 @@ impl Member {
             };
             tokio::select! {
                 later = later => break later,
-                _ = ticks.tick() => if !controller.journal.leads() {
-                    // Switches may be out of reach, and the others not.
+                _ = ticks.tick() => {
                     let others = peer::standings(&self.peers).await;
                     let primaries = others.iter().flatten().filter(|other| other.is_primary);
                     if let Some(later) = primaries.map(|other| other.term).max() {
@@ -178,6 +199,10 @@ impl Member {
         };
         tracing::warn!(%term, %later, "another controller leads");
         self.step_down();
+        // Else the next term that it claims may be one before that, which others would refuse.
+        if let Err(error) = self.in_store(move |store| store.accept(later)).await {
+            tracing::warn!(%error, "a later term is not kept");
+        }
         Ok(())
     }
 
@@ -213,6 +238,9 @@ impl Member {
 
     /// Remembers where the primary is.
     pub(super) fn know_primary(&self, address: Option<String>) {
+        if address.is_some() {
+            self.set_problem(None);
+        }
         self.role.send_if_modified(|role| match role {
             Role::Standby { primary } => {
                 *primary = address;
@@ -220,7 +248,6 @@ impl Member {
             }
             Role::Primary { .. } => false,
         });
-        self.set_problem(None);
     }
 
     /// How many switches say that they have no primary, while it stands by.
@@ -243,12 +270,17 @@ impl Member {
 
     /// Tells a new problem once.
     fn set_problem(&self, problem: Option<String>) {
-        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(problem) = &problem
-            && known.as_ref() != Some(problem)
+        if let Some(new) = &problem
+            && self.problem().as_ref() != Some(new)
         {
-            tracing::warn!("{problem}");
+            tracing::warn!("{new}");
         }
+        self.know_problem(problem);
+    }
+
+    /// Remembers a problem for whoever asks.
+    pub(super) fn know_problem(&self, problem: Option<String>) {
+        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         *known = problem;
     }
 

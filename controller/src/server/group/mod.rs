@@ -14,11 +14,13 @@ mod member;
 mod peer;
 mod replication;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use ultima_p4runtime::transport::root_cause;
 
 use super::controller::Controller;
 use super::error::ServeError;
@@ -46,6 +48,35 @@ pub struct Group {
     pub lead_anyway: bool,
 }
 
+/// In what all controllers of a group have to be alike: what one promises is only known to who leads next if both count the same
+/// way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// How many controllers there are.
+    pub controllers: u32,
+    /// How many of them have stored what the primary promises, besides that.
+    pub copies: u32,
+}
+
+impl Shape {
+    /// Why one of a group of this shape has nothing to do with one of another.
+    pub fn refusal_of(self, other: Shape) -> Option<String> {
+        (self != other).then(|| {
+            format!("this is a group of {self}, and not of {other}; start all with the same --copies, and all others as --peers")
+        })
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shape {
+            controllers,
+            copies,
+        } = self;
+        write!(f, "{controllers} with --copies {copies}")
+    }
+}
+
 impl Group {
     /// A group that promises what all have stored but one, and all of two: whichever ends, the others know it.
     pub fn new(peers: Vec<String>) -> Self {
@@ -54,6 +85,14 @@ impl Group {
             peers,
             grace: GRACE,
             lead_anyway: false,
+        }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        // Command lines have room for far fewer.
+        Shape {
+            controllers: self.peers.len() as u32 + 1,
+            copies: self.copies as u32,
         }
     }
 
@@ -87,6 +126,13 @@ pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, Serv
             peers: group.peers.len(),
         });
     }
+    let listen = config.listen.to_string();
+    let again =
+        |at: usize| group.peers[at] == listen || group.peers[..at].contains(&group.peers[at]);
+    if let Some(at) = (0..group.peers.len()).find(|at| again(*at)) {
+        let address = group.peers[at].clone();
+        return Err(ServeError::PeerAgain { address });
+    }
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let store = open_store(&config)?;
@@ -119,6 +165,18 @@ impl MemberHandle {
         &self.address
     }
 
+    /// Returns why it has ended by itself, which it should not: it neither stands by nor leads any more.
+    pub async fn ended(&mut self) -> String {
+        let ended = tokio::select! {
+            work = &mut self.work => work.err().map(|error| error.to_string()),
+            server = &mut self.server => match server {
+                Ok(served) => served.err().map(|error| root_cause(&error)),
+                Err(error) => Some(error.to_string()),
+            },
+        };
+        ended.unwrap_or_else(|| "its listener has ended".into())
+    }
+
     /// Asks now and later for the controller, while this one leads.
     pub fn leader(&self) -> impl Fn() -> Option<Arc<Controller>> + Send + Sync + use<> {
         let member = Arc::clone(&self.member);
@@ -134,8 +192,10 @@ impl MemberHandle {
     pub async fn stop(mut self) {
         self.end();
         drop(self.stop.take());
-        // It ends with its listener, or has panicked and said so.
-        let _ = (&mut self.server).await;
+        if !self.server.is_finished() {
+            // It ends with its listener, or has panicked and said so.
+            let _ = (&mut self.server).await;
+        }
     }
 
     fn end(&self) {

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
+use super::Shape;
 use super::copy::{Assembly, CopyError, MAX_MESSAGE, Piece};
 use crate::api::replication_client::ReplicationClient;
 use crate::api::{self, Role};
@@ -34,6 +35,7 @@ pub struct Standing {
     pub controller: u32,
     pub term: Term,
     pub history: History,
+    pub shape: Shape,
 }
 
 /// Why a claim is not accepted.
@@ -82,6 +84,10 @@ impl Peer {
             controller: standing.controller,
             term: standing.term.unwrap_or_default().into(),
             history: standing.history.unwrap_or_default().into(),
+            shape: Shape {
+                controllers: standing.controllers,
+                copies: standing.copies,
+            },
         })
     }
 
@@ -90,10 +96,13 @@ impl Peer {
         &self,
         term: Term,
         history: History,
+        shape: Shape,
     ) -> Result<Option<(History, Stored)>, ClaimError> {
         let request = api::ClaimRequest {
             term: Some(term.into()),
             history: Some(history.into()),
+            controllers: shape.controllers,
+            copies: shape.copies,
         };
         let mut copies = (self.rpc.clone().claim(within(CLAIM, request)).await?).into_inner();
         let mut assembly = Assembly::default();
@@ -119,12 +128,7 @@ impl Peer {
     }
 }
 
-/// How all that answer stand, in the order of `peers`.
-pub async fn standings(peers: &[Peer]) -> Vec<Option<Standing>> {
-    join_all(
-        peers
-            .iter()
-            .map(|peer| async { peer.standing().await.ok() }),
-    )
-    .await
+/// How all of them stand, in the order of `peers`.
+pub async fn standings(peers: &[Peer]) -> Vec<Result<Standing, Status>> {
+    join_all(peers.iter().map(Peer::standing)).await
 }

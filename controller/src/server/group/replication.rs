@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::Shape;
 use super::copy;
 use super::member::Member;
 use crate::api::follow_request::Event;
@@ -49,6 +50,14 @@ impl ReplicationService {
     }
 }
 
+/// Refuses one of another group.
+fn alike(member: &Member, other: Shape) -> Result<(), Status> {
+    match member.group.shape().refusal_of(other) {
+        Some(refusal) => Err(Status::failed_precondition(refusal)),
+        None => Ok(()),
+    }
+}
+
 fn internal(error: impl ToString) -> Status {
     Status::internal(error.to_string())
 }
@@ -73,7 +82,8 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         controller: journal.controller(),
         term: Some(journal.lead.term.into()),
         history: Some(history.into()),
-        copies: journal.lead.copies as u32,
+        copies: journal.lead.group.copies,
+        controllers: journal.lead.group.controllers,
         followers: followers.collect(),
         switches: switches.len() as u32,
         switches_told: led as u32,
@@ -105,7 +115,8 @@ impl Replication for ReplicationService {
             term: Some(store.accepted().map_err(internal)?.into()),
             history: Some(store.history().map_err(internal)?.into()),
             primary: member.service().err().flatten().unwrap_or_default(),
-            copies: member.group.copies as u32,
+            copies: member.group.shape().copies,
+            controllers: member.group.shape().controllers,
             followers: Vec::new(),
             switches: member.switches() as u32,
             switches_told: member.vacant() as u32,
@@ -120,7 +131,19 @@ impl Replication for ReplicationService {
         request: Request<api::ClaimRequest>,
     ) -> Result<Response<Self::ClaimStream>, Status> {
         let member = self.member()?;
-        let api::ClaimRequest { term, history } = request.into_inner();
+        let api::ClaimRequest {
+            term,
+            history,
+            controllers,
+            copies,
+        } = request.into_inner();
+        alike(
+            member,
+            Shape {
+                controllers,
+                copies,
+            },
+        )?;
         let term = Term::from(term.unwrap_or_default());
         let known = History::from(history.unwrap_or_default());
         let primary = member.primary();
@@ -133,6 +156,7 @@ impl Replication for ReplicationService {
             let text = format!("it has accepted term {accepted}");
             return Err(Status::failed_precondition(text));
         }
+        member.granted.send_replace(());
         if let Some(controller) = primary {
             controller.journal.outrank(term);
         }
@@ -167,6 +191,23 @@ impl Replication for ReplicationService {
             ));
         };
         let not_primary = || Status::unavailable("it is not primary");
+        let api::Following {
+            controllers,
+            copies,
+            ..
+        } = following;
+        alike(
+            member,
+            Shape {
+                controllers,
+                copies,
+            },
+        )?;
+        if following.controller == member.store.controller() {
+            return Err(Status::failed_precondition(
+                "who follows has this one's number; give none a copy of another one's --state",
+            ));
+        }
         let controller = member.primary().ok_or_else(not_primary)?;
         let journal = Arc::clone(&controller.journal);
         let accepted = Term::from(following.accepted.unwrap_or_default());

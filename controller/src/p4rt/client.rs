@@ -24,6 +24,8 @@ use super::term::Term;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
 
+/// Entities that are taken as one read's answer: more than all tables, groups and counters of a program have together.
+const MOST_READ: usize = 1 << 20;
 /// How long one call may take before the switch counts as silent.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same of a call that puts a program to work. BMv2 takes well under a second for ours; a Tofino is reset, with all
@@ -253,6 +255,10 @@ impl SwitchClient {
             let mut read = Vec::new();
             while let Some(response) = responses.message().await? {
                 read.extend(response.entities);
+                if read.len() > MOST_READ {
+                    let text = format!("it says more than {MOST_READ} entities");
+                    return Err(Status::resource_exhausted(text));
+                }
             }
             Ok(Response::new(read))
         };

@@ -376,6 +376,51 @@ async fn a_controller_that_ends_in_the_middle_leaves_one_epoch_or_the_other() {
 }
 
 #[tokio::test]
+async fn who_was_out_of_touch_when_its_epoch_ended_goes_over_when_it_is_back() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    let first = loop {
+        crew.lose("h3");
+        site.resize(&["h3", "h2", "h1"], WAIT).await.unwrap();
+        // As long as one has not pledged nothing is decided: time for the other to pledge, and to be lost as well.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        crew.lose("h2");
+        crew.find("h3");
+        let decided = loop {
+            let event = watch.next().await.unwrap().and_then(|next| next.event);
+            match event.map(|event| (event.kind(), event.first_operation)) {
+                Some((Kind::Decided, first)) => break first,
+                // It was not heard in time.
+                Some((Kind::CalledOff, _)) => break None,
+                _ => {}
+            }
+        };
+        if let Some(first) = decided {
+            break first;
+        }
+        crew.find("h2");
+    };
+    crew.run_in(2, &["h1", "h3"]).await;
+    until(&mut watch, Kind::Fenced).await;
+    crew.find("h2");
+    crew.run_in(2, &["h2"]).await;
+    assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
+    // Who had no place there is told so, and who was never of that epoch is, too.
+    let attendance = |rank, job_id| ultima_controller::api::Attendance {
+        job: "train".into(),
+        epoch: 1,
+        rank,
+        slot_bytes: 1408,
+        job_id,
+    };
+    for (rank, job_id) in [(3, 1), (1, 9)] {
+        let attended = crew::attend(&site.client, attendance(rank, job_id)).await;
+        assert!(attended.unwrap_err().is_over());
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
     let site = Site::start().await;
     let mut crew = site

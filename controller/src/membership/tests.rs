@@ -1,5 +1,5 @@
-//! Changes with members that die, lose their connections and are slow, and controllers that are started again: whatever happens, all who
-//! stay run each operation in the same epoch.
+//! Changes with members that die, refuse, lose their connections and are slow, newcomers that do, too, epochs that cannot be taken back at once, and
+//! controllers that are started again: whatever happens, all who stay run each operation in the same epoch.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,11 +17,14 @@ enum Word {
     Begin(u16, u32),
     AsItWas,
     Pledge(u16, u32),
+    Refusal(u16),
 }
 
 /// A member of the old epoch.
 struct Member {
     alive: bool,
+    /// It cannot open what it would need.
+    refuses: bool,
     turns: Turns,
     next: u32,
     /// It runs operations of the new epoch.
@@ -43,10 +46,14 @@ struct World {
     members: Vec<Member>,
     serial: u64,
     terms: Terms,
-    /// Newcomers that have joined, and what they were told to begin with.
-    newcomers: BTreeMap<Rank, (Attendance, Option<u32>)>,
+    /// Whether operations had begun before the members changed.
+    has_begun: bool,
+    /// Newcomers that have joined, whether they are in touch, and what they were told to begin with.
+    newcomers: BTreeMap<Rank, (Option<Attendance>, Option<u32>)>,
     kept: Option<Kept>,
     change: Option<Change>,
+    /// What takes the new epoch back, and could not be done yet.
+    withdrawal: Option<Step>,
     /// Who is not in the old epoch's list any more because the change was made without it.
     given_up: BTreeSet<Rank>,
     last_number: u16,
@@ -56,12 +63,13 @@ struct World {
 }
 
 impl World {
-    fn new(members: usize, to: &[HostId], lost: Lost) -> Self {
+    fn new(members: usize, to: &[HostId], lost: Lost, has_begun: bool) -> Self {
         let start = Instant::now();
         let from: Vec<HostId> = (0..members).map(HostId).collect();
         let succession = Succession::new(&from, |_| true, to, |rank| format!("{rank}"));
         let member = |_| Member {
             alive: true,
+            refuses: false,
             turns: Turns::default(),
             next: 0,
             over: false,
@@ -78,16 +86,18 @@ impl World {
             members: (0..members).map(member).collect(),
             serial: 0,
             terms,
+            has_begun,
             newcomers: BTreeMap::new(),
             kept: None,
             change: None,
+            withdrawal: None,
             given_up: BTreeSet::new(),
             last_number: 0,
             is_over: false,
             ran: BTreeMap::new(),
         };
         (0..members).for_each(|rank| world.attend(rank));
-        // All have begun.
+        // All begin, if they do.
         (0..members).for_each(|rank| world.run(rank));
         world.propose(succession);
         world
@@ -105,8 +115,9 @@ impl World {
 
     /// What a controller does that has been started.
     fn resume(&mut self) {
+        self.withdrawal = None;
         self.change = self.kept.clone().map(|kept| match kept.first {
-            None => Change::new(kept.succession, self.terms, true, self.now),
+            None => Change::new(kept.succession, self.terms, self.has_begun, self.now),
             Some(first) => Change::resumed(kept.succession, self.terms, first, self.now),
         });
     }
@@ -118,7 +129,8 @@ impl World {
         let newcomers = self.newcomers.clone();
         for (rank, (_, told)) in newcomers {
             self.serial += 1;
-            self.newcomers.insert(rank, (Attendance(self.serial), told));
+            let attendance = Some(Attendance(self.serial));
+            self.newcomers.insert(rank, (attendance, told));
         }
         self.resume();
     }
@@ -132,9 +144,19 @@ impl World {
 
     fn attend(&mut self, rank: usize) {
         self.part(rank);
-        // One of an epoch that is gone is refused.
-        let decided = self.kept.as_ref().is_some_and(|kept| kept.first.is_some());
-        if !self.members[rank].alive || (self.is_over && decided && !self.members[rank].over) {
+        if !self.members[rank].alive {
+            return;
+        }
+        let first = first_of(&self.kept);
+        let member = &mut self.members[rank];
+        if let (true, Some(first), false) = (self.is_over, first, member.over) {
+            // One of an epoch that is gone only hears what it has missed; without a place in the next not even that.
+            let number = self.last_number;
+            let succession = &self.kept.as_ref().unwrap().succession;
+            match succession.becomes(Rank(rank as u16)) {
+                Some(_) => (member.to).extend([Word::Prepare(number), Word::Begin(number, first)]),
+                None => member.alive = false,
+            }
             return;
         }
         self.serial += 1;
@@ -152,7 +174,13 @@ impl World {
             return;
         }
         if !member.over {
-            match member.turns.turn(member.next) {
+            let turn = match self.has_begun {
+                true => member.turns.turn(member.next),
+                // It waits for the others, in one epoch or the next.
+                false if member.turns.is_over(0) => Turn::Over,
+                false => Turn::Wait,
+            };
+            match turn {
                 Turn::Wait => return,
                 Turn::Begin => {}
                 Turn::Over => {
@@ -166,6 +194,9 @@ impl World {
                 }
             }
         }
+        if !self.has_begun {
+            return;
+        }
         let member = &mut self.members[rank];
         let ran = (Rank(rank as u16), member.over);
         self.ran.entry(member.next).or_default().push(ran);
@@ -177,7 +208,10 @@ impl World {
         match member.to.pop_front() {
             _ if !member.alive || member.over => {}
             Some(Word::Prepare(number)) => {
-                if let Some(until) = member.turns.pledge(number) {
+                let is_open = member.turns.change() == Some(number);
+                if member.refuses && !is_open {
+                    member.from.push_back(Word::Refusal(number));
+                } else if let Some(until) = member.turns.pledge(number) {
                     member.from.push_back(Word::Pledge(number, until));
                 }
             }
@@ -188,11 +222,19 @@ impl World {
     }
 
     fn answer(&mut self, rank: usize) {
-        if let (Some(Word::Pledge(number, until)), Some(change)) =
-            (self.members[rank].from.pop_front(), &mut self.change)
-            && number == self.last_number
-        {
-            change.pledged(Rank(rank as u16), until);
+        let word = self.members[rank].from.pop_front();
+        let Some(change) = &mut self.change else {
+            return;
+        };
+        let rank = Rank(rank as u16);
+        match word {
+            Some(Word::Pledge(number, until)) if number == self.last_number => {
+                change.pledged(rank, until);
+            }
+            Some(Word::Refusal(number)) if number == self.last_number => {
+                change.refused(rank, "it cannot".into());
+            }
+            _ => {}
         }
     }
 
@@ -208,12 +250,15 @@ impl World {
         }
         let newcomers = self.newcomers.iter();
         view.new
-            .extend(newcomers.map(|(rank, (at, _))| (*rank, *at)));
+            .extend(newcomers.filter_map(|(rank, (at, _))| Some((*rank, (*at)?))));
         view
     }
 
-    /// The controller looks; with `dies` it ends right after it has kept what it decides.
-    fn step(&mut self, dies: bool) {
+    /// The controller looks; with `dies` it ends right after it has kept what it decides, with `fails` it can take nothing back.
+    fn step(&mut self, dies: bool, fails: bool) {
+        if let Some(step) = self.withdrawal.take() {
+            return self.withdraw(step, fails);
+        }
         let view = match &self.change {
             Some(_) => self.view(),
             None => return,
@@ -237,30 +282,36 @@ impl World {
                     }
                     self.change.as_mut().unwrap().decided(first, self.now);
                 }
-                Step::LeaveOut(ranks) => {
-                    self.given_up.extend(ranks);
-                    let stay: Vec<HostId> = (0..self.members.len())
-                        .filter(|rank| !self.given_up.contains(&Rank(*rank as u16)))
-                        .map(HostId)
-                        .collect();
-                    let from: Vec<HostId> = (0..self.members.len()).map(HostId).collect();
-                    let why = |rank: Rank| rank.to_string();
-                    self.propose(Succession::new(&from, |_| true, &stay, why));
-                    return;
-                }
-                Step::CallOff(_) => {
-                    (self.kept, self.change, self.is_over) = (None, None, true);
-                    for rank in 0..self.members.len() {
-                        self.tell(Rank(rank as u16), Word::AsItWas);
-                    }
-                    return;
-                }
+                Step::LeaveOut(_) | Step::CallOff(_) => return self.withdraw(step, fails),
                 Step::Fence => {
                     self.is_over = true;
                     self.change = None;
                     return;
                 }
             }
+        }
+    }
+
+    fn withdraw(&mut self, step: Step, fails: bool) {
+        if fails {
+            self.withdrawal = Some(step);
+            return;
+        }
+        for rank in 0..self.members.len() {
+            self.tell(Rank(rank as u16), Word::AsItWas);
+        }
+        match step {
+            Step::LeaveOut(ranks) => {
+                self.given_up.extend(ranks);
+                let stay: Vec<HostId> = (0..self.members.len())
+                    .filter(|rank| !self.given_up.contains(&Rank(*rank as u16)))
+                    .map(HostId)
+                    .collect();
+                let from: Vec<HostId> = (0..self.members.len()).map(HostId).collect();
+                let why = |rank: Rank| rank.to_string();
+                self.propose(Succession::new(&from, |_| true, &stay, why));
+            }
+            _ => (self.kept, self.change, self.is_over) = (None, None, true),
         }
     }
 
@@ -274,11 +325,21 @@ impl World {
     fn join(&mut self, at: usize) {
         let Some(kept) = &self.kept else { return };
         let newcomers: Vec<Rank> = kept.succession.newcomers().collect();
+        let first = kept.first;
         if let Some(rank) = newcomers.get(at % newcomers.len().max(1)) {
             self.serial += 1;
-            self.newcomers
-                .entry(*rank)
-                .or_insert((Attendance(self.serial), None));
+            let (attendance, told) = self.newcomers.entry(*rank).or_default();
+            if attendance.is_none() {
+                // Whoever comes late is told at once.
+                (*attendance, *told) = (Some(Attendance(self.serial)), told.or(first));
+            }
+        }
+    }
+
+    fn part_newcomer(&mut self, at: usize) {
+        let one = at % self.newcomers.len().max(1);
+        if let Some((attendance, _)) = self.newcomers.values_mut().nth(one) {
+            *attendance = None;
         }
     }
 
@@ -298,7 +359,7 @@ impl World {
                 self.join(rank);
                 self.run(rank);
             }
-            self.step(false);
+            self.step(false, false);
             if let Some(change) = &self.change
                 && !matches!(change.phase(), Phase::Asking)
             {
@@ -308,8 +369,23 @@ impl World {
             self.now += Duration::from_secs(1);
         }
         self.now += Duration::from_secs(601);
-        self.step(false);
+        self.step(false, false);
+        for rank in 0..self.members.len() {
+            if self.members[rank].attendance.is_none() {
+                self.attend(rank);
+            }
+            while !self.members[rank].to.is_empty() {
+                self.hear(rank);
+            }
+            // Those that it had left in its epoch, and the next one's first.
+            let most = first_of(&self.kept).unwrap_or_default();
+            (0..=most).for_each(|_| self.run(rank));
+        }
     }
+}
+
+fn first_of(kept: &Option<Kept>) -> Option<u32> {
+    kept.as_ref().and_then(|kept| kept.first)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -320,8 +396,10 @@ enum Event {
     Part(usize),
     Attend(usize),
     Kill(usize),
+    Refuse(usize),
     Join(usize),
-    Step { dies: bool },
+    PartNewcomer(usize),
+    Step { dies: bool, fails: bool },
     Restart,
     Pass(u64),
 }
@@ -335,8 +413,11 @@ fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
         2 => member.clone().prop_map(Event::Part),
         4 => member.clone().prop_map(Event::Attend),
         1 => member.clone().prop_map(Event::Kill),
-        4 => member.prop_map(Event::Join),
-        20 => prop::bool::weighted(0.1).prop_map(|dies| Event::Step { dies }),
+        1 => member.clone().prop_map(Event::Refuse),
+        4 => member.clone().prop_map(Event::Join),
+        1 => member.prop_map(Event::PartNewcomer),
+        20 => (prop::bool::weighted(0.1), prop::bool::weighted(0.3))
+            .prop_map(|(dies, fails)| Event::Step { dies, fails }),
         1 => Just(Event::Restart),
         2 => (0..4000u64).prop_map(Event::Pass),
     ];
@@ -347,14 +428,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
     fn who_stays_runs_each_operation_in_the_same_epoch(
-        (members, to, leaves_out, events) in (2usize..6).prop_flat_map(|members| {
+        (members, to, leaves_out, has_begun, events) in (2usize..6).prop_flat_map(|members| {
             let hosts: Vec<HostId> = (0..members + 2).map(HostId).collect();
             let to = prop::sample::subsequence(hosts, 2..=members).prop_shuffle();
-            (Just(members), to, any::<bool>(), events(members))
+            let has_begun = prop::bool::weighted(0.8);
+            (Just(members), to, any::<bool>(), has_begun, events(members))
         })
     ) {
         let lost = if leaves_out { Lost::LeaveOut } else { Lost::CallOff };
-        let mut world = World::new(members, &to, lost);
+        let mut world = World::new(members, &to, lost, has_begun);
         for event in events {
             match event {
                 Event::Run(rank) => world.run(rank),
@@ -366,15 +448,18 @@ proptest! {
                     world.members[rank].alive = false;
                     world.part(rank);
                 }
+                Event::Refuse(rank) => world.members[rank].refuses = true,
                 Event::Join(at) => world.join(at),
-                Event::Step { dies } => world.step(dies),
+                Event::PartNewcomer(at) => world.part_newcomer(at),
+                Event::Step { dies, fails } => world.step(dies, fails),
                 Event::Restart => world.restart(),
                 Event::Pass(millis) => world.now += Duration::from_millis(millis),
             }
         }
         world.settle();
         prop_assert!(world.is_over, "the change ends: {:?}", world.change);
-        let first = world.kept.as_ref().and_then(|kept| kept.first);
+        let first = first_of(&world.kept);
+        prop_assert!(has_begun || first.is_none_or(|first| first == 0), "{first:?}");
         let stays = |rank: &Rank| match &world.kept {
             Some(kept) => kept.succession.becomes(*rank).is_some(),
             None => true,
@@ -389,10 +474,9 @@ proptest! {
         for (_, told) in world.newcomers.values() {
             prop_assert_eq!(*told, first);
         }
-        // Nobody who is there waits for ever: who was told in time goes on.
+        // Nobody who lives waits for ever.
         for (member, rank) in world.members.iter().zip((0..).map(Rank)) {
-            let was_cut_off = member.attendance.is_none();
-            prop_assert!(!member.alive || was_cut_off || member.turns.change().is_none() || member.over, "rank {}", rank);
+            prop_assert!(!member.alive || member.turns.change().is_none() || member.over, "rank {}", rank);
         }
     }
 }

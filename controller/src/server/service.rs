@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attendants::Order;
 use super::controller::{Controller, SwitchState};
 use super::error::{DrainError, JobRequestError};
-use super::membership::{Evictee, JOIN_WAIT, Said};
+use super::membership::{Attends, Evictee, JOIN_WAIT, Said};
 use super::messages::{differences, job_of, said, spec};
 use super::moves::Drained;
 use super::service_telemetry::Watched;
@@ -161,7 +161,18 @@ impl Control for ControlService {
             ..
         } = attendance;
         let (epoch, slot_bytes) = ((epoch, job_id), attendance.slot_bytes);
-        let (who, orders) = self.controller.attend(&job, epoch, rank, slot_bytes)?;
+        let (who, orders) = match self.controller.attend(&job, epoch, rank, slot_bytes)? {
+            Attends::Here(who, orders) => (who, orders),
+            Attends::Missed(words) => {
+                let (answers, stream) = mpsc::channel(words.len().max(1));
+                for word in words {
+                    let order = Some(word);
+                    // There is room for all of them, and then the stream ends.
+                    let _ = answers.try_send(Ok(api::AttendResponse { order }));
+                }
+                return Ok(Response::new(ReceiverStream::new(stream)));
+            }
+        };
         if let Err(stopping) = self.controller.open() {
             // It ended all attendances just before: nobody would end this one.
             self.controller.attendants.clear();

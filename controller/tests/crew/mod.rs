@@ -2,12 +2,13 @@
 
 #![allow(dead_code)] // Each test uses its part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use ultima_controller::api::{
     self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch,
@@ -24,6 +25,8 @@ type Log = BTreeMap<u32, Vec<(String, u32)>>;
 pub struct Crew {
     log: Arc<Mutex<Log>>,
     members: Vec<(String, JoinHandle<()>)>,
+    /// Hosts whose members are out of touch with the controller, and run on.
+    away: watch::Sender<BTreeSet<String>>,
 }
 
 /// What a member knows.
@@ -42,7 +45,8 @@ struct Script {
     epoch: u32,
     log: Arc<Mutex<Log>>,
     me: Arc<Mutex<Me>>,
-    suspects: tokio::sync::watch::Sender<Vec<u32>>,
+    suspects: watch::Sender<Vec<u32>>,
+    away: watch::Receiver<BTreeSet<String>>,
 }
 
 impl Prober for Script {
@@ -97,7 +101,7 @@ impl Member for Script {
         self.me.lock().unwrap().turns.call_off();
     }
 
-    fn suspects(&self) -> tokio::sync::watch::Receiver<Vec<u32>> {
+    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
         self.suspects.subscribe()
     }
 }
@@ -108,6 +112,7 @@ impl Script {
         job_id: u32,
         first: Option<u32>,
         refuses: bool,
+        away: watch::Receiver<BTreeSet<String>>,
     ) -> Self {
         let me = Me {
             job_id,
@@ -121,7 +126,8 @@ impl Script {
             epoch,
             log: Arc::clone(log),
             me: Arc::new(Mutex::new(me)),
-            suspects: tokio::sync::watch::Sender::default(),
+            suspects: watch::Sender::default(),
+            away,
         }
     }
 
@@ -136,12 +142,16 @@ impl Script {
             job_id,
         };
         tokio::spawn(async move {
+            let (mut leaves, mut returns) = (script.away.clone(), script.away.clone());
+            let host = script.host.clone();
             loop {
                 let mut other = script.clone();
-                // It comes back whatever happens.
-                let _ = client
-                    .attend(attendance.clone(), &mut script, &mut other)
-                    .await;
+                tokio::select! {
+                    // It comes back whatever happens.
+                    _ = client.attend(attendance.clone(), &mut script, &mut other) => {}
+                    _ = leaves.wait_for(|away| away.contains(&host)) => {}
+                }
+                let _ = returns.wait_for(|away| !away.contains(&host)).await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         })
@@ -150,7 +160,9 @@ impl Script {
 
 /// Attends once, as one whose program stays in its epoch.
 pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
-    let mut script = Script::new(("", attendance.epoch, &Arc::default()), 0, None, false);
+    let me = ("", attendance.epoch, &Arc::default());
+    let here = watch::Sender::default().subscribe();
+    let mut script = Script::new(me, 0, None, false, here);
     client
         .attend(attendance, &mut script, &mut Fixed::default())
         .await
@@ -190,6 +202,7 @@ impl Crew {
             seat,
             self.log.clone(),
             refuses,
+            self.away.subscribe(),
         );
         self.members.push((host.to_owned(), tokio::spawn(work)));
     }
@@ -197,6 +210,20 @@ impl Crew {
     /// Ends a member without a word.
     pub fn kill(&mut self, host: &str) {
         self.take(host).abort();
+    }
+
+    /// A member loses touch with the controller, and runs what it may.
+    pub fn lose(&self, host: &str) {
+        self.away.send_modify(|away| {
+            away.insert(host.to_owned());
+        });
+    }
+
+    /// It is in touch again.
+    pub fn find(&self, host: &str) {
+        self.away.send_modify(|away| {
+            away.remove(host);
+        });
     }
 
     /// Waits until a member has ended by itself.
@@ -245,6 +272,7 @@ async fn work(
     seat: api::JoinResponse,
     log: Arc<Mutex<Log>>,
     refuses: bool,
+    away: watch::Receiver<BTreeSet<String>>,
 ) {
     let api::JoinResponse {
         mut epoch,
@@ -252,7 +280,7 @@ async fn work(
         mut job_id,
         ..
     } = seat;
-    let mut script = Script::new((&host, epoch, &log), job_id, None, refuses);
+    let mut script = Script::new((&host, epoch, &log), job_id, None, refuses, away.clone());
     let mut attending = Ends(script.attend(&client, rank));
     let mut next = None;
     loop {
@@ -284,7 +312,7 @@ async fn work(
             ) => {
                 (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
                 let part = (&*host, epoch, &log);
-                script = Script::new(part, job_id, Some(operation), refuses);
+                script = Script::new(part, job_id, Some(operation), refuses, away.clone());
                 attending = Ends(script.attend(&client, rank));
             }
             (_, Turn::Over, _) => {

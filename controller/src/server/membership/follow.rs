@@ -291,7 +291,7 @@ fn unkept(job: &Job, error: KeepError) -> JobRequestError {
 }
 
 /// From which operation on an epoch is its job's.
-fn beginning(next: &Record) -> Option<BeginEpoch> {
+pub(super) fn beginning(next: &Record) -> Option<BeginEpoch> {
     Some(BeginEpoch {
         job_id: next.job.id.0.into(),
         first_operation: next.origin.as_ref()?.first?,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use events::{Event, Events};
-pub use words::Said;
+pub use words::{Attends, Said};
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;

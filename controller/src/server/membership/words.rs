@@ -1,17 +1,20 @@
 //! What members hear of changes when they come, and what they say.
 
+use std::iter;
+
 use tokio::sync::mpsc;
 
 use super::super::attendants::Order;
-use super::super::controller::{Controller, JobState};
+use super::super::controller::{Controller, JobState, state_alone};
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
+use super::follow::beginning;
 use super::one_line;
 use crate::api::attend_response::Order as Word;
 use crate::api::{self, BeginEpoch, CallOffEpoch, PrepareEpoch, prepare_epoch};
 use crate::job::{JobId, Rank};
-use crate::membership::Succession;
+use crate::membership::{Origin, Succession};
 
 /// What a member says by itself, or of a change.
 #[derive(Debug)]
@@ -24,9 +27,18 @@ pub enum Said {
     Suspects(api::Suspects),
 }
 
+/// What becomes of a member that attends.
+#[derive(Debug)]
+pub enum Attends {
+    /// It is there from now on: which member it is, and what it hears until it or its job ends.
+    Here((JobId, Rank), mpsc::Receiver<Order>),
+    /// It is not, as its epoch is over; what it has missed of that brings it to the next.
+    Missed(Vec<Word>),
+}
+
 impl Controller {
     /// A member attends from now on that has joined in that epoch, whose number in packets it says if it knows it, while the epoch is on
-    /// switches. Returns which member it is, and what it hears.
+    /// switches. One that was out of touch when its epoch ended, and has a place in the next, is told so.
     ///
     /// # Errors
     /// There is no such job, the rank has not joined, or the epoch is over.
@@ -36,12 +48,21 @@ impl Controller {
         (epoch, number): (u32, u32),
         rank: u32,
         slot_bytes: u32,
-    ) -> Result<((JobId, Rank), mpsc::Receiver<Order>), JobRequestError> {
+    ) -> Result<Attends, JobRequestError> {
         // Held to the end: who is taken off the switches, leaves or is told of a change after that is so as one who attends.
         let registry = self.registry();
         let now = registry.named(name)?;
-        let record = registry.numbered(name, epoch, number);
-        let record = record.ok_or_else(|| over(now, epoch, rank))?;
+        let Some(record) = registry.numbered(name, epoch, number) else {
+            let missed = missed(now, (epoch, number), rank);
+            let (next, origin, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
+            let begin = beginning(now);
+            // A place is described without it.
+            drop(registry);
+            let prepare = self.preparation(&next, &origin.succession, rank);
+            let prepare = Word::Prepare(prepare);
+            let words = iter::once(prepare).chain(begin.map(Word::Begin));
+            return Ok(Attends::Missed(words.collect()));
+        };
         let joined = u16::try_from(rank)
             .ok()
             .map(Rank)
@@ -69,7 +90,7 @@ impl Controller {
             self.attendants
                 .meet(record.job.id, record.job.members.len());
         }
-        Ok((who, orders))
+        Ok(Attends::Here(who, orders))
     }
 
     /// Who attends for an epoch that is decided by now may be all that were waited for.
@@ -142,6 +163,22 @@ impl Controller {
         }
         self.attendants.tell_news();
     }
+}
+
+/// The place that a member has in the epoch after one that is not on switches any more: its own rank in that, and how the job came to the
+/// one that it is in. None where it has none, or the job is further.
+fn missed(
+    now: &Record,
+    (epoch, number): (u32, u32),
+    rank: u32,
+) -> Option<(JobState, Origin, Rank)> {
+    let origin = now.origin.as_ref()?;
+    let is_before = u32::from(now.job.epoch.0) == epoch + 1
+        && (number == 0 || number == u32::from(origin.of.0));
+    let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
+    let becomes = origin.succession.becomes(rank)?;
+    let has_it = now.seats.states().nth(becomes.0.into()) == Some(Seat::Joined);
+    has_it.then(|| (state_alone(now), origin.clone(), rank))
 }
 
 /// Whether an epoch's members begin with operation 0, when all are there. In one that comes that is not known yet, and in one that a job

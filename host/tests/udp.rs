@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use common::training::recycling;
 use common::*;
 use ultima_host::safeguards::CodingRule;
 use ultima_host::{
@@ -488,5 +489,64 @@ fn coding_is_agreed_and_taken_over() {
     let ranks: Vec<_> = ranks.collect();
     for rank in ranks {
         assert_eq!(rank.join().expect("no panic"), [false, true, false]);
+    }
+}
+
+/// What it could not deliver in the epoch that is over comes in the next one's first operation, as another rank, to as many as there are then.
+#[test]
+fn what_a_rank_carries_goes_with_it_into_the_next_epoch() {
+    const BUCKET: u16 = 3;
+    let (sockets, peers) = sockets(4);
+    let mut sockets = sockets.into_iter();
+    let mut start = |config: Config, peers: &[SocketAddrV4]| {
+        let config = Config {
+            gather: Gather::Unicast,
+            ..config
+        };
+        collective(config, sockets.next().expect("enough"), peers)
+    };
+    let mut before = start(recycling(2, 2), &peers[..2]);
+    // Nobody has the other one's socket.
+    let average = |collective: &mut Collective, step, mut bucket: Vec<f32>| {
+        let id = OperationId {
+            step,
+            bucket: BUCKET,
+        };
+        let outcome = collective.allreduce(id, &mut bucket).expect("ends");
+        (outcome.closed_by, bucket)
+    };
+    for step in 0..4 {
+        average(&mut before, step, vec![1.0; 100]);
+    }
+    let carried: Vec<f32> = before.residual(BUCKET).expect("it carries").to_vec();
+    assert!(carried.iter().any(|value| *value != 0.0));
+
+    let next = |rank| Config {
+        epoch: 2,
+        rank,
+        t_b: Duration::from_secs(20),
+        t_s: Duration::from_secs(10),
+        ..recycling(3, 2)
+    };
+    let mut ranks = [0, 1, 2].map(|rank| start(next(rank), &peers[1..4]));
+    ranks[2].inherit(&mut before);
+    assert_eq!(before.residual(BUCKET), None);
+    assert_eq!(ranks[2].residual(BUCKET), Some(&carried[..]));
+    let means = thread::scope(|scope| {
+        let averaging: Vec<_> = (ranks.iter_mut())
+            .map(|rank| scope.spawn(move || average(rank, 4, vec![0.0; 100])))
+            .collect();
+        averaging
+            .into_iter()
+            .map(|it| it.join().expect("no panic"))
+            .collect::<Vec<_>>()
+    });
+    let exact: Vec<f64> = carried
+        .iter()
+        .map(|value| f64::from(*value) / 3.0)
+        .collect();
+    for (closed_by, mean) in means {
+        assert_eq!(closed_by, ClosedBy::Complete);
+        assert!(relative_error(&mean, &exact) < 1e-10);
     }
 }

@@ -90,14 +90,20 @@ enum Command {
     /// The new members are installed as another epoch beside the one that the job is in. When all newcomers have joined, the members that stay
     /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself.
     #[command(
-        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait"
+        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`"
     )]
     Resize(membership::Resize),
     /// Take a member's place away while the job runs
-    #[command(after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"")]
+    #[command(
+        after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"\n         ultima job evict train h2 --wait -o yaml"
+    )]
     Evict(membership::Evict),
     /// Show what happens to a job's members as it happens
-    #[command(after_help = "Example: ultima job watch train --json")]
+    ///
+    /// JSON is one object on one line for each event, YAML one document. The first says how things are, with `now` for its kind.
+    #[command(
+        after_help = "Example: ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'"
+    )]
     Watch(membership::Watch),
     /// Take a job off all its switches
     #[command(after_help = "Example: ultima job delete train --wait 10s")]

@@ -1,16 +1,18 @@
 //! `ultima job resize`, `evict` and `watch`: a job's members while it runs.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde::Serialize;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MembershipEvent};
 use ultima_controller::client::{Client, JobWatch};
 
-use crate::output;
+use crate::document;
+use crate::output::{self, Format, Output};
 use crate::units;
 
 /// What gives a job other members.
@@ -55,9 +57,11 @@ pub struct Evict {
 
 #[derive(clap::Args)]
 struct End {
-    /// Tell what happens until the old epoch is off all switches; the exit code is 1 if the change is called off
+    /// Wait until the old epoch is off all switches, and tell what happens meanwhile; the exit code is 1 if the change is called off
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What shows what happens to members.
@@ -65,9 +69,8 @@ struct End {
 pub struct Watch {
     /// The job's name
     name: String,
-    /// Print one JSON object for each event, on a line of its own
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Gives a job other members.
@@ -117,34 +120,54 @@ pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
         let Some(next) = next else {
             return Ok(ExitCode::SUCCESS);
         };
-        let line = match (&next.event, &next.job) {
-            (Some(event), _) if arguments.json => document(event).to_string(),
-            (Some(event), _) => described(event),
-            (None, Some(job)) if arguments.json => json!({
-                "kind": "now",
-                "epoch": job.epoch,
-                "ranks": job.members.len(),
-                "first_operation": job.first_operation,
-            })
-            .to_string(),
-            (None, Some(job)) => format!(
-                "epoch {} with {} ranks, since operation {}",
-                job.epoch,
-                job.members.len(),
-                job.first_operation
-            ),
+        let format = arguments.output.format();
+        let text = match (&next.event, &next.job) {
+            (Some(event), _) => one_of(format, &document::Event::from(event), || described(event))?,
+            (None, Some(job)) => one_of(format, &document::Now::from(job), || {
+                format!(
+                    "epoch {} with {} ranks, since operation {}",
+                    job.epoch,
+                    job.members.len(),
+                    job.first_operation
+                )
+            })?,
             (None, None) => continue,
         };
-        output::print(&(line + "\n"))?;
+        if let ControlFlow::Break(()) = output::print_on(&text)? {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
 }
 
-/// Says what was begun, and with `--wait` what becomes of it.
+/// One of many documents: a line of JSON, or YAML that says where it begins; for people a line.
+fn one_of(
+    format: Format,
+    document: &impl Serialize,
+    line: impl FnOnce() -> String,
+) -> Result<String> {
+    Ok(match format {
+        Format::Table => line() + "\n",
+        Format::Json => serde_json::to_string(document)? + "\n",
+        Format::Yaml => format!("---\n{}", Format::Yaml.print(document, String::new)?),
+    })
+}
+
+/// Says what was begun, and with `--wait` what becomes of it. Documents are of the job as it is then.
 async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCode> {
-    output::print(&begun(job))?;
+    let is_told = end.output.format() == Format::Table;
+    let say = |text: String| match is_told {
+        true => output::print(&text),
+        false => Ok(()),
+    };
+    let is_so = |job: &api::Job, text: String| {
+        let text = end.output.print(&document::Job::from(job), || text)?;
+        output::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    };
     if !end.wait {
-        return Ok(ExitCode::SUCCESS);
+        return is_so(job, begun(job));
     }
+    say(begun(job))?;
     let mut change = Awaited::new(job);
     // The first word is how the job was before.
     let mut was_before = true;
@@ -155,10 +178,7 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
                 continue;
             };
             match change.missed(&job) {
-                Heard::Over => {
-                    output::print(&begun(&job))?;
-                    return Ok(ExitCode::SUCCESS);
-                }
+                Heard::Over => return is_so(&job, begun(&job)),
                 Heard::Failed => {
                     eprintln!("{}", job.unchanged);
                     return Ok(ExitCode::FAILURE);
@@ -168,15 +188,12 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
         };
         let line = described(&event) + "\n";
         match change.hear(&event) {
-            Heard::Over => {
-                output::print(&line)?;
-                return Ok(ExitCode::SUCCESS);
-            }
+            Heard::Over => return is_so(next.job.as_ref().unwrap_or(job), line),
             Heard::Failed => {
                 eprint!("{line}");
                 return Ok(ExitCode::FAILURE);
             }
-            Heard::Told => output::print(&line)?,
+            Heard::Told => say(line)?,
             Heard::Nothing => {}
         }
     }
@@ -309,18 +326,6 @@ fn described(event: &MembershipEvent) -> String {
     }
 }
 
-fn document(event: &MembershipEvent) -> Value {
-    let kind = event.kind().as_str_name().trim_start_matches("KIND_");
-    json!({
-        "kind": kind.to_lowercase(),
-        "epoch": event.epoch,
-        "rank": event.rank,
-        "host": event.host,
-        "first_operation": event.first_operation,
-        "reason": event.reason,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,6 +388,30 @@ mod tests {
         assert_eq!(
             heard(&[(Kind::Installed, 3), (Kind::CalledOff, 3)]),
             [Nothing, Failed]
+        );
+    }
+
+    #[test]
+    fn events_are_a_line_or_a_document_each() {
+        let event = MembershipEvent {
+            kind: Kind::LeftOut.into(),
+            epoch: 2,
+            rank: Some(1),
+            host: "h2".into(),
+            reason: "it was evicted".into(),
+            ..MembershipEvent::default()
+        };
+        let of = |format| {
+            let document = document::Event::from(&event);
+            one_of(format, &document, || described(&event)).unwrap()
+        };
+        assert_eq!(
+            [Format::Table, Format::Json, Format::Yaml].map(of),
+            [
+                "rank 1 on h2 of epoch 2 has no place in the next: it was evicted\n",
+                "{\"kind\":\"left_out\",\"epoch\":2,\"rank\":1,\"host\":\"h2\",\"first_operation\":null,\"reason\":\"it was evicted\"}\n",
+                "---\nkind: left_out\nepoch: 2\nrank: 1\nhost: h2\nfirst_operation: null\nreason: it was evicted\n",
+            ]
         );
     }
 

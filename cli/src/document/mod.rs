@@ -4,6 +4,7 @@
 mod check;
 mod fabric;
 mod job;
+mod membership;
 mod plan;
 mod telemetry;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 pub use check::Report as Check;
 pub use fabric::{Checked, Diff, Drained, Switch, held_back_text};
 pub use job::{Deleted, Job, state};
+pub use membership::{Event, Now};
 pub use plan::Plan;
 pub use telemetry::telemetry;
 

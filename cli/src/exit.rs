@@ -98,7 +98,11 @@ impl Exit {
         let late = |cause: &(dyn std::error::Error + 'static)| {
             cause.is::<TooLate>().then_some(Exit::TooLate)
         };
-        let known = error.chain().find_map(|cause| told(cause).or(late(cause)));
+        let out = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<NoPlace>().then_some(Exit::Refused)
+        };
+        let all = |cause| told(cause).or(late(cause)).or(out(cause));
+        let known = error.chain().find_map(all);
         known.unwrap_or(Exit::BadInput)
     }
 
@@ -132,6 +136,11 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TooLate(pub String);
+
+/// A rank has no place in its job any more; the text says which and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoPlace(pub String);
 
 #[cfg(test)]
 mod tests {
@@ -167,6 +176,8 @@ mod tests {
         }
         let late = anyhow::Error::from(TooLate("over".into()));
         assert_eq!(Exit::of(&late), Exit::TooLate);
+        let out = anyhow::Error::from(NoPlace("evicted".into()));
+        assert_eq!(Exit::of(&out), Exit::Refused);
         assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
     }
 }

@@ -1,6 +1,7 @@
 //! Several controllers for one fabric: one leads, others stand by and take over, and one that is cut off does no harm.
 
 mod chaos;
+mod crew;
 mod group;
 mod target;
 
@@ -109,7 +110,7 @@ async fn one_that_is_cut_off_does_no_harm() {
         until(async || old.standing().await.primary == bed.address(0, 1)).await;
         assert!(old.handle().primary().is_none());
         // It has what the other one has, and nothing of its own.
-        assert_eq!(old.standing().await.history, new.standing().await.history);
+        until(async || old.standing().await.history == new.standing().await.history).await;
     }
 }
 
@@ -477,6 +478,42 @@ async fn one_stuck_switch_does_not_delay_the_others() {
     );
     bed.switches[2].state().stalls_reads = false;
     second.is_whole().await;
+}
+
+/// Members do not find a new primary all at once: who comes later than others is not suspected for that.
+#[tokio::test]
+async fn who_finds_the_new_primary_late_is_not_suspected() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    let client = first.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
+    let mut attendances = Vec::new();
+    for host in ["h1", "h2", "h3"] {
+        let seat = client.join("train", host, Duration::ZERO).await.unwrap();
+        attendances.push(api::Attendance {
+            job: "train".into(),
+            epoch: seat.epoch,
+            rank: seat.rank,
+            slot_bytes: 1408,
+            job_id: seat.job_id,
+        });
+    }
+    first.stop();
+    second.leads().await;
+    let client = second.client().await;
+    attendances.pop();
+    for attendance in attendances {
+        let client = client.clone();
+        tokio::spawn(async move { crew::attend(&client, attendance).await });
+    }
+    // Who was here before, and has gone, is suspected sooner.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let job = client.job("train").await.unwrap();
+    let states = job.members.iter().map(api::Member::state);
+    assert!(states.eq([MemberState::Joined; 3]), "{:?}", job.members);
 }
 
 /// A controller with a store of one of several does not lead alone by mistake.

@@ -44,7 +44,8 @@ struct Standing {
     /// How many changes its store has seen, and in whose term the last was.
     changes: u64,
     changes_term: u64,
-    /// How many others have stored what is promised.
+    /// How many controllers there are, and how many others have stored what is promised.
+    controllers: u32,
     copies: u32,
     followers: Vec<Follower>,
     switches: u32,
@@ -80,6 +81,7 @@ impl From<GetStandingResponse> for Standing {
             term_of: number(term.controller),
             changes: history.changes,
             changes_term: history.term.unwrap_or_default().number,
+            controllers: it.controllers,
             copies: it.copies,
             followers: followers.collect(),
             switches: it.switches,

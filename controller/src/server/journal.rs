@@ -1,5 +1,8 @@
 //! What a primary promises: it is on its own disk, and on as many others' as were asked for.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -13,6 +13,10 @@ use crate::membership::{Lost, Terms, Turned};
 
 /// How long an eviction that was refused, or called off, is not tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long members may take to find a controller that has taken over, or was started again: they notice only after some seconds that the
+/// one that they attend has gone, and not all at once.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// What one look at all jobs brings.
 #[derive(Default)]
@@ -26,6 +30,10 @@ impl Controller {
     /// Looks at who is there, whenever that may have changed.
     pub(in super::super) async fn keep_suspecting(self: Arc<Self>) {
         let mut news = self.attendants.news();
+        let has_jobs = self.registry().iter().next().is_some();
+        if has_jobs {
+            sleep(SETTLE).await;
+        }
         loop {
             news.borrow_and_update();
             let Look {

@@ -1,0 +1,67 @@
+use super::*;
+
+const TERM: Term = Term { number: 3, by: 1 };
+
+/// Of a primary of two, whose follower has to store what it promises.
+fn journal() -> Arc<Journal> {
+    let lead = Lead {
+        term: TERM,
+        group: Shape {
+            controllers: 2,
+            copies: 1,
+        },
+        by_majority: true,
+        outranked: watch::Sender::new(None),
+    };
+    let store = Arc::new(Store::in_memory().unwrap());
+    Arc::new(Journal::new(store, lead, || true))
+}
+
+fn change() -> Change {
+    Change::Update(vec![])
+}
+
+#[tokio::test]
+async fn what_is_written_when_another_one_takes_over_is_not_known_to_be_refused() {
+    let journal = journal();
+    let mut feed = journal.follow(7, History::default()).await.unwrap();
+    let writing = tokio::spawn({
+        let journal = Arc::clone(&journal);
+        async move { journal.write(change()).await }
+    });
+    // It is on its way to who follows, which may lead next.
+    let entry = feed.changes.recv().await.unwrap();
+    assert_eq!(entry.at.changes, 1);
+    journal.outrank(Term { number: 4, by: 7 });
+    let error = writing.await.unwrap().unwrap_err();
+    assert!(matches!(error, KeepError::Unknown), "{error}");
+    // From now on nothing is on its way.
+    journal.close();
+    let error = journal.write(change()).await.unwrap_err();
+    assert!(matches!(error, KeepError::NotPrimary), "{error}");
+    assert_eq!(journal.history().unwrap().changes, 1);
+}
+
+#[tokio::test]
+async fn no_more_follow_than_there_are() {
+    let journal = journal();
+    let first = journal.follow(7, History::default()).await.unwrap();
+    let crowded = journal.follow(8, History::default()).await.err().unwrap();
+    assert!(matches!(crowded, FollowRefusal::Crowded { followers: 1 }));
+    // The same one again, and another one once it has gone.
+    let again = journal.follow(7, History::default()).await.unwrap();
+    drop((first, again));
+    assert!(journal.follow(8, History::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn nobody_is_outranked_by_an_absurd_term() {
+    let journal = journal();
+    journal.outrank(Term {
+        number: u64::MAX,
+        by: 7,
+    });
+    assert!(journal.leads());
+    journal.outrank(Term { number: 4, by: 7 });
+    assert!(!journal.leads());
+}

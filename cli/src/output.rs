@@ -27,6 +27,26 @@ pub fn print_on(text: &str) -> io::Result<ControlFlow<()>> {
     }
 }
 
+/// The same beside everything else that goes on: a reader that takes its time, as a pager does, holds up only who waits for this.
+/// For commands in [`run_beside`].
+pub async fn print_beside(text: String) -> io::Result<ControlFlow<()>> {
+    let printed = tokio::task::spawn_blocking(move || print_on(&text)).await;
+    printed.map_err(io::Error::other)?
+}
+
+/// Runs a command that prints beside everything else; when it has ended nothing is waited for that nobody reads.
+///
+/// # Errors
+/// The command's.
+pub fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(command);
+    runtime.shutdown_background();
+    done
+}
+
 /// Writes `name` in `folder` at once: who reads it meanwhile sees the former one or this.
 ///
 /// # Errors

@@ -3,9 +3,13 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd as _;
 use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::{output, refused_with, ultima};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -276,6 +280,30 @@ fn a_watch_sees_what_happens_until_it_is_interrupted() {
         assert_eq!(child.wait().expect("it ends").code(), Some(130));
         for line in lines.lines() {
             document(&line.expect("whole lines"));
+        }
+    });
+}
+
+/// A pager that is left alone: the pipe is full, and nobody reads it for longer than the controller waits for a sign of life.
+#[test]
+fn a_watch_whose_reader_takes_its_time_goes_on() {
+    pair(&Target::Sockets, |stage| {
+        let left_alone = || {
+            let (child, lines) = watch(&stage, &["--json", "--every", "100ms"]);
+            // Less than the documents of a second.
+            let pipe = lines.get_ref().as_fd();
+            fcntl(pipe, FcntlArg::F_SETPIPE_SZ(4096)).expect("a small pipe");
+            (child, lines)
+        };
+        let (mut child, mut lines) = left_alone();
+        let (mut other, _unread) = left_alone();
+        sleep(Duration::from_secs(7));
+        stage.controller.delete(&stage.testbed, "lossy");
+        while document(&next_line(&mut lines))["jobs"][0]["job"] != "quiet" {}
+        // One is interrupted while it is read, the other while it is not.
+        for child in [&mut child, &mut other] {
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+            assert_eq!(child.wait().expect("it ends").code(), Some(130));
         }
     });
 }

@@ -9,6 +9,8 @@ use chaos::ChaosSwitch;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 use tonic::Code;
+use tonic::transport::Endpoint;
+use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
@@ -409,6 +411,33 @@ async fn telemetry_is_told_again_and_again() {
     assert!(error.contains("there is no job"), "{error}");
     handle.stop().await;
     while let Ok(Some(_)) = all.next().await {}
+}
+
+/// Its machine answers, and it takes nothing of what it asked for.
+#[tokio::test]
+async fn who_reads_nothing_does_not_hold_up_the_end() {
+    let (_switch, handle, client) = start().await;
+    let job = spec("train", &["h1", "h2"]);
+    client.create_job(&job).await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
+    // No room for as much as one answer.
+    let endpoint = endpoint.initial_stream_window_size(1);
+    let rpc = ControlClient::new(endpoint.connect().await.unwrap());
+    let watches_telemetry = api::WatchTelemetryRequest {
+        job: String::new(),
+        interval_ms: 100,
+    };
+    let _telemetry = rpc
+        .clone()
+        .watch_telemetry(watches_telemetry)
+        .await
+        .unwrap();
+    let watches_job = api::WatchJobRequest {
+        name: "train".into(),
+    };
+    let _members = rpc.clone().watch_job(watches_job).await.unwrap();
+    let stopped = tokio::time::timeout(LONG, handle.stop()).await;
+    stopped.expect("it stops");
 }
 
 #[tokio::test]

@@ -134,76 +134,73 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         _ => None,
     };
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let client = Client::connect(&arguments.at.controller).await?;
-            let mut exit = Exit::Done;
-            let text = match arguments.command {
-                Command::Create { wait, output, .. } => {
-                    let mut jobs = create(&client, request.expect("read above")).await?;
+    output::run_beside(async {
+        let client = Client::connect(&arguments.at.controller).await?;
+        let mut exit = Exit::Done;
+        let text = match arguments.command {
+            Command::Create { wait, output, .. } => {
+                let mut jobs = create(&client, request.expect("read above")).await?;
+                if let Some(bound) = wait {
+                    jobs = wait::joined(&client, jobs, bound).await?;
+                }
+                output.print(&one_or_all(&jobs), || summary(&jobs))?
+            }
+            Command::List { output } => {
+                let jobs = client.jobs().await?;
+                let documents: Vec<document::Job> = jobs.iter().map(Into::into).collect();
+                output.print(&documents, || summary(&jobs))?
+            }
+            Command::Show { name, output } => {
+                let mut jobs = Vec::new();
+                let mut counters = Vec::new();
+                for name in jobs_of(&client, &name).await? {
+                    jobs.push(client.job(&name).await?);
+                    if output.format() == Format::Table {
+                        counters.push(client.counters(&name).await?);
+                    }
+                }
+                output.print(&one_or_all(&jobs), || {
+                    let shown = jobs.iter().zip(&counters).map(|(job, counters)| {
+                        let summary = summary(std::slice::from_ref(job));
+                        format!("{summary}{}{}", members(job), counts(counters))
+                    });
+                    shown.collect::<Vec<String>>().join("\n")
+                })?
+            }
+            Command::Check { name, output } => {
+                let mut checks = Vec::new();
+                for name in jobs_of(&client, &name).await? {
+                    checks.push(document::Check::from(&client.check(&name).await?));
+                }
+                exit = Exit::found(!checks.iter().all(document::Check::is_ok));
+                let text = checks.iter().map(document::Check::text).collect();
+                output.print(&OneOrAll::of(checks), || text)?
+            }
+            Command::Resize(arguments) => {
+                return membership::resize(&client, &arguments).await;
+            }
+            Command::Evict(arguments) => return membership::evict(&client, &arguments).await,
+            Command::Watch(arguments) => return membership::watch(&client, &arguments).await,
+            Command::Delete { name, wait, output } => {
+                let mut deleted = Vec::new();
+                for name in jobs_of(&client, &name).await? {
+                    let mut pending_switches = client.delete_job(&name).await?;
                     if let Some(bound) = wait {
-                        jobs = wait::joined(&client, jobs, bound).await?;
+                        wait::settled(&client, &pending_switches, bound).await?;
+                        pending_switches.clear();
                     }
-                    output.print(&one_or_all(&jobs), || summary(&jobs))?
+                    deleted.push(document::Deleted {
+                        name,
+                        pending_switches,
+                    });
                 }
-                Command::List { output } => {
-                    let jobs = client.jobs().await?;
-                    let documents: Vec<document::Job> = jobs.iter().map(Into::into).collect();
-                    output.print(&documents, || summary(&jobs))?
-                }
-                Command::Show { name, output } => {
-                    let mut jobs = Vec::new();
-                    let mut counters = Vec::new();
-                    for name in jobs_of(&client, &name).await? {
-                        jobs.push(client.job(&name).await?);
-                        if output.format() == Format::Table {
-                            counters.push(client.counters(&name).await?);
-                        }
-                    }
-                    output.print(&one_or_all(&jobs), || {
-                        let shown = jobs.iter().zip(&counters).map(|(job, counters)| {
-                            let summary = summary(std::slice::from_ref(job));
-                            format!("{summary}{}{}", members(job), counts(counters))
-                        });
-                        shown.collect::<Vec<String>>().join("\n")
-                    })?
-                }
-                Command::Check { name, output } => {
-                    let mut checks = Vec::new();
-                    for name in jobs_of(&client, &name).await? {
-                        checks.push(document::Check::from(&client.check(&name).await?));
-                    }
-                    exit = Exit::found(!checks.iter().all(document::Check::is_ok));
-                    let text = checks.iter().map(document::Check::text).collect();
-                    output.print(&OneOrAll::of(checks), || text)?
-                }
-                Command::Resize(arguments) => {
-                    return membership::resize(&client, &arguments).await;
-                }
-                Command::Evict(arguments) => return membership::evict(&client, &arguments).await,
-                Command::Watch(arguments) => return membership::watch(&client, &arguments).await,
-                Command::Delete { name, wait, output } => {
-                    let mut deleted = Vec::new();
-                    for name in jobs_of(&client, &name).await? {
-                        let mut pending_switches = client.delete_job(&name).await?;
-                        if let Some(bound) = wait {
-                            wait::settled(&client, &pending_switches, bound).await?;
-                            pending_switches.clear();
-                        }
-                        deleted.push(document::Deleted {
-                            name,
-                            pending_switches,
-                        });
-                    }
-                    let text = deleted.iter().map(document::Deleted::text).collect();
-                    output.print(&OneOrAll::of(deleted), || text)?
-                }
-            };
-            output::print(&text)?;
-            Ok(exit.into())
-        })
+                let text = deleted.iter().map(document::Deleted::text).collect();
+                output.print(&OneOrAll::of(deleted), || text)?
+            }
+        };
+        output::print(&text)?;
+        Ok(exit.into())
+    })
 }
 
 /// What the cost model needs to know of a job's operations.

@@ -133,8 +133,11 @@ pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
             })?,
             (None, None) => continue,
         };
-        if let ControlFlow::Break(()) = output::print_on(&text)? {
-            return Ok(ExitCode::SUCCESS);
+        tokio::select! {
+            printed = output::print_beside(text) => if printed?.is_break() {
+                return Ok(ExitCode::SUCCESS);
+            },
+            () = super::interrupted() => return Ok(crate::exit::Exit::Interrupted.into()),
         }
     }
 }

@@ -54,21 +54,18 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Asks the controller and prints what it says. A watch ends with SIGINT or SIGTERM, or when nobody reads it any more.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let client = Client::connect(&arguments.at.controller).await?;
-            if !arguments.watch {
-                let jobs = once(&client, arguments.job.as_deref()).await?;
-                output::print(&text(&jobs, arguments.output.format())?)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            tokio::select! {
-                ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
-                () = super::interrupted() => Ok(Exit::Interrupted.into()),
-            }
-        })
+    output::run_beside(async {
+        let client = Client::connect(&arguments.at.controller).await?;
+        if !arguments.watch {
+            let jobs = once(&client, arguments.job.as_deref()).await?;
+            output::print(&text(&jobs, arguments.output.format())?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::select! {
+            ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
+            () = super::interrupted() => Ok(Exit::Interrupted.into()),
+        }
+    })
 }
 
 /// Each job's name, and what it has lost.
@@ -111,7 +108,7 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
         if format == Format::Table {
             shown.complete(&mut jobs);
         }
-        if let ControlFlow::Break(()) = output::print_on(&text(&jobs, format)?)? {
+        if let ControlFlow::Break(()) = output::print_beside(text(&jobs, format)?).await? {
             return Ok(());
         }
     }

@@ -1,14 +1,13 @@
 //! What the controller does, whoever asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
@@ -53,7 +52,7 @@ pub struct Controller {
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
     pub(super) attendants: Attendants,
     pub(super) events: Events,
     /// The last check. Held during one: two at once would count each other's packets.
@@ -182,7 +181,7 @@ impl Controller {
             seats,
             registry,
             journal,
-            closed: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
             attendants: Attendants::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
@@ -284,7 +283,7 @@ impl Controller {
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|keeper| !keeper.is_finished());
-        if !self.closed.load(Ordering::Acquire) {
+        if !*self.closed.borrow() {
             keepers.push(tokio::spawn(work));
         }
     }
@@ -292,7 +291,7 @@ impl Controller {
     /// Ends what runs in the background. The switches keep what they have.
     pub(super) fn close(&self) {
         // First: who is in the middle of something asks before it goes on.
-        self.closed.store(true, Ordering::Release);
+        self.closed.send_replace(true);
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
         self.journal.close();
@@ -302,6 +301,15 @@ impl Controller {
         self.events.end();
         self.registry().end_waiting();
         self.attendants.clear();
+    }
+
+    /// Waits until it is being stopped.
+    pub(super) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut closed = self.closed.subscribe();
+        async move {
+            // One that is not there any more has stopped, too.
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time.
@@ -430,7 +438,7 @@ impl Controller {
     }
 
     pub(super) fn open(&self) -> Result<(), JobRequestError> {
-        match (self.closed.load(Ordering::Acquire), self.journal.leads()) {
+        match (*self.closed.borrow(), self.journal.leads()) {
             (true, _) => Err(JobRequestError::Stopping),
             (false, false) => Err(JobRequestError::NotPrimary),
             (false, true) => Ok(()),

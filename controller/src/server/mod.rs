@@ -32,6 +32,7 @@ mod service_fabric;
 mod service_plan;
 mod service_telemetry;
 mod status;
+mod streams;
 mod switch;
 mod telemetry;
 
@@ -41,6 +42,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::transport::Server;
 
 pub use condition::PartState;
@@ -89,6 +91,9 @@ pub struct Config {
 
 /// After how long without a word a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// How long clients may take for what is on its way to them when the controller stops.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// How often switches are looked at unless the configuration says otherwise.
 pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
@@ -176,6 +181,15 @@ fn attentive() -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE))
 }
 
+/// Waits until a server that stops has told all clients what was on its way to them. Who does not take it is not waited for.
+async fn drained(server: &mut JoinHandle<Result<(), tonic::transport::Error>>) {
+    match timeout(DRAIN, server).await {
+        // It has ended with its listener, or has panicked and said so.
+        Ok(_) => {}
+        Err(_) => tracing::warn!("clients that read nothing are left after {DRAIN:?}"),
+    }
+}
+
 impl Handle {
     /// Where the control API listens.
     pub fn address(&self) -> &Listen {
@@ -191,8 +205,7 @@ impl Handle {
     pub async fn stop(mut self) {
         self.controller.close();
         drop(self.stop.take());
-        // It ends with its listener, or has panicked and said so.
-        let _ = (&mut self.server).await;
+        drained(&mut self.server).await;
     }
 }
 

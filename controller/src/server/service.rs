@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -12,11 +12,12 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attendants::Order;
 use super::controller::{Controller, SwitchState};
 use super::error::{DrainError, JobRequestError};
-use super::membership::{Attends, Evictee, JOIN_WAIT, Said};
+use super::membership::{Attends, Event, Evictee, JOIN_WAIT, Said};
 use super::messages::{differences, job_of, said, spec};
 use super::moves::Drained;
 use super::service_telemetry::Watched;
 use super::status::code_of;
+use super::streams;
 use crate::api::{self, control_server::Control};
 use crate::fabric::SwitchId;
 use crate::job::{JobId, Rank};
@@ -181,7 +182,8 @@ impl Control for ControlService {
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
-            pass_on(&controller, who, orders, answers, requests).await;
+            let passing = pass_on(&controller, who, orders, &answers, requests);
+            streams::tell(&answers, controller.stopped(), passing).await;
             controller.attendants.tell_news();
         });
         Ok(Response::new(ReceiverStream::new(stream)))
@@ -393,8 +395,8 @@ impl Control for ControlService {
         let name = request.into_inner().name;
         // First, so that nothing is missed between the job as it is and what happens to it.
         let listening = self.controller.events.listen();
-        let mut events = listening.ok_or(JobRequestError::Stopping)?;
-        let mut now = api::WatchJobResponse {
+        let events = listening.ok_or(JobRequestError::Stopping)?;
+        let now = api::WatchJobResponse {
             job: Some(job_of(
                 self.controller.fabric(),
                 &self.controller.job(&name)?,
@@ -402,35 +404,43 @@ impl Control for ControlService {
             event: None,
         };
         let (answers, stream) = mpsc::channel(1);
-        let service = ControlService::new(Arc::clone(&self.controller));
+        let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
-            while answers.send(Ok(now)).await.is_ok() {
-                let event = loop {
-                    let event = tokio::select! {
-                        event = events.recv() => event,
-                        () = answers.closed() => return,
-                    };
-                    match event {
-                        Ok((of, event)) if *of == *name => break Some(event),
-                        Ok(_) => {}
-                        Err(RecvError::Lagged(_)) => break None,
-                        Err(RecvError::Closed) => return,
-                    }
-                };
-                let job = service.controller.job(&name).ok();
-                if job.is_none() && event.is_none() {
-                    return;
-                }
-                let job = job.map(|state| job_of(service.controller.fabric(), &state));
-                now = api::WatchJobResponse { job, event };
-                if now.job.is_none() {
-                    // The last word.
-                    let _ = answers.send(Ok(now)).await;
-                    return;
-                }
-            }
+            let stopped = controller.stopped();
+            let telling = tell_of_members(&controller, &name, (now, events), &answers);
+            streams::tell(&answers, stopped, telling).await;
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Says how a job is now, and then what happens to its members, until it is deleted.
+async fn tell_of_members(
+    controller: &Controller,
+    name: &str,
+    (mut now, mut events): (api::WatchJobResponse, broadcast::Receiver<Event>),
+    answers: &mpsc::Sender<Result<api::WatchJobResponse, Status>>,
+) {
+    while answers.send(Ok(now)).await.is_ok() {
+        let event = loop {
+            match events.recv().await {
+                Ok((of, event)) if *of == *name => break Some(event),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => break None,
+                Err(RecvError::Closed) => return,
+            }
+        };
+        let job = controller.job(name).ok();
+        if job.is_none() && event.is_none() {
+            return;
+        }
+        let job = job.map(|state| job_of(controller.fabric(), &state));
+        now = api::WatchJobResponse { job, event };
+        if now.job.is_none() {
+            // The last word.
+            let _ = answers.send(Ok(now)).await;
+            return;
+        }
     }
 }
 
@@ -439,7 +449,7 @@ async fn pass_on(
     controller: &Controller,
     who: (JobId, Rank),
     mut orders: mpsc::Receiver<Order>,
-    answers: mpsc::Sender<Result<api::AttendResponse, Status>>,
+    answers: &mpsc::Sender<Result<api::AttendResponse, Status>>,
     mut requests: Streaming<api::AttendRequest>,
 ) {
     use api::attend_request::Event;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -13,7 +12,7 @@ use tonic::Status;
 use super::controller::Controller;
 use super::error::JobRequestError;
 use super::losses::Told;
-use super::membership::Event;
+use super::streams;
 use super::telemetry::JobTelemetry;
 use crate::api;
 use crate::job::JobId;
@@ -34,8 +33,6 @@ struct Watch {
     /// The job; none for all.
     name: Option<String>,
     every: Duration,
-    /// Its end is the controller's.
-    events: broadcast::Receiver<Event>,
     /// How many losses were told of each job by the message before.
     told: HashMap<JobId, u64>,
     _place: OwnedSemaphorePermit,
@@ -81,12 +78,14 @@ impl Controller {
             controller: Arc::clone(self),
             name: Some(job).filter(|name| !name.is_empty()),
             every,
-            events: self.events.listen().ok_or(JobRequestError::Stopping)?,
             told: HashMap::new(),
             _place: place,
         };
         let (answers, stream) = mpsc::channel(1);
-        tokio::spawn(watch.go_on(answers));
+        let stopped = self.stopped();
+        tokio::spawn(async move {
+            streams::tell(&answers, stopped, watch.go_on(&answers)).await;
+        });
         Ok(ReceiverStream::new(stream))
     }
 
@@ -126,16 +125,12 @@ impl Controller {
 }
 
 impl Watch {
-    /// Tells it until nobody listens any more, the job is gone, or the controller stops.
-    async fn go_on(mut self, answers: mpsc::Sender<Watched>) {
+    /// Tells it until nobody listens any more, or the job is gone.
+    async fn go_on(mut self, answers: &mpsc::Sender<Watched>) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = answers.closed() => return,
-                () = stops(&mut self.events) => return,
-            }
+            ticks.tick().await;
             let answer = self.look().await;
             let is_last = answer.is_err();
             if answers.send(answer).await.is_err() || is_last {
@@ -168,14 +163,5 @@ impl Watch {
         }
         self.told = told;
         Ok(api::WatchTelemetryResponse { jobs })
-    }
-}
-
-/// Waits until the controller stops.
-async fn stops(events: &mut broadcast::Receiver<Event>) {
-    loop {
-        if let Err(RecvError::Closed) = events.recv().await {
-            return;
-        }
     }
 }

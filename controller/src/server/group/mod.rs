@@ -25,7 +25,7 @@ use ultima_p4runtime::transport::root_cause;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::listen::{self, Listen};
-use super::{Config, attentive, open_store};
+use super::{Config, attentive, drained, open_store};
 use crate::api::replication_server::ReplicationServer;
 use gate::Gate;
 use member::Member;
@@ -193,8 +193,7 @@ impl MemberHandle {
         self.end();
         drop(self.stop.take());
         if !self.server.is_finished() {
-            // It ends with its listener, or has panicked and said so.
-            let _ = (&mut self.server).await;
+            drained(&mut self.server).await;
         }
     }
 

@@ -1,5 +1,6 @@
 //! Exit codes: scripts can rely on them. `ultima --help` and docs/guide.md have the same table.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use tonic::Code;
@@ -40,7 +41,7 @@ const ALL: [(Exit, &str); 8] = [
     ),
     (
         Exit::NoAnswer,
-        "the controller, or a switch that is needed, does not answer; nothing was done",
+        "the controller, or a switch that is needed, does not answer, or ended before the answer",
     ),
     (
         Exit::NotThere,
@@ -87,41 +88,53 @@ impl Exit {
 
     /// How a command ended that gave this error.
     pub fn of(error: &anyhow::Error) -> Self {
-        let told = |cause: &(dyn std::error::Error + 'static)| {
+        if error.is::<HalfDone>() {
+            return Exit::Found;
+        }
+        let known = |cause: &(dyn std::error::Error + 'static)| {
             let joining = match cause.downcast_ref::<JoinError>() {
                 Some(JoinError::Client(error)) => Some(error),
                 _ => None,
             };
-            let told = cause.downcast_ref::<ClientError>().or(joining);
-            told.map(Exit::of_client)
+            let client = cause.downcast_ref::<ClientError>().or(joining);
+            let client = client.map(Exit::of_client);
+            let late = cause.is::<TooLate>().then_some(Exit::TooLate);
+            let stopped = cause.is::<Stopped>().then_some(Exit::NoAnswer);
+            let out = cause.is::<NoPlace>().then_some(Exit::Refused);
+            client.or(late).or(stopped).or(out)
         };
-        let late = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<TooLate>().then_some(Exit::TooLate)
-        };
-        let out = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<NoPlace>().then_some(Exit::Refused)
-        };
-        let all = |cause| told(cause).or(late(cause)).or(out(cause));
-        let known = error.chain().find_map(all);
-        known.unwrap_or(Exit::BadInput)
+        error.chain().find_map(known).unwrap_or(Exit::BadInput)
     }
 
     fn of_client(error: &ClientError) -> Self {
-        let ClientError::Refused { code, .. } = error else {
-            return match error {
-                ClientError::NoAnswer { .. } => Exit::NoAnswer,
-                _ => Exit::BadInput,
-            };
-        };
+        match error {
+            ClientError::NoAnswer { .. } | ClientError::NoPrimary { .. } => Exit::NoAnswer,
+            ClientError::NotOurs { .. } => Exit::BadInput,
+            ClientError::EpochOver { .. } => Exit::Refused,
+            // What was asked for may be done: it is the answer that is not known.
+            ClientError::TooLong { .. } => Exit::Found,
+            ClientError::Refused { code, .. } => Exit::of_code(*code),
+        }
+    }
+
+    fn of_code(code: Code) -> Self {
         match code {
+            Code::InvalidArgument | Code::Unimplemented => Exit::BadInput,
+            Code::Unavailable => Exit::NoAnswer,
             Code::NotFound => Exit::NotThere,
             Code::AlreadyExists | Code::ResourceExhausted | Code::FailedPrecondition => {
                 Exit::Refused
             }
             Code::DeadlineExceeded => Exit::TooLate,
-            Code::Unavailable => Exit::NoAnswer,
-            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Exit::BadInput,
-            _ => Exit::Found,
+            Code::Ok
+            | Code::Aborted
+            | Code::Cancelled
+            | Code::DataLoss
+            | Code::Internal
+            | Code::OutOfRange
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::Unknown => Exit::Found,
         }
     }
 }
@@ -142,9 +155,25 @@ pub struct TooLate(pub String);
 #[error("{0}")]
 pub struct NoPlace(pub String);
 
+/// The controller has ended while something of it was waited for; the text says what.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Stopped(pub String);
+
+/// What had been done before the error that this is the context of: whatever that is, it is no input that nothing was done with.
+#[derive(Debug)]
+pub struct HalfDone(pub String);
+
+impl fmt::Display for HalfDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use ultima_controller::codes::CODES;
 
     use super::*;
 
@@ -156,6 +185,34 @@ mod tests {
             assert!(guide.contains(&row), "{row}");
             assert!(help().contains(says));
         }
+    }
+
+    #[test]
+    fn the_guide_has_the_codes() {
+        let guide = include_str!("../../docs/guide.md");
+        for (code, name, meaning) in CODES {
+            let row = format!(
+                "| `{name}` | {meaning} | {} |",
+                Exit::of_code(code).number()
+            );
+            assert!(guide.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn what_was_half_done_is_no_bad_input() {
+        let error = ClientError::Refused {
+            code: Code::InvalidArgument,
+            message: "h9".into(),
+        };
+        let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
+        let half = half.context("applying").unwrap_err();
+        assert_eq!(Exit::of(&half), Exit::Found);
+        let stopped = anyhow::Error::from(Stopped("the controller stopped".into()));
+        assert_eq!(Exit::of(&stopped), Exit::NoAnswer);
+        let addresses = "a,b".into();
+        let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
+        assert_eq!(Exit::of(&standing_by), Exit::NoAnswer);
     }
 
     #[test]

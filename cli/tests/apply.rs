@@ -72,6 +72,15 @@ fn applied_twice_is_applied_once() {
             (0, true),
             "{text}"
         );
+        // The new epoch, beside the one that it is in.
+        assert!(text.contains("\nnear: id "), "{text}");
+        assert!(text.contains("\n+ "), "{text}");
+        // What would be refused is said before.
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h99]\n"));
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 5, "{text}");
+        assert!(text.contains("the fabric has no host \"h99\""), "{text}");
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
         let (code, text) = apply(&[]);
         assert_eq!(
             (code, text.contains("near: resized, ")),
@@ -123,4 +132,23 @@ fn files_are_read_before_anything_is_done() {
     assert!(text.contains("job a stands in the files twice"), "{text}");
     std::fs::write(&path, JOBS).expect("written");
     refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
+}
+
+#[test]
+fn what_was_half_done_is_no_bad_input() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let apply = ["apply", "-f", file, "--controller", &address];
+        let wrong = "{ name: two, members: [h1, h99] }\n";
+        std::fs::write(&path, wrong).expect("written");
+        let text = refused_with(2, &apply);
+        assert!(text.contains("nothing was done"), "{text}");
+        let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
+        std::fs::write(&path, both).expect("written");
+        let text = refused_with(1, &apply);
+        assert!(text.contains("one done, then"), "{text}");
+    });
 }

@@ -79,8 +79,8 @@ impl Client {
     /// Attends until the job, or its epoch, ends: takes part in every check, and in every change.
     ///
     /// # Errors
-    /// The controller refuses, or the connection broke; then the member may attend again, unless the refusal is
-    /// [`OutOfRange`](tonic::Code::OutOfRange): its epoch is over.
+    /// The controller refuses, or the connection broke; then the member may attend again, unless its epoch
+    /// [is over](ClientError::is_over).
     pub async fn attend(
         &self,
         attendance: Attendance,

@@ -16,6 +16,12 @@ use crate::server::UNIX;
 /// In the metadata of what a controller that stands by answers: where the primary is, empty while it knows of none.
 pub const PRIMARY: &str = "ultima-primary";
 
+/// In the metadata of a refusal: the member's epoch is over. Of messages that are too long gRPC says `OUT_OF_RANGE` by itself.
+pub const EPOCH_OVER: &str = "ultima-epoch-over";
+
+/// The largest answer that is taken: jobs with some hundred thousand members in all, or as many differences.
+pub const MAX_ANSWER: usize = 64 << 20;
+
 /// How long to try to reach the controller.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -71,9 +77,17 @@ impl TelemetryWatch {
     /// # Errors
     /// The job that is watched is gone, or the connection broke.
     pub async fn next(&mut self) -> Result<Option<Vec<api::JobTelemetry>>, ClientError> {
-        let next = self.stream.message().await;
-        let next = next.map_err(|status| self.client.error(status))?;
-        Ok(next.map(|next| next.jobs))
+        let mut jobs = Vec::new();
+        loop {
+            let next = self.stream.message().await;
+            let Some(next) = next.map_err(|status| self.client.error(status))? else {
+                return Ok(None);
+            };
+            jobs.extend(next.jobs);
+            if !next.more {
+                return Ok(Some(jobs));
+            }
+        }
     }
 }
 
@@ -105,6 +119,22 @@ pub enum ClientError {
     NoPrimary {
         /// Where was looked.
         addresses: String,
+    },
+    /// A member's epoch is over: there is nothing that it could try again.
+    #[error("{message}")]
+    EpochOver {
+        /// What became of it.
+        message: String,
+    },
+    /// A question or an answer has more bytes than the other side takes.
+    #[error(
+        "what was asked of the controller at {address}, or its answer, is too long: {reason}; ask for less at once, such as for one job"
+    )]
+    TooLong {
+        /// Where it is.
+        address: String,
+        /// How long it is, and may be.
+        reason: String,
     },
     /// The controller says no.
     #[error("{message}")]
@@ -177,13 +207,7 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
 impl ClientError {
     /// Whether a member is refused because its epoch is over: there is nothing that it could try again.
     pub fn is_over(&self) -> bool {
-        matches!(
-            self,
-            ClientError::Refused {
-                code: Code::OutOfRange,
-                ..
-            }
-        )
+        matches!(self, ClientError::EpochOver { .. })
     }
 }
 
@@ -198,7 +222,7 @@ impl Client {
         let route = Route::find(addresses.collect()).await?;
         Ok(Client {
             address: route.addresses(),
-            rpc: ControlClient::new(route),
+            rpc: ControlClient::new(route).max_decoding_message_size(MAX_ANSWER),
         })
     }
 
@@ -268,14 +292,15 @@ impl Client {
     }
 
     /// Gives a job other members, on these hosts in rank order; newcomers may take `join_wait` to join. Members that should stay and do not
-    /// answer are left out, or else the change is called off then. Answers when the new epoch is installed; [`Client::watch_job`] tells
+    /// answer are left out, or else the change is called off then. With a `number` only where that is still the job's in packets: where its
+    /// members are the ones from which the new ones were made. Answers when the new epoch is installed; [`Client::watch_job`] tells
     /// what follows.
     ///
     /// # Errors
     /// The controller refuses it or doesn't answer.
     pub async fn resize_job(
         &self,
-        job: &str,
+        (job, number): (&str, Option<u32>),
         members: &[String],
         (join_wait, leave_out_lost): (Duration, bool),
     ) -> Result<api::Job, ClientError> {
@@ -284,6 +309,7 @@ impl Client {
             members: members.to_vec(),
             join_wait_ms: u32::try_from(join_wait.as_millis()).unwrap_or(u32::MAX),
             leave_out_lost,
+            job_id: number.unwrap_or_default(),
         };
         let answer = self.rpc.clone().resize_job(within(ANSWER, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
@@ -468,17 +494,19 @@ impl Client {
         Ok(answer.into_inner().switches)
     }
 
-    /// What deleting jobs, by name, and then creating others would do.
+    /// What deleting jobs, by name, then resizing some and creating others would do.
     ///
     /// # Errors
     /// There is none of those that are to be deleted, or the controller doesn't answer. Where one cannot be created the answer says so.
     pub async fn plan_jobs(
         &self,
         delete: &[String],
+        resize: Vec<api::ResizeJobRequest>,
         create: &[JobSpec],
     ) -> Result<api::PlanResponse, ClientError> {
         let request = api::PlanJobsRequest {
             delete: delete.to_vec(),
+            resize,
             create: create.iter().map(Into::into).collect(),
         };
         let answer = self.rpc.clone().plan_jobs(within(AUDIT, request)).await;
@@ -551,10 +579,18 @@ impl ClientError {
                 address: address.to_owned(),
                 reason: root_cause(source),
             },
-            None => ClientError::Refused {
-                code: status.code(),
-                message: status.message().to_owned(),
-            },
+            None => {
+                let is_over = status.metadata().contains_key(EPOCH_OVER);
+                let (code, message) = (status.code(), status.message().to_owned());
+                match code {
+                    Code::OutOfRange if is_over => ClientError::EpochOver { message },
+                    Code::OutOfRange => ClientError::TooLong {
+                        address: address.to_owned(),
+                        reason: message,
+                    },
+                    _ => ClientError::Refused { code, message },
+                }
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod attend;
 pub mod chassis;
 pub mod check;
 pub mod client;
+pub mod codes;
 pub mod fabric;
 pub mod install;
 pub mod job;

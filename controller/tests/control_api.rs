@@ -413,6 +413,71 @@ async fn telemetry_is_told_again_and_again() {
     while let Ok(Some(_)) = all.next().await {}
 }
 
+#[tokio::test]
+async fn a_resize_is_of_the_members_that_it_was_made_from() {
+    let (_switch, _handle, client) = start().await;
+    let job = client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let members = ["h1", "h2", "h3"].map(String::from);
+    let terms = (LONG, false);
+    let stale = client.resize_job(("train", Some(job.id + 1)), &members, terms);
+    let (code, message) = refusal(stale.await);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(
+        message.contains("is in epoch 1, with other members"),
+        "{message}"
+    );
+    assert_eq!(client.job("train").await.unwrap(), job);
+    let resized = client.resize_job(("train", Some(job.id)), &members, terms);
+    let next = resized.await.unwrap().next.expect("another epoch");
+    assert_eq!((next.epoch, next.members.len()), (2, 3));
+}
+
+#[tokio::test]
+async fn what_a_resize_would_do_is_said_before() {
+    let (_switch, _handle, client) = start().await;
+    let job = client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let resize = |members: &[&str]| api::ResizeJobRequest {
+        job: "train".into(),
+        members: members.iter().map(|host| host.to_string()).collect(),
+        job_id: job.id,
+        ..api::ResizeJobRequest::default()
+    };
+    let more = vec![resize(&["h1", "h2", "h3"])];
+    let plan = client.plan_jobs(&[], more, &[]).await.unwrap();
+    let next = plan.jobs[0].job.as_ref().expect("it would be granted");
+    assert_eq!((next.epoch, next.members.len()), (2, 3));
+    let differences = &plan.switches[0].differences;
+    assert!(
+        differences.iter().all(|it| it.held.is_none()),
+        "the old epoch stays: {plan:?}"
+    );
+    assert!(!differences.is_empty());
+    assert_eq!(client.job("train").await.unwrap(), job, "nothing was done");
+
+    let refused = async |resize, why: &str| {
+        let plan = client.plan_jobs(&[], vec![resize], &[]).await.unwrap();
+        let [planned] = &plan.jobs[..] else {
+            panic!("one job: {plan:?}")
+        };
+        assert_eq!((&planned.job, &plan.switches[..]), (&None, &[][..]));
+        assert!(planned.refusal.contains(why), "{}", planned.refusal);
+    };
+    refused(resize(&["h1", "h9"]), "the fabric has no host").await;
+    // There is room for one rank on h3.
+    refused(resize(&["h1", "h3", "h3"]), "h3").await;
+    let stale = api::ResizeJobRequest {
+        job_id: job.id + 1,
+        ..resize(&["h1", "h3"])
+    };
+    refused(stale, "with other members").await;
+}
+
 /// Its machine answers, and it takes nothing of what it asked for.
 #[tokio::test]
 async fn who_reads_nothing_does_not_hold_up_the_end() {

@@ -107,7 +107,7 @@ impl Site {
     async fn resize(&self, hosts: &[&str], join: Duration) -> Result<Job, ClientError> {
         let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
         self.client
-            .resize_job("train", &members, (join, false))
+            .resize_job(("train", None), &members, (join, false))
             .await
     }
 
@@ -184,7 +184,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
     assert_eq!(
         refused,
-        (Code::Aborted, "job train is changing to epoch 2; wait until it has, or is called off: `ultima job watch train`".into())
+        (Code::FailedPrecondition, "job train is changing to epoch 2; wait until it has, or is called off: `ultima job watch train`".into())
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
@@ -313,7 +313,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
     let leave_out = (WAIT, true);
     site.client
-        .resize_job("train", &members, leave_out)
+        .resize_job(("train", None), &members, leave_out)
         .await
         .unwrap();
     until(&mut watch, Kind::Installed).await;

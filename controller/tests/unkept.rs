@@ -61,7 +61,9 @@ async fn what_cannot_be_kept_for_a_while_is_tried_again() {
     let mut watch = client.watch_job("train").await.unwrap();
     let resize = async |hosts: &[&str], join: Duration| {
         let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
-        let resized = client.resize_job("train", &members, (join, false)).await;
+        let resized = client
+            .resize_job(("train", None), &members, (join, false))
+            .await;
         resized.unwrap()
     };
 

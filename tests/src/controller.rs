@@ -172,7 +172,9 @@ impl Controller {
         let resized = async {
             let mut watch = self.client.watch_job(name).await?;
             let terms = (PATIENCE, false);
-            self.client.resize_job(name, &members, terms).await?;
+            self.client
+                .resize_job((name, None), &members, terms)
+                .await?;
             while let Some(next) = watch.next().await? {
                 if next.event.is_some_and(|event| event.kind() == Kind::Fenced) {
                     break;

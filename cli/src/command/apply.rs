@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
 use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{self, Gather, JobRequest, JobSpec};
 use ultima_controller::server::JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
 use crate::document;
-use crate::exit::Exit;
+use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Output};
 
 /// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
@@ -103,20 +103,22 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     };
     let mut plan = None;
     if arguments.dry_run {
-        plan = Some(client.plan_jobs(&[], &missing).await?);
+        let resize = resized.iter().map(Resized::request).collect();
+        plan = Some(client.plan_jobs(&[], resize, &missing).await?);
     }
-    for (name, members) in &resized {
+    for job in &resized {
         let action = match arguments.dry_run || differs {
             true => Action::WouldBeResized,
             false => {
                 let terms = (JOIN_WAIT, false);
-                let resized = client.resize_job(name, members, terms).await;
-                resized.with_context(|| so_far(&jobs))?;
+                let of = (job.name.as_str(), Some(job.number));
+                let resized = client.resize_job(of, &job.members, terms).await;
+                resized.map_err(|error| so_far(&jobs, error))?;
                 Action::Resized
             }
         };
         jobs.push(Applied {
-            name: name.clone(),
+            name: job.name.clone(),
             action,
             differs: Vec::new(),
         });
@@ -126,7 +128,7 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
             true => Action::WouldBeCreated,
             false => {
                 let created = client.create_job(spec).await;
-                created.with_context(|| so_far(&jobs))?;
+                created.map_err(|error| so_far(&jobs, error))?;
                 Action::Created
             }
         };
@@ -145,15 +147,36 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     Ok(exit.into())
 }
 
-/// What had been done before an error.
-fn so_far(jobs: &[Applied]) -> String {
+/// An error with what had been done before it.
+fn so_far(jobs: &[Applied], error: ClientError) -> anyhow::Error {
     let is_done = |job: &&Applied| matches!(job.action, Action::Created | Action::Resized);
     let done: Vec<&str> = (jobs.iter().filter(is_done))
         .map(|job| job.name.as_str())
         .collect();
+    let error = anyhow::Error::from(error);
     match done.is_empty() {
-        true => "nothing was done".to_owned(),
-        false => format!("{} done, then", done.join(", ")),
+        true => error.context("nothing was done"),
+        false => error.context(HalfDone(format!("{} done, then", done.join(", ")))),
+    }
+}
+
+/// A job of which only the members are others.
+struct Resized {
+    name: String,
+    /// The number of the epoch whose members the file's were compared with.
+    number: u32,
+    /// The file's.
+    members: Vec<String>,
+}
+
+impl Resized {
+    fn request(&self) -> api::ResizeJobRequest {
+        api::ResizeJobRequest {
+            job: self.name.clone(),
+            members: self.members.clone(),
+            job_id: self.number,
+            ..api::ResizeJobRequest::default()
+        }
     }
 }
 
@@ -161,8 +184,7 @@ fn so_far(jobs: &[Applied]) -> String {
 struct Compared {
     found: Vec<Applied>,
     missing: Vec<JobSpec>,
-    /// Jobs of which only the members are others, with those of the file.
-    resized: Vec<(String, Vec<String>)>,
+    resized: Vec<Resized>,
 }
 
 /// Those of a grid that are missing get the seed that others of it have.
@@ -188,7 +210,11 @@ fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
             // A grid keeps its members.
             let is_alone = matches!(request, JobRequest::Job(_));
             if members.is_some() && is_alone && differs.is_empty() {
-                compared.resized.push((spec.name, spec.members));
+                compared.resized.push(Resized {
+                    name: spec.name,
+                    number: job.id,
+                    members: spec.members,
+                });
                 continue;
             }
             differs.extend(members);

@@ -223,7 +223,7 @@ impl Planned {
 
     async fn plan(&self, client: &Client) -> Result<api::PlanResponse, ClientError> {
         match self {
-            Planned::Jobs { delete, create } => client.plan_jobs(delete, create).await,
+            Planned::Jobs { delete, create } => client.plan_jobs(delete, Vec::new(), create).await,
             Planned::Fabric(text) => client.plan_fabric(text).await,
         }
     }

@@ -15,7 +15,7 @@ use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
-use crate::exit::Exit;
+use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Format, Output, table};
 use crate::units::{self, bit_rate, bytes};
 
@@ -250,10 +250,9 @@ async fn create(client: &Client, request: JobRequest) -> Result<Vec<api::Job>> {
             Ok(job) => created.push(job),
             Err(error) => {
                 for job in &created {
-                    client
-                        .delete_job(&job.name)
-                        .await
-                        .with_context(|| format!("{error}; {} is still there", job.name))?;
+                    client.delete_job(&job.name).await.with_context(|| {
+                        HalfDone(format!("{error}; {} is still there", job.name))
+                    })?;
                 }
                 return Err(error.into());
             }

@@ -1,10 +1,9 @@
 //! `ultima job resize`, `evict` and `watch`: a job's members while it runs.
 
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
@@ -12,6 +11,7 @@ use ultima_controller::api::{self, MembershipEvent};
 use ultima_controller::client::{Client, JobWatch};
 
 use crate::document;
+use crate::exit::Stopped;
 use crate::output::{self, Format, Output};
 use crate::units;
 
@@ -76,19 +76,20 @@ pub struct Watch {
 /// Gives a job other members.
 pub async fn resize(client: &Client, arguments: &Resize) -> Result<ExitCode> {
     let name = &arguments.name;
-    let members = match &arguments.members[..] {
+    let (members, number) = match &arguments.members[..] {
         [] => {
             let job = client.job(name).await?;
+            let number = Some(job.id);
             let now = job.members.into_iter().map(|member| member.host);
-            changed(now.collect(), &arguments.add, &arguments.remove)
-                .with_context(|| format!("job {name}"))?
+            let members = changed(now.collect(), &arguments.add, &arguments.remove);
+            (members.with_context(|| format!("job {name}"))?, number)
         }
-        members => members.to_vec(),
+        members => (members.to_vec(), None),
     };
     // First, so that nothing is missed.
     let watch = client.watch_job(name).await?;
     let terms = (arguments.join_wait, arguments.leave_out_lost);
-    let job = client.resize_job(name, &members, terms).await?;
+    let job = client.resize_job((name, number), &members, terms).await?;
     follow(watch, &job, &arguments.end).await
 }
 
@@ -200,10 +201,10 @@ async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCo
             Heard::Nothing => {}
         }
     }
-    bail!(
-        "the controller stopped before the change was over; see `ultima job show {}`",
-        job.name
-    )
+    let name = &job.name;
+    let what =
+        format!("the controller stopped before the change was over; see `ultima job show {name}`");
+    Err(Stopped(what).into())
 }
 
 /// A change whose end is waited for.

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::json;
-use tonic::Code;
 use ultima_controller::api;
-use ultima_controller::client::{Client, ClientError};
+use ultima_controller::client::Client;
+use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
 use super::controller_address::ControllerAddress;
 use crate::document;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stopped};
 use crate::output::{self, Format, Output, table};
 use crate::units;
 
@@ -40,15 +40,14 @@ pub struct Arguments {
     at: ControllerAddress,
 }
 
-/// The shortest and the longest time between two looks that controllers take.
-const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
-
 fn interval(text: &str) -> Result<Duration, String> {
     let every = units::duration(text).map_err(|error| error.to_string())?;
-    let [least, most] = INTERVALS;
-    match (least..=most).contains(&every) {
+    match WATCH_INTERVALS.contains(&every) {
         true => Ok(every),
-        false => Err(format!("expected {least:?} to {most:?}")),
+        false => {
+            let (least, most) = (WATCH_INTERVALS.start(), WATCH_INTERVALS.end());
+            Err(format!("expected {least:?} to {most:?}"))
+        }
     }
 }
 
@@ -71,40 +70,34 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// Each job's name, and what it has lost.
 type Jobs = Vec<(String, api::GetTelemetryResponse)>;
 
+/// The first of what a watch would be told: of each job all that is known.
 async fn once(client: &Client, job: Option<&str>) -> Result<Jobs> {
-    let names = match job {
-        Some(name) => vec![name.to_owned()],
-        None => {
-            let jobs = client.jobs().await?.into_iter();
-            jobs.map(|job| job.name).collect()
-        }
+    let Some(name) = job else {
+        let mut watch = client.watch_telemetry(None, WATCH_INTERVAL).await?;
+        return Ok(watch.next().await?.map(by_name).ok_or_else(stopped)?);
     };
-    let mut jobs = Vec::new();
-    for name in names {
-        match client.telemetry(&name).await {
-            // Deleted since it was listed.
-            Err(ClientError::Refused {
-                code: Code::NotFound,
-                ..
-            }) if job.is_none() => {}
-            answer => jobs.push((name, answer?)),
-        }
-    }
-    Ok(jobs)
+    Ok(vec![(name.to_owned(), client.telemetry(name).await?)])
+}
+
+fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
+    let jobs = jobs.into_iter();
+    jobs.map(|it| (it.job, it.telemetry.unwrap_or_default()))
+        .collect()
+}
+
+fn stopped() -> Stopped {
+    Stopped("the controller stops".to_owned())
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
-    let every = arguments.every.unwrap_or(Duration::from_secs(1));
+    let every = arguments.every.unwrap_or(WATCH_INTERVAL);
     let mut watch = client
         .watch_telemetry(arguments.job.as_deref(), every)
         .await?;
     let format = arguments.output.format();
     let mut shown = Shown::default();
     while let Some(jobs) = watch.next().await? {
-        let jobs = jobs.into_iter();
-        let mut jobs: Jobs = jobs
-            .map(|it| (it.job, it.telemetry.unwrap_or_default()))
-            .collect();
+        let mut jobs = by_name(jobs);
         if format == Format::Table {
             shown.complete(&mut jobs);
         }
@@ -112,7 +105,7 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("the controller stops")
+    Err(stopped().into())
 }
 
 /// The latest lossy operations of each job, which tables show again.

@@ -99,7 +99,7 @@ impl Report {
         if self.ok {
             text += &match lossy.len() {
                 0 => format!(
-                    "{} members attend; packets arrive by all {} ways between them\n",
+                    "{} members attend; packets arrive by all {} ways that were tried\n",
                     self.attending.len(),
                     self.ways.len()
                 ),

@@ -12,6 +12,8 @@ mod tests;
 pub use diagnose::{diagnose, unreachable};
 pub use evidence::{Counted, End, Evidence, Step};
 
+use std::collections::HashMap;
+
 use crate::job::Rank;
 
 /// Where packets stop, from the sender on.
@@ -62,7 +64,7 @@ pub struct Place {
 }
 
 /// Why packets don't arrive by one way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnosis {
     /// At which kind of hop.
     pub hop: Hop,
@@ -103,21 +105,39 @@ pub struct Way {
 pub struct Check {
     /// Why packets don't arrive; none where all do.
     pub findings: Vec<Finding>,
-    /// Every way between members that attend.
+    /// Every way between members that attend that was tried.
     pub ways: Vec<Way>,
     /// Members that attend.
     pub attending: Vec<Rank>,
 }
 
-impl Check {
+/// Reasons why packets don't arrive, each once.
+#[derive(Debug, Default)]
+pub struct Findings {
+    all: Vec<Finding>,
+    /// Where each stands: there may be one for each member.
+    places: HashMap<Diagnosis, usize>,
+}
+
+impl Findings {
     /// Adds a reason why packets don't arrive by `path`; reasons that are the same become one.
     pub fn add(&mut self, diagnosis: Diagnosis, path: Option<Path>) {
-        match self.findings.iter_mut().find(|f| f.diagnosis == diagnosis) {
-            Some(finding) => finding.paths.extend(path),
-            None => self.findings.push(Finding {
-                diagnosis,
-                paths: path.into_iter().collect(),
-            }),
-        }
+        let next = self.all.len();
+        let at = *self
+            .places
+            .entry(diagnosis)
+            .or_insert_with_key(|diagnosis| {
+                self.all.push(Finding {
+                    diagnosis: diagnosis.clone(),
+                    paths: Vec::new(),
+                });
+                next
+            });
+        self.all[at].paths.extend(path);
+    }
+
+    /// In the order in which they were added first.
+    pub fn all(self) -> Vec<Finding> {
+        self.all
     }
 }

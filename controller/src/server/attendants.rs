@@ -145,7 +145,7 @@ impl Attendants {
         (ranks, payload.unwrap_or_default())
     }
 
-    /// Lets attendants of a job do one round, each what `round` says; returns the reports of those
+    /// Lets these attendants of a job, in rank order, do one round, each what `round` says; returns the reports of those
     /// that answered.
     pub async fn round(
         &self,
@@ -154,7 +154,7 @@ impl Attendants {
         round: impl Fn(Rank) -> CheckRound,
     ) -> BTreeMap<Rank, RoundReport> {
         let attendants = self.of_job(job).into_iter();
-        let asked = attendants.filter(|(rank, _)| ranks.contains(rank));
+        let asked = attendants.filter(|(rank, _)| ranks.binary_search(rank).is_ok());
         let orders = asked.map(|(rank, attendant)| {
             let round = round(rank);
             let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;

@@ -1,6 +1,6 @@
 //! Checks of jobs: rounds with the members that attend, and the counters meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
@@ -11,21 +11,24 @@ use ultima_wire::{Check as CheckPayload, HEADER_LEN};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
+use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
-use crate::api::{CheckRound, RoundReport};
+use crate::api::CheckRound;
 use crate::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Hop, Path, Place, Step, Way, diagnose,
-    unreachable,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, Place, Step, Way,
+    diagnose, unreachable,
 };
-use crate::fabric::SwitchId;
+use crate::fabric::{HostId, SwitchId};
 use crate::job::{Job, JobId, Rank};
-use crate::plan::{Entity as Planned, JobPlan, SchemaError};
+use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use crate::routing::Passage;
 
 /// Packets by each way: one may be lost by chance.
 const PACKETS: u32 = 3;
 /// The time from one of them to the next.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// The members of the largest job that is checked.
+const MOST_MEMBERS: usize = 4096;
 /// How long a round takes: far longer than any way through a fabric.
 const LISTEN: Duration = Duration::from_millis(300);
 /// Senders whose silent ways are looked at one by one. What is behind more is seen by the next
@@ -41,9 +44,6 @@ pub struct PastCheck {
     ended: Instant,
     check: Check,
 }
-
-/// What a round's members saw, by rank.
-type Reports = BTreeMap<Rank, RoundReport>;
 
 /// What a job's switches count: of the job, and at each port that its packets come in by.
 type Counts = BTreeMap<SwitchId, SwitchCounts>;
@@ -69,6 +69,18 @@ impl SwitchCounts {
     }
 }
 
+/// What of a job's plan matters to its packets at one switch.
+#[derive(Clone, Debug, Default)]
+struct Station {
+    /// Copies that the job's group makes of a packet.
+    copies: u64,
+    /// The ports by which its packets may come in.
+    entrances: BTreeSet<u16>,
+}
+
+/// The job's switches.
+type Stations = BTreeMap<SwitchId, Station>;
+
 /// One sender's silent way, or with the group all of its silent ones: one look shows them all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Look {
@@ -82,7 +94,7 @@ impl Controller {
     /// Finds out where a job's packets stop.
     ///
     /// # Errors
-    /// There is no such job.
+    /// There is no such job, or it has more than 4,096 members.
     pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
         let asked = Instant::now();
         let mut last = self.checks.lock().await;
@@ -105,47 +117,55 @@ impl Controller {
 
     async fn check_now(&self, name: &str, state: &JobState) -> Result<Check, JobRequestError> {
         let job = &*state.job;
+        let members = job.members.len();
+        if members > MOST_MEMBERS {
+            return Err(JobRequestError::TooManyToCheck {
+                name: name.to_owned(),
+                members,
+                most: MOST_MEMBERS,
+            });
+        }
         let plan = self
             .plan_of(job.id)
             .ok_or_else(|| JobRequestError::Deleted {
                 name: name.to_owned(),
             })?;
-        let (attending, full) = self.attendants.of(job.id);
-        let mut check = Check {
-            attending,
-            ..Check::default()
-        };
+        let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
+        let elsewhere = elsewhere(job);
+        let (mut attending, full) = self.attendants.of(job.id);
+        let mut findings = Findings::default();
         let problem = |id: &SwitchId| Some((*id, self.client(*id).err()?));
         let mut away: Away = state.switches.iter().filter_map(problem).collect();
-        self.find_absent(state, &mut check);
+        self.find_absent(state, &attending, &mut findings);
 
         let short = CheckPayload::LEN as u32;
-        let short_ones = self.everyone(job, &check.attending, short).await;
-        self.drop_silent(job, &short_ones, &mut check);
-        let full_ones = self.everyone(job, &check.attending, full).await;
-        check.ways = ways(job, &check.attending, &short_ones, &full_ones);
+        let short_ones = self.everyone(job, &attending, short).await;
+        self.drop_silent(job, &short_ones, (&mut attending, &mut findings));
+        let full_ones = self.everyone(job, &attending, full).await;
+        let mesh = mesh(job, &attending);
+        let ways = mesh.ways(PACKETS, &short_ones, &full_ones);
+        let hearing = hearing(job, &ways);
+        let hears = |rank: Rank| hearing.contains(&job.members[usize::from(rank.0)].host);
 
-        let looks = looks(&check.ways);
+        let looks = looks(&ways);
         if !looks.is_empty() {
             // Operations end, or have nothing left to send.
             let settle = |_| CheckRound {
                 quiet: true,
                 ..round(short)
             };
-            self.attendants
-                .round(job.id, &check.attending, settle)
-                .await;
+            self.attendants.round(job.id, &attending, settle).await;
         }
         for look in looks.into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
-            let before = self.count(state, &plan, &mut away).await?;
+            let before = self.count(state, &stations, &mut away).await?;
             let round = CheckRound {
                 quiet: true,
                 ..round(payload)
             };
             let ask = |rank| match rank == look.from {
                 true => CheckRound {
-                    probe: elsewhere(job, rank),
+                    probe: elsewhere(rank),
                     to: match look.by_group {
                         true => Vec::new(),
                         false => look.to.iter().map(|r| r.0.into()).collect(),
@@ -155,8 +175,8 @@ impl Controller {
                 },
                 false => round.clone(),
             };
-            let reports = self.attendants.round(job.id, &check.attending, ask).await;
-            let after = self.count(state, &plan, &mut away).await?;
+            let reports = self.attendants.round(job.id, &attending, ask).await;
+            let after = self.count(state, &stations, &mut away).await?;
             for to in &look.to {
                 let path = Path {
                     from: look.from,
@@ -175,42 +195,53 @@ impl Controller {
                     short_ones_pass: look.full,
                     sender: self.end(job, look.from, &reports),
                     receiver: self.end(job, *to, &reports),
-                    sender_hears: hears(job, &check, look.from),
-                    receiver_hears: hears(job, &check, *to),
-                    probed: elsewhere(job, look.from).is_some(),
-                    steps: self.steps(job, &plan, path, [&before, &after], &away),
+                    sender_hears: hears(look.from),
+                    receiver_hears: hears(*to),
+                    probed: elsewhere(look.from).is_some(),
+                    steps: self.steps(job, &stations, path, [&before, &after], &away),
                 };
-                check.add(diagnose(&evidence), Some(path));
+                findings.add(diagnose(&evidence), Some(path));
             }
         }
         for (id, problem) in &away {
-            check.add(unreachable(&self.fabric().switch(*id).name, problem), None);
+            findings.add(unreachable(&self.fabric().switch(*id).name, problem), None);
         }
         // What is known of all others is known without their counters.
         let other = |finding: &Finding| finding.diagnosis.hop != Hop::Switch;
-        check.findings.sort_by_key(other);
-        Ok(check)
+        let mut findings = findings.all();
+        findings.sort_by_key(other);
+        Ok(Check {
+            findings,
+            ways,
+            attending,
+        })
     }
 
-    /// Lets all send to all others.
+    /// Lets all send to all others, or of many each to some.
     async fn everyone(&self, job: &Job, attending: &[Rank], payload: u32) -> Reports {
-        let round = round(payload);
-        let ask = |rank| CheckRound {
-            to: others(attending, rank).map(|r| r.0.into()).collect(),
-            to_group: job.multicast.is_some(),
-            probe: elsewhere(job, rank),
-            ..round.clone()
+        let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
+        let ask = |rank| {
+            let at = mesh.place(rank);
+            let to = at.map(|at| mesh.to(at)).unwrap_or_default();
+            CheckRound {
+                to: to.into_iter().map(|to| to.0.into()).collect(),
+                to_group: at.is_some_and(|at| mesh.to_group(at)),
+                probe: elsewhere(rank),
+                ..round.clone()
+            }
         };
         self.attendants.round(job.id, attending, ask).await
     }
 
     /// Goes on without those that did not answer, which is itself a finding.
-    fn drop_silent(&self, job: &Job, reports: &Reports, check: &mut Check) {
-        let silent = |rank: &Rank| !reports.contains_key(rank);
-        let silent: Vec<Rank> = check
-            .attending
-            .extract_if(.., |rank| silent(rank))
-            .collect();
+    fn drop_silent(
+        &self,
+        job: &Job,
+        reports: &Reports,
+        (attending, findings): (&mut Vec<Rank>, &mut Findings),
+    ) {
+        let silent = |rank: &mut Rank| !reports.contains_key(rank);
+        let silent: Vec<Rank> = attending.extract_if(.., silent).collect();
         for rank in silent {
             let host = self.end(job, rank, reports).host;
             let diagnosis = Diagnosis {
@@ -221,14 +252,14 @@ impl Controller {
                 ),
                 advice: format!("see whether its agent on {host} is stopped or overloaded"),
             };
-            check.add(diagnosis, None);
+            findings.add(diagnosis, None);
         }
     }
 
     /// Members that cannot take part, which is itself a finding.
-    fn find_absent(&self, state: &JobState, check: &mut Check) {
+    fn find_absent(&self, state: &JobState, attending: &[Rank], findings: &mut Findings) {
         for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
-            if check.attending.contains(&rank) {
+            if attending.binary_search(&rank).is_ok() {
                 continue;
             }
             let host = &self.fabric().host(member.host).name;
@@ -260,7 +291,7 @@ impl Controller {
                 what,
                 advice,
             };
-            check.add(diagnosis, None);
+            findings.add(diagnosis, None);
         }
     }
 
@@ -279,7 +310,7 @@ impl Controller {
     fn steps<'a>(
         &'a self,
         job: &Job,
-        plan: &JobPlan,
+        stations: &Stations,
         path: Path,
         [before, after]: [&Counts; 2],
         away: &'a Away,
@@ -308,7 +339,7 @@ impl Controller {
                     switch: &fabric.switch(id).name,
                     in_port,
                     out_port: egress.0,
-                    copies: copies(plan, id),
+                    copies: stations.get(&id).map_or(0, |it| it.copies),
                     counted,
                 }
             })
@@ -319,14 +350,14 @@ impl Controller {
     async fn count(
         &self,
         state: &JobState,
-        plan: &JobPlan,
+        stations: &Stations,
         away: &mut Away,
     ) -> Result<Counts, SchemaError> {
         let names = self.program().names();
         let asked = state.switches.iter().filter(|id| !away.contains_key(id));
         let answers = asked.map(|id| async {
-            let ports = entrances(plan, *id);
-            let cells = cells(names, state.job.counter.0, &ports)?;
+            let ports = stations.get(id).map(|it| &it.entrances);
+            let cells = cells(names, state.job.counter.0, ports.into_iter().flatten())?;
             let read = match self.client(*id) {
                 Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
                 Err(problem) => Err(problem),
@@ -363,45 +394,31 @@ fn round(payload: u32) -> CheckRound {
     }
 }
 
-/// Whether anything comes to a rank's host over a switch.
-fn hears(job: &Job, check: &Check, rank: Rank) -> bool {
-    let host = |rank: Rank| job.members[usize::from(rank.0)].host;
-    let mut ways = check.ways.iter();
-    ways.any(|way| host(way.path.to) == host(rank) && way.short_came > 0 && way.hops > 0)
-}
-
-/// A rank on another host, whom `rank` can address a PROBE to.
-fn elsewhere(job: &Job, rank: Rank) -> Option<u32> {
-    let host = job.members[usize::from(rank.0)].host;
-    let other = job.ranks().find(|(_, member)| member.host != host);
-    other.map(|(rank, _)| rank.0.into())
-}
-
-fn others(ranks: &[Rank], rank: Rank) -> impl Iterator<Item = Rank> {
-    ranks.iter().copied().filter(move |other| *other != rank)
-}
-
-/// What came by every way between members that attend.
-fn ways(job: &Job, attending: &[Rank], short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
-    let mut ways = Vec::new();
-    for by_group in [false, true] {
-        if by_group && job.multicast.is_none() {
-            continue;
-        }
-        for from in attending.iter().copied() {
-            for to in others(attending, from) {
-                let path = Path { from, to, by_group };
-                ways.push(Way {
-                    path,
-                    sent: PACKETS,
-                    short_came: came(short_ones, path),
-                    full_came: came(full_ones, path),
-                    hops: hops(short_ones, path),
-                });
-            }
-        }
+fn mesh<'a>(job: &Job, attending: &'a [Rank]) -> Mesh<'a> {
+    Mesh {
+        ranks: attending,
+        has_group: job.multicast.is_some(),
     }
-    ways
+}
+
+/// The hosts to which anything comes over a switch.
+fn hearing(job: &Job, ways: &[Way]) -> HashSet<HostId> {
+    let heard = ways.iter().filter(|way| way.short_came > 0 && way.hops > 0);
+    let host = |way: &Way| job.members[usize::from(way.path.to.0)].host;
+    heard.map(host).collect()
+}
+
+/// By rank one on another host, whom it can address a PROBE to.
+fn elsewhere(job: &Job) -> impl Fn(Rank) -> Option<u32> {
+    let host = |rank: Rank| job.members[usize::from(rank.0)].host;
+    // Rank 0 is elsewhere for all that are not on its host; for those that are there is one other.
+    let home = host(Rank(0));
+    let other = job.ranks().find(|(_, member)| member.host != home);
+    let other = other.map(|(rank, _)| rank.0.into());
+    move |rank| match host(rank) == home {
+        true => other,
+        false => Some(0),
+    }
 }
 
 fn heard(reports: &Reports, path: Path) -> Option<&crate::api::Heard> {
@@ -414,10 +431,6 @@ fn heard(reports: &Reports, path: Path) -> Option<&crate::api::Heard> {
 
 fn came(reports: &Reports, path: Path) -> u32 {
     heard(reports, path).map_or(0, |heard| heard.packets)
-}
-
-fn hops(reports: &Reports, path: Path) -> u32 {
-    heard(reports, path).map_or(0, |heard| heard.hops)
 }
 
 /// What to look at: of each sender, what nobody heard. Unicast goes one way at a time, so that
@@ -451,35 +464,30 @@ fn looks(ways: &[Way]) -> BTreeSet<Look> {
     looks
 }
 
-/// Copies that the job's group makes of a packet at a switch.
-fn copies(plan: &JobPlan, id: SwitchId) -> u64 {
-    let entities = plan.get(&id).into_iter().flat_map(|plan| plan.entities());
-    let group = entities.filter_map(|entity| match entity {
-        Planned::Group(group) => Some(group.copies.len() as u64),
-        _ => None,
-    });
-    group.sum()
-}
-
-/// The ports of a switch by which a job's packets may come in.
-fn entrances(plan: &JobPlan, id: SwitchId) -> BTreeSet<u16> {
-    let entities = plan.get(&id).into_iter().flat_map(|plan| plan.entities());
-    let sources = entities.filter_map(|entity| match entity {
-        Planned::Source(source) => Some(source.ingress.0),
-        _ => None,
-    });
-    sources.collect()
+fn station(plan: &SwitchPlan) -> Station {
+    let mut station = Station::default();
+    for entity in plan.entities() {
+        match entity {
+            Planned::Group(group) => station.copies += group.copies.len() as u64,
+            Planned::Source(source) => drop(station.entrances.insert(source.ingress.0)),
+            _ => {}
+        }
+    }
+    station
 }
 
 /// The counter cells of a job, of unknown jobs, and of ports.
-fn cells(names: &Names, index: u16, ports: &BTreeSet<u16>) -> Result<Vec<Entity>, SchemaError> {
+fn cells<'a>(
+    names: &Names,
+    index: u16,
+    ports: impl Iterator<Item = &'a u16>,
+) -> Result<Vec<Entity>, SchemaError> {
     let cell = |name, index: u16| -> Result<Entity, SchemaError> {
         Ok(names.counter(name)?.cell(index.into())?.into())
     };
     let of_job = counter::BY_JOB.into_iter().map(|name| cell(name, index));
     let unknown = std::iter::once(cell(counter::REJECTED, 0));
     let of_ports = ports
-        .iter()
         .flat_map(|port| [counter::MALFORMED, counter::UNROUTED].map(|name| cell(name, *port)));
     of_job.chain(unknown).chain(of_ports).collect()
 }

@@ -23,6 +23,7 @@ use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::service_telemetry::WATCHES;
 use super::switch::{Desired, Lost, ManagedSwitch, is_most};
+use super::telemetry::READS;
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
@@ -59,6 +60,8 @@ pub struct Controller {
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
     /// Places for those who watch telemetry.
     pub(super) telemetry_watches: Arc<Semaphore>,
+    /// Room for jobs whose counts are read at the same time.
+    pub(super) telemetry_reads: Semaphore,
     /// What links between switches are seen to lose.
     pub(super) blackholes: Mutex<Blackholes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
@@ -186,6 +189,7 @@ impl Controller {
             events: Events::default(),
             checks: AsyncMutex::default(),
             telemetry_watches: Arc::new(Semaphore::new(WATCHES)),
+            telemetry_reads: Semaphore::new(READS),
             blackholes: Mutex::new(blackholes),
             keepers: Mutex::default(),
             metrics,

@@ -316,6 +316,26 @@ pub enum JobRequestError {
         /// The epoch that comes.
         epoch: u16,
     },
+    /// The new members were made from others than it has now.
+    #[error(
+        "job {name} is in epoch {epoch}, with other members than when it was asked for; nothing was changed: look at them with `ultima job show {name}` and ask again"
+    )]
+    OtherEpoch {
+        /// The job's name.
+        name: String,
+        /// The epoch that it is in.
+        epoch: u16,
+    },
+    /// More members than can be let send to each other.
+    #[error("job {name} has {members} members; jobs of up to {most} can be checked")]
+    TooManyToCheck {
+        /// The job's name.
+        name: String,
+        /// How many it has.
+        members: usize,
+        /// How many it may have.
+        most: usize,
+    },
     /// It has those members already.
     #[error("job {name} has these members, in this order, already; nothing was changed")]
     SameMembers {

@@ -126,6 +126,11 @@ impl Controller {
         states.collect()
     }
 
+    /// Their names.
+    pub(super) fn names_of_jobs(&self) -> Vec<String> {
+        self.registry().names()
+    }
+
     /// One job.
     ///
     /// # Errors

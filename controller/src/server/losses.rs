@@ -34,9 +34,12 @@ impl Losses {
         self.told.push_back(told);
     }
 
-    /// Those that are kept, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Told> {
-        self.told.iter()
+    /// Those that were told after so many others, as far as they are kept, oldest first.
+    pub fn since(&self, known: u64) -> impl Iterator<Item = &Told> {
+        let known = known.saturating_sub(self.forgotten);
+        let kept = self.told.len();
+        self.told
+            .range(usize::try_from(known).map_or(kept, |known| known.min(kept))..)
     }
 
     /// How many there were, those that had to go too.
@@ -80,8 +83,13 @@ pub mod tests {
         let mut losses = Losses::default();
         let kept = KEPT as u32;
         (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));
-        let steps = losses.iter().map(|told| told.loss.step);
-        assert!(steps.eq(3..kept + 3));
+        let steps = |known| losses.since(known).map(|told| told.loss.step);
+        assert!(steps(0).eq(3..kept + 3));
+        assert!(steps(3).eq(3..kept + 3));
+        assert!(steps(KEPT as u64 + 1).eq([kept + 1, kept + 2]));
+        for known in [losses.told(), u64::MAX] {
+            assert_eq!(steps(known).count(), 0);
+        }
         assert_eq!((losses.forgotten(), losses.told()), (3, KEPT as u64 + 3));
     }
 }

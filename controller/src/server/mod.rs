@@ -19,6 +19,7 @@ mod keeper;
 mod listen;
 mod losses;
 mod membership;
+mod mesh;
 mod messages;
 mod metrics;
 mod moves;
@@ -26,6 +27,7 @@ mod plan;
 mod port_counters;
 mod port_status;
 mod registry;
+mod sample;
 mod seats;
 mod service;
 mod service_fabric;
@@ -55,7 +57,8 @@ pub(crate) use listen::UNIX;
 pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 pub use membership::{Evictee, JOIN_WAIT};
 pub use moves::Drained;
-pub use plan::{Forecast, PlanError, SwitchForecast};
+pub use plan::{Forecast, PlanError, Resize, SwitchForecast};
+pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
 
 use group::{ReplicationService, Who};
 

@@ -9,23 +9,34 @@ use std::sync::Arc;
 use super::condition::Condition;
 use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, ServeError};
-use super::registry::{Registry, Wanted};
+use super::registry::{Registry, Wanted, next_spec};
 use super::seats::Seat;
 use super::switch::Desired;
 use crate::fabric::damping::Terms;
-use crate::fabric::{Fabric, SwitchId};
+use crate::fabric::{Fabric, HostId, SwitchId};
 use crate::job::{Job, JobId, JobSpec};
-use crate::ledger::{Fill, Ledger};
+use crate::ledger::{Fill, Ledger, Refusal};
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
 use crate::reconcile::{Diff, Held};
 use crate::routing::Routes;
 use crate::store::Stored;
 
+/// Other members for a job.
+#[derive(Clone, Debug)]
+pub struct Resize {
+    /// The job's name.
+    pub name: String,
+    /// Its number in packets, where it is to have that.
+    pub number: Option<u32>,
+    /// The new members' hosts by name, in rank order.
+    pub members: Vec<String>,
+}
+
 /// What a change would do.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The jobs that would be created or kept, each as it would be, or why not.
+    /// The jobs that would be resized, created or kept, each as it would be, or why not.
     pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
     /// The switches on which something changes, and those that come or go, in the new fabric's order.
     pub switches: Vec<SwitchForecast>,
@@ -92,13 +103,35 @@ impl Trial {
         program: &Program,
         spec: &JobSpec,
     ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        let name = || spec.name.clone();
         if self.jobs.values().any(|(job, _)| job.name == spec.name) {
-            return Err(JobRequestError::Exists { name: name() });
+            let name = spec.name.clone();
+            return Err(JobRequestError::Exists { name });
         }
         let proposed = (self.ledger).propose(fabric, &self.routes, program.names(), spec, 0);
+        self.take(fabric, &spec.name, proposed)
+    }
+
+    /// One would get another epoch beside the one that it is in.
+    fn resize(
+        &mut self,
+        fabric: &Fabric,
+        program: &Program,
+        (job, hosts): (&Job, &[HostId]),
+    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
+        let (spec, epoch) = next_spec(fabric, job, hosts)?;
+        let (names, next) = (program.names(), (&spec, epoch));
+        let proposed = (self.ledger).propose_epoch(fabric, &self.routes, names, next, job.seed);
+        self.take(fabric, &job.name, proposed)
+    }
+
+    fn take(
+        &mut self,
+        fabric: &Fabric,
+        name: &str,
+        proposed: Result<(Job, JobPlan), Refusal>,
+    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
         let (job, plan) = proposed.map_err(|refusal| JobRequestError::Refused {
-            name: name(),
+            name: name.to_owned(),
             refusal: Box::new(refusal),
         })?;
         self.ledger.add(fabric, &job, &plan);
@@ -210,11 +243,17 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
 }
 
 impl Controller {
-    /// What deleting these jobs and then creating those, one after the other, would do. One that is refused is left out for those after it.
+    /// What deleting these jobs, then giving those other members, and then creating others, one after the other, would do. One that is
+    /// refused is left out for those after it.
     ///
     /// # Errors
     /// There is none of those that are to be deleted; the program lacks something.
-    pub fn plan_jobs(&self, delete: &[String], create: &[JobSpec]) -> Result<Forecast, PlanError> {
+    pub fn plan_jobs(
+        &self,
+        delete: &[String],
+        resize: &[Resize],
+        create: &[JobSpec],
+    ) -> Result<Forecast, PlanError> {
         let (mut trial, before, wanted) = {
             let registry = self.registry();
             (
@@ -231,13 +270,32 @@ impl Controller {
             }
         }
         let mut jobs = Vec::new();
-        for spec in create {
-            let created = trial.create(&self.fabric, self.program(), spec);
-            let created = created.map(|(job, plan)| {
+        let mut add = |name: &str, planned_one: Result<(Arc<Job>, Arc<JobPlan>), _>| {
+            let state = planned_one.map(|(job, plan)| {
                 touched.extend(plan.keys().copied());
                 planned(&job, &plan)
             });
-            jobs.push((spec.name.clone(), created));
+            jobs.push((name.to_owned(), state));
+        };
+        for Resize {
+            name,
+            number,
+            members,
+        } in resize
+        {
+            let may = match delete.contains(name) {
+                true => Err(self.registry().no_job(name)),
+                false => self.may_resize(&self.registry(), (name, *number), members),
+            };
+            let resized = may.and_then(|(job, hosts)| {
+                let to = (&*job, &hosts[..]);
+                trial.resize(&self.fabric, self.program(), to)
+            });
+            add(name, resized);
+        }
+        for spec in create {
+            let created = trial.create(&self.fabric, self.program(), spec);
+            add(&spec.name, created);
         }
         let state = |wanted, ledger| State {
             desired: Desired {

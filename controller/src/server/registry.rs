@@ -6,7 +6,7 @@
 mod epochs;
 mod refit;
 
-pub use epochs::seats_of;
+pub use epochs::{next_spec, seats_of};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use ultima_p4runtime::names::Names;
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
 use super::plan::Trial;
+use super::sample::Sample;
 use super::seats::{Seat, Seats};
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
@@ -34,6 +35,8 @@ pub struct Record {
     pub seats: Seats,
     /// They go with their job: another may get its number.
     pub losses: Losses,
+    /// What its switches have counted for it.
+    pub sample: Arc<Sample>,
     /// Members that some others cannot reach while parts of the fabric are down: their ways are kept.
     pub cut_off: Vec<Rank>,
     /// Why it was not moved off what is down or drained.
@@ -147,6 +150,7 @@ impl Registry {
             plan: Arc::new(plan),
             seats,
             losses: Losses::default(),
+            sample: Arc::default(),
             cut_off: Vec::new(),
             stays: None,
             lingers: BTreeSet::new(),
@@ -275,7 +279,8 @@ impl Registry {
         records.filter(|record| record.stage == Stage::Current)
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Their names, in the same order.
+    pub fn names(&self) -> Vec<String> {
         self.iter().map(|record| record.job.name.clone()).collect()
     }
 
@@ -333,7 +338,7 @@ mod tests {
         assert!(registry.told(told(id, epoch, 1)));
         assert!(!registry.told(told(id, Epoch(epoch.0 + 1), 1)));
         assert!(!registry.told(told(JobId(id.0 + 1), epoch, 1)));
-        assert_eq!(registry.get(id).unwrap().losses.iter().count(), 1);
+        assert_eq!(registry.get(id).unwrap().losses.since(0).count(), 1);
 
         registry.remove(&fabric, id);
         assert!(!registry.told(told(id, epoch, 1)));
@@ -346,6 +351,6 @@ mod tests {
         };
         registry.add(&fabric, last, plan);
         assert_eq!(add(&mut registry), (id, epoch));
-        assert_eq!(registry.get(id).unwrap().losses.iter().count(), 0);
+        assert_eq!(registry.get(id).unwrap().losses.since(0).count(), 0);
     }
 }

@@ -338,7 +338,9 @@ impl Control for ControlService {
             members,
             join_wait_ms,
             leave_out_lost,
+            job_id,
         } = request.into_inner();
+        let number = (job_id > 0).then_some(job_id);
         let terms = Terms {
             join: match join_wait_ms {
                 0 => JOIN_WAIT,
@@ -351,8 +353,10 @@ impl Control for ControlService {
         };
         // On a task of its own, as when it is created.
         let controller = Arc::clone(&self.controller);
-        let resized =
-            tokio::spawn(async move { controller.resize_job(&job, &members, terms).await });
+        let resized = tokio::spawn(async move {
+            let of = (job.as_str(), number);
+            controller.resize_job(of, &members, terms).await
+        });
         let state = resized
             .await
             .map_err(|error| Status::internal(error.to_string()))??;

@@ -7,7 +7,7 @@ use tonic::{Code, Response, Status};
 use super::controller::Controller;
 use super::error::{RestoreError, ServeError};
 use super::messages::{differences, job_of, spec};
-use super::plan::{Forecast, PlanError, SwitchForecast};
+use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
 use super::service::ControlService;
 use crate::api;
 use crate::fabric::{self, Fabric};
@@ -21,7 +21,13 @@ impl ControlService {
     ) -> Result<Response<api::PlanResponse>, Status> {
         let create = request.create.into_iter().map(spec);
         let create = create.collect::<Result<Vec<JobSpec>, Status>>()?;
-        let forecast = self.forecast(move |it| it.plan_jobs(&request.delete, &create));
+        let resize = |it: api::ResizeJobRequest| Resize {
+            name: it.job,
+            number: (it.job_id > 0).then_some(it.job_id),
+            members: it.members,
+        };
+        let resize: Vec<Resize> = request.resize.into_iter().map(resize).collect();
+        let forecast = self.forecast(move |it| it.plan_jobs(&request.delete, &resize, &create));
         let forecast = forecast.await?;
         Ok(Response::new(
             self.plan(self.controller.fabric(), &forecast),

@@ -1,9 +1,11 @@
 //! The control API: why a request was not granted, as gRPC's codes.
 
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use super::error::JobRequestError;
 use super::journal::KeepError;
+use crate::client::EPOCH_OVER;
 use crate::install::InstallError;
 use crate::job::PlacementError;
 use crate::ledger::Refusal;
@@ -23,13 +25,15 @@ impl From<JobRequestError> for Status {
             | JobRequestError::NoHost { .. }
             | JobRequestError::NoRank { .. }
             | JobRequestError::NotAMember { .. } => Code::NotFound,
-            JobRequestError::Changing { .. } => Code::Aborted,
             JobRequestError::SameMembers { .. } => Code::AlreadyExists,
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
             JobRequestError::Grid { .. }
             | JobRequestError::LastEpoch { .. }
+            | JobRequestError::Changing { .. }
+            | JobRequestError::OtherEpoch { .. }
             | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
+            JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }
@@ -52,6 +56,64 @@ impl From<JobRequestError> for Status {
             JobRequestError::Store { error, .. } => code_of(error),
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
-        Status::new(code, error.to_string())
+        let mut status = Status::new(code, error.to_string());
+        if let JobRequestError::OverEpoch { now, .. } = &error {
+            let now = MetadataValue::from(*now);
+            status.metadata_mut().insert(EPOCH_OVER, now);
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ClientError;
+    use crate::codes::CODES;
+
+    #[test]
+    fn what_is_refused_has_a_code_that_says_why() {
+        let name = || "train".to_owned();
+        let changing = JobRequestError::Changing {
+            name: name(),
+            epoch: 2,
+        };
+        let other = JobRequestError::OtherEpoch {
+            name: name(),
+            epoch: 2,
+        };
+        let many = JobRequestError::TooManyToCheck {
+            name: name(),
+            members: 4097,
+            most: 4096,
+        };
+        for (error, code) in [
+            (changing, Code::FailedPrecondition),
+            (other, Code::FailedPrecondition),
+            (many, Code::ResourceExhausted),
+            (JobRequestError::Stopping, Code::Unavailable),
+            (JobRequestError::Deleted { name: name() }, Code::Aborted),
+        ] {
+            let status = Status::from(error);
+            assert_eq!(status.code(), code, "{}", status.message());
+            assert!(CODES.iter().any(|(known, ..)| *known == code));
+        }
+    }
+
+    #[test]
+    fn only_the_controller_says_that_an_epoch_is_over() {
+        let over = Status::from(JobRequestError::OverEpoch {
+            name: "train".into(),
+            rank: 1,
+            epoch: 1,
+            now: 2,
+            first: None,
+            fate: None,
+        });
+        assert_eq!(over.code(), Code::OutOfRange);
+        let error = ClientError::of(over, "here");
+        assert!(error.is_over(), "{error:?}");
+        let long = ClientError::of(Status::out_of_range("a message is too long"), "here");
+        assert!(!long.is_over(), "{long:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What switches have counted, and what they tell by themselves.
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use prometheus_client::metrics::counter::Counter;
@@ -27,10 +27,17 @@ pub struct JobTelemetry {
     /// The job: another may get its name.
     pub(super) id: JobId,
     /// What its switches have counted.
-    pub switches: Vec<api::SwitchTelemetry>,
-    /// What they have told.
-    pub losses: Losses,
+    pub switches: Arc<[api::SwitchTelemetry]>,
+    /// What they have told since so many were known.
+    pub losses: Vec<Told>,
+    /// How many they have told in all.
+    pub told: u64,
+    /// How many of these, the oldest ones, are not kept any more.
+    pub forgotten: u64,
 }
+
+/// Jobs whose counts are read at the same time, whoever asks: switches answer others meanwhile.
+pub(super) const READS: usize = 16;
 
 impl Controller {
     /// Keeps what a switch tells of losses as long as the connection stands.
@@ -62,32 +69,40 @@ impl Controller {
         Ok(of_switches.await?)
     }
 
-    /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
-    /// have told of.
+    /// What the job's switches had counted for it no longer than `age` ago, by port and by source too, and the lossy operations that they
+    /// have told of, without so many as are `known` of this job, the oldest.
     ///
     /// # Errors
     /// There is no such job.
-    pub async fn telemetry(&self, name: &str) -> Result<JobTelemetry, JobRequestError> {
-        let (JobState { job, switches, .. }, plan) = {
+    pub async fn telemetry(
+        &self,
+        name: &str,
+        age: Duration,
+        known: impl Fn(JobId) -> u64,
+    ) -> Result<JobTelemetry, JobRequestError> {
+        let (JobState { job, switches, .. }, plan, sample) = {
             let registry = self.registry();
             let record = registry.named(name)?;
-            (state_alone(record), Arc::clone(&record.plan))
+            let (plan, sample) = (Arc::clone(&record.plan), Arc::clone(&record.sample));
+            (state_alone(record), plan, sample)
         };
-        let of_switches = try_join_all(
-            switches
-                .iter()
-                .map(|id| self.telemetry_of(*id, &job, plan.get(id))),
-        );
-        let switches = of_switches.await?;
+        let take = async {
+            // It is never closed.
+            let _place = self.telemetry_reads.acquire().await;
+            let of_switch = |id: &SwitchId| self.telemetry_of(*id, &job, plan.get(id));
+            try_join_all(switches.iter().map(of_switch)).await
+        };
+        let switches = sample.get(age, take).await?;
+        let registry = self.registry();
         // By id: another job may have got the name by now.
-        let losses = self
-            .registry()
-            .get(job.id)
-            .map(|record| record.losses.clone());
+        let losses = registry.get(job.id).map(|record| &record.losses);
+        let new = losses.map(|losses| losses.since(known(job.id)).copied().collect());
         Ok(JobTelemetry {
             id: job.id,
             switches,
-            losses: losses.unwrap_or_default(),
+            losses: new.unwrap_or_default(),
+            told: losses.map_or(0, Losses::told),
+            forgotten: losses.map_or(0, Losses::forgotten),
         })
     }
 

@@ -21,7 +21,7 @@ use super::registry::{Record, Registry, seats_of};
 use super::seats::Seat;
 use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
-use crate::job::{JobId, Line, Rank};
+use crate::job::{Job, JobId, Line, Rank};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::store::{JobRecord, OriginRecord, SeatRecord};
 
@@ -48,36 +48,44 @@ struct Wanted {
 }
 
 impl Controller {
-    /// Gives a job other members: a new epoch on all switches that it needs, or on none. What follows, follows by itself.
+    /// Gives a job other members: a new epoch on all switches that it needs, or on none. What follows, follows by itself. Only where the job
+    /// has this number in packets, if one is given.
     ///
     /// # Errors
     /// See [`JobRequestError`]: the job is as it was.
     pub async fn resize_job(
         self: &Arc<Self>,
-        name: &str,
+        (name, number): (&str, Option<u32>),
         members: &[String],
         terms: Terms,
     ) -> Result<JobState, JobRequestError> {
+        let hosts = self.hosts_named(members)?;
+        let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
+        self.begin_change(name, terms, want).await
+    }
+
+    /// A job that could be resized so now, as far as its members are concerned, and its new members' hosts.
+    ///
+    /// # Errors
+    /// As of [`resize_job`](Self::resize_job), those of switches' limits apart.
+    pub(super) fn may_resize(
+        &self,
+        registry: &Registry,
+        (name, number): (&str, Option<u32>),
+        members: &[String],
+    ) -> Result<(Arc<Job>, Vec<HostId>), JobRequestError> {
+        let hosts = self.hosts_named(members)?;
+        let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
+        let (record, ..) = succeed(registry, name, want)?;
+        Ok((Arc::clone(&record.job), hosts))
+    }
+
+    fn hosts_named(&self, members: &[String]) -> Result<Vec<HostId>, JobRequestError> {
         let host = |host: &String| {
             let id = self.fabric.host_named(host);
             id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })
         };
-        let hosts = members.iter().map(host).collect::<Result<Vec<_>, _>>()?;
-        let want = |_: &Registry, record: &Record| {
-            let stay: BTreeSet<Rank> = joined(record).collect();
-            let now = record.job.members.iter().map(|member| member.host);
-            if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
-                let name = record.job.name.clone();
-                return Err(JobRequestError::SameMembers { name });
-            }
-            let reasons = Vec::new();
-            Ok(Wanted {
-                hosts: hosts.clone(),
-                stay,
-                reasons,
-            })
-        };
-        self.begin_change(name, terms, want).await
+        members.iter().map(host).collect()
     }
 
     /// Takes a member's place away, and with it those of members that have left.
@@ -209,39 +217,11 @@ impl Controller {
         let _changes = self.change().await?;
         let (job, plan, origin) = {
             let registry = self.registry();
-            let record = registry.named(name)?;
+            let (record, hosts, succession) = succeed(&registry, name, want)?;
             let of = &record.job;
-            if let Some((grid, _)) = Line::of(name)
-                && (registry.iter()).any(|it| it.job.name != name && is_of(grid, &it.job.name))
-            {
-                let (name, grid) = (name.to_owned(), grid.to_owned());
-                return Err(JobRequestError::Grid { name, grid });
-            }
-            let coming = registry.next_of(of.id).map(|next| next.job.epoch.0);
-            let changing = record.change.as_ref().map(|_| of.epoch.0);
-            if let Some(epoch) = coming.or(changing) {
-                let name = name.to_owned();
-                return Err(JobRequestError::Changing { name, epoch });
-            }
-            let Wanted {
-                hosts,
-                stay,
-                reasons,
-            } = want(&registry, record)?;
-            let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
-            let why = |rank: Rank| {
-                let reason = reasons.iter().find(|(of, _)| *of == rank);
-                let reason = reason.map(|(_, reason)| reason.clone());
-                reason.unwrap_or_else(|| "the job was resized without it".to_owned())
-            };
-            let succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
+            let has_begun = has_begun(record);
             let names = self.program().names();
             let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
-            let has_begun = record.seats.free().next().is_none();
-            if has_begun && succession.survivors().next().is_none() {
-                let name = name.to_owned();
-                return Err(JobRequestError::NobodyStays { name });
-            }
             let (of, first) = (of.id, None);
             (
                 job,
@@ -282,6 +262,75 @@ impl Controller {
         self.follow_change(id);
         state
     }
+}
+
+/// A job that may get other members now, where they sit, and who becomes what.
+fn succeed<'r>(
+    registry: &'r Registry,
+    name: &str,
+    want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
+) -> Result<(&'r Record, Vec<HostId>, Succession), JobRequestError> {
+    let record = registry.named(name)?;
+    let of = &record.job;
+    if let Some((grid, _)) = Line::of(name)
+        && (registry.iter()).any(|it| it.job.name != name && is_of(grid, &it.job.name))
+    {
+        let (name, grid) = (name.to_owned(), grid.to_owned());
+        return Err(JobRequestError::Grid { name, grid });
+    }
+    let coming = registry.next_of(of.id).map(|next| next.job.epoch.0);
+    let changing = record.change.as_ref().map(|_| of.epoch.0);
+    if let Some(epoch) = coming.or(changing) {
+        let name = name.to_owned();
+        return Err(JobRequestError::Changing { name, epoch });
+    }
+    let Wanted {
+        hosts,
+        stay,
+        reasons,
+    } = want(registry, record)?;
+    let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
+    let why = |rank: Rank| {
+        let reason = reasons.iter().find(|(of, _)| *of == rank);
+        let reason = reason.map(|(_, reason)| reason.clone());
+        reason.unwrap_or_else(|| "the job was resized without it".to_owned())
+    };
+    let succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
+    if has_begun(record) && succession.survivors().next().is_none() {
+        let name = name.to_owned();
+        return Err(JobRequestError::NobodyStays { name });
+    }
+    Ok((record, hosts, succession))
+}
+
+/// Whether all members have joined.
+fn has_begun(record: &Record) -> bool {
+    record.seats.free().next().is_none()
+}
+
+/// Members on these hosts, and of those that there are all that have joined.
+fn to_members(
+    record: &Record,
+    hosts: &[HostId],
+    number: Option<u32>,
+) -> Result<Wanted, JobRequestError> {
+    let name = || record.job.name.clone();
+    if number.is_some_and(|number| number != u32::from(record.job.id.0)) {
+        return Err(JobRequestError::OtherEpoch {
+            name: name(),
+            epoch: record.job.epoch.0,
+        });
+    }
+    let stay: BTreeSet<Rank> = joined(record).collect();
+    let now = record.job.members.iter().map(|member| member.host);
+    if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
+        return Err(JobRequestError::SameMembers { name: name() });
+    }
+    Ok(Wanted {
+        hosts: hosts.to_vec(),
+        stay,
+        reasons: Vec::new(),
+    })
 }
 
 /// Ranks that somebody has taken.

@@ -26,24 +26,11 @@ impl Registry {
         job: &Job,
         hosts: &[HostId],
     ) -> Result<(Job, JobPlan), JobRequestError> {
-        let name = || job.name.clone();
-        let Job { epoch, seed, .. } = *job;
-        let epoch = epoch.0.checked_add(1).map(Epoch);
-        let epoch = epoch.ok_or_else(|| JobRequestError::LastEpoch { name: name() })?;
-        let host = |id: &HostId| fabric.host(*id).name.clone();
-        let spec = JobSpec {
-            name: name(),
-            members: hosts.iter().map(host).collect(),
-            gather: job.gather(),
-            seed: Some(seed),
-            loss_threshold: job.loss_threshold,
-            weight: job.weight,
-            eviction: job.eviction,
-        };
+        let next = next_spec(fabric, job, hosts)?;
         let (ledger, routes) = (&self.ledger, &self.routes);
-        let proposed = ledger.propose_epoch(fabric, routes, names, (&spec, epoch), seed);
+        let proposed = ledger.propose_epoch(fabric, routes, names, (&next.0, next.1), job.seed);
         proposed.map_err(|refusal: Refusal| JobRequestError::Refused {
-            name: name(),
+            name: job.name.clone(),
             refusal: Box::new(refusal),
         })
     }
@@ -196,6 +183,31 @@ impl Registry {
             attending: attending.into_keys().collect(),
         }
     }
+}
+
+/// A job with members on these hosts, and the epoch that it is in then.
+///
+/// # Errors
+/// There is no number for another epoch.
+pub fn next_spec(
+    fabric: &Fabric,
+    job: &Job,
+    hosts: &[HostId],
+) -> Result<(JobSpec, Epoch), JobRequestError> {
+    let name = || job.name.clone();
+    let epoch = job.epoch.0.checked_add(1).map(Epoch);
+    let epoch = epoch.ok_or_else(|| JobRequestError::LastEpoch { name: name() })?;
+    let host = |id: &HostId| fabric.host(*id).name.clone();
+    let spec = JobSpec {
+        name: name(),
+        members: hosts.iter().map(host).collect(),
+        gather: job.gather(),
+        seed: Some(job.seed),
+        loss_threshold: job.loss_threshold,
+        weight: job.weight,
+        eviction: job.eviction,
+    };
+    Ok((spec, epoch))
 }
 
 /// Of who stays taken, of who comes free.

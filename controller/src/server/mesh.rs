@@ -1,0 +1,200 @@
+//! Who sends to whom in a check, and what came of it.
+//!
+//! All to all is the square of a job's members. So of many members each sends to some: what is sent, kept and answered grows as
+//! the members do.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::api::RoundReport;
+use crate::check::{Path, Way};
+use crate::job::Rank;
+
+/// So many members send to all others. Of more each sends to one less than so many, and so many of them to the group.
+const ALL: usize = 64;
+
+/// What a round's members saw, by rank.
+pub type Reports = BTreeMap<Rank, RoundReport>;
+
+/// The ways that are tried between members.
+#[derive(Clone, Copy, Debug)]
+pub struct Mesh<'a> {
+    /// The members, in rank order.
+    pub ranks: &'a [Rank],
+    /// Whether they have a group.
+    pub has_group: bool,
+}
+
+impl Mesh<'_> {
+    /// The members that the one at this place sends to, in rank order: all others, or some that lie evenly apart, so that each also hears
+    /// of as many.
+    pub fn to(&self, at: usize) -> Vec<Rank> {
+        let all = self.ranks.len();
+        let some = all.min(ALL);
+        let apart = (1..some).map(|nth| nth * all / some);
+        let mut to: Vec<Rank> = apart.map(|it| self.ranks[(at + it) % all]).collect();
+        to.sort_unstable();
+        to
+    }
+
+    /// Whether the member at this place sends to the group.
+    pub fn to_group(&self, at: usize) -> bool {
+        let all = self.ranks.len();
+        // Whether `at` is one of the places `nth * all / ALL`.
+        self.has_group && (all <= ALL || (at * ALL).div_ceil(all) * all / ALL == at)
+    }
+
+    /// Where a member stands in it.
+    pub fn place(&self, rank: Rank) -> Option<usize> {
+        self.ranks.binary_search(&rank).ok()
+    }
+
+    fn paths(&self) -> impl Iterator<Item = Path> {
+        let places = || self.ranks.iter().copied().enumerate();
+        let one_by_one = places().flat_map(|(at, from)| {
+            let to = self.to(at).into_iter();
+            to.map(move |to| Path {
+                from,
+                to,
+                by_group: false,
+            })
+        });
+        let senders = places().filter(|(at, _)| self.to_group(*at));
+        let by_group = senders.flat_map(|(_, from)| {
+            let others = self.ranks.iter().copied().filter(move |to| *to != from);
+            others.map(move |to| Path {
+                from,
+                to,
+                by_group: true,
+            })
+        });
+        one_by_one.chain(by_group)
+    }
+
+    /// What came by every way, of so many short packets and as many full ones. What members say of other ways is not looked at.
+    pub fn ways(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
+        let silent = |path| Way {
+            path,
+            sent,
+            short_came: 0,
+            full_came: 0,
+            hops: 0,
+        };
+        let mut ways: Vec<Way> = self.paths().map(silent).collect();
+        let numbers = ways.iter().enumerate().map(|(at, way)| (way.path, at));
+        let numbers: HashMap<Path, usize> = numbers.collect();
+        for (reports, is_full) in [(short_ones, false), (full_ones, true)] {
+            for (to, report) in reports {
+                for heard in &report.heard {
+                    let path = u16::try_from(heard.source).map(|from| Path {
+                        from: Rank(from),
+                        to: *to,
+                        by_group: heard.by_group,
+                    });
+                    let Some(at) = path.ok().and_then(|path| numbers.get(&path)) else {
+                        continue;
+                    };
+                    let way = &mut ways[*at];
+                    match is_full {
+                        true => way.full_came = heard.packets,
+                        false => (way.short_came, way.hops) = (heard.packets, heard.hops),
+                    }
+                }
+            }
+        }
+        ways
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Heard;
+
+    fn ranks(members: u16) -> Vec<Rank> {
+        (0..members).map(Rank).collect()
+    }
+
+    #[test]
+    fn few_members_send_to_all_others() {
+        for members in [1, 2, 3, 63, 64] {
+            let ranks = ranks(members);
+            let mesh = Mesh {
+                ranks: &ranks,
+                has_group: true,
+            };
+            for (at, rank) in ranks.iter().enumerate() {
+                let others = ranks.iter().copied().filter(|it| it != rank);
+                assert!(mesh.to(at).into_iter().eq(others), "{rank} of {members}");
+                assert!(mesh.to_group(at));
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_each_sends_to_some_and_hears_as_many() {
+        for members in [65, 100, 127, 128, 1000, 4096] {
+            let ranks = ranks(members);
+            let mesh = Mesh {
+                ranks: &ranks,
+                has_group: true,
+            };
+            let mut heard = vec![0; ranks.len()];
+            for (at, rank) in ranks.iter().enumerate() {
+                let mut to = mesh.to(at);
+                to.dedup();
+                assert_eq!((to.len(), to.contains(rank)), (63, false));
+                to.iter().for_each(|to| heard[usize::from(to.0)] += 1);
+            }
+            assert!(heard.iter().all(|heard| *heard == 63), "{members}");
+            let senders = (0..ranks.len()).filter(|at| mesh.to_group(*at));
+            assert_eq!(senders.count(), 64, "{members}");
+        }
+    }
+
+    /// 4,096 members, one of whose ways is silent and one lets no full packets through.
+    #[test]
+    fn what_came_is_found_among_many() {
+        let ranks = ranks(4096);
+        let mesh = Mesh {
+            ranks: &ranks,
+            has_group: true,
+        };
+        let way = |by_group| Path {
+            from: ranks[0],
+            to: mesh.to(0)[5],
+            by_group,
+        };
+        let (silent, narrow) = (way(false), way(true));
+        let reports = |lost: &[Path]| {
+            let mut reports = Reports::new();
+            for path in mesh.paths().filter(|path| !lost.contains(path)) {
+                let report = reports.entry(path.to).or_default();
+                report.heard.push(Heard {
+                    source: path.from.0.into(),
+                    by_group: path.by_group,
+                    packets: 3,
+                    hops: 2,
+                });
+            }
+            // Of nobody, and of itself.
+            for source in [u32::MAX, 9] {
+                let heard = &mut reports.entry(Rank(9)).or_default().heard;
+                heard.push(Heard {
+                    source,
+                    packets: 7,
+                    ..Heard::default()
+                });
+            }
+            reports
+        };
+        let ways = mesh.ways(3, &reports(&[silent]), &reports(&[silent, narrow]));
+        assert_eq!(ways.len(), 4096 * 63 + 64 * 4095);
+        let lossy = ways
+            .iter()
+            .filter(|way| way.short_came != 3 || way.full_came != 3);
+        let lossy: Vec<_> = lossy
+            .map(|way| (way.path, way.short_came, way.full_came, way.hops))
+            .collect();
+        assert_eq!(lossy, [(silent, 0, 0, 0), (narrow, 3, 0, 2)]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Answers of a large fabric's controller, and longer ones.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
+use prost::Message as _;
+use tokio::net::TcpListener;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+use ultima_controller::api::control_server::SERVICE_NAME;
+use ultima_controller::api::{Job, ListJobsRequest, ListJobsResponse, Member};
+use ultima_controller::client::{Client, ClientError, MAX_ANSWER};
+
+/// Answers every call with the same jobs.
+#[derive(Clone)]
+struct Canned(ListJobsResponse);
+
+impl NamedService for Canned {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl UnaryService<ListJobsRequest> for Canned {
+    type Response = ListJobsResponse;
+    type Future = BoxFuture<'static, Result<Response<ListJobsResponse>, Status>>;
+
+    fn call(&mut self, _: Request<ListJobsRequest>) -> Self::Future {
+        ready(Ok(Response::new(self.0.clone()))).boxed()
+    }
+}
+
+impl Service<http::Request<Body>> for Canned {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let canned = self.clone();
+        async move {
+            let codec = ProstCodec::<ListJobsResponse, ListJobsRequest>::default();
+            Ok(Grpc::new(codec).unary(canned, request).await)
+        }
+        .boxed()
+    }
+}
+
+/// What a client hears of these jobs.
+async fn listed(jobs: Vec<Job>) -> Result<Vec<Job>, ClientError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = Server::builder().add_service(Canned(ListJobsResponse { jobs }));
+    let incoming = TcpIncoming::from(listener);
+    let serving = tokio::spawn(server.serve_with_incoming(incoming));
+    let jobs = Client::connect(&address).await?.jobs().await;
+    serving.abort();
+    jobs
+}
+
+fn member(rank: u32) -> Member {
+    Member {
+        rank,
+        host: format!("leaf12-host{rank}"),
+        mac: "02:00:00:00:00:01".into(),
+        ip: "10.0.12.34".into(),
+        udp_port: 46_110,
+        switch: "leaf12".into(),
+        switch_port: 34,
+        source_index: 1000 + rank,
+        ..Member::default()
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_jobs_of_64_members_are_listed() {
+    let job = |id| Job {
+        name: format!("train{id}"),
+        id,
+        epoch: 1,
+        members: (0..64).map(member).collect(),
+        ..Job::default()
+    };
+    let jobs: Vec<Job> = (1..=1000).map(job).collect();
+    let bytes: usize = jobs.iter().map(Job::encoded_len).sum();
+    // What tonic takes unless it is told otherwise.
+    assert!(bytes > 4 << 20, "{bytes}");
+    assert_eq!(listed(jobs.clone()).await.unwrap(), jobs);
+}
+
+/// A member that took gRPC's word for it would stop for ever.
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_no_end_of_an_epoch() {
+    let job = Job {
+        stays: "x".repeat(MAX_ANSWER),
+        ..Job::default()
+    };
+    let error = listed(vec![job]).await.unwrap_err();
+    assert!(matches!(error, ClientError::TooLong { .. }), "{error:?}");
+    assert!(!error.is_over());
+    assert!(error.to_string().contains("is too long: "), "{error}");
+}

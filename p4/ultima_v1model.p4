@@ -72,7 +72,8 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             // It was sent on when it came in first, and only brings what egress found.
             meta.drop = 1;
             meta.tell = 1;
-            meta.told_operation = hdr.ultima.step ++ hdr.ultima.bucket;
+            meta.told_step = hdr.ultima.step;
+            meta.told_bucket = hdr.ultima.bucket;
         } else if (hdr.arp.isValid()) {
             arp.apply(hdr, meta);
             if (meta.drop == 1) {
@@ -121,7 +122,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
         if (meta.tell == 1) {
             operation_loss_t loss = {
-                hdr.ultima.job, hdr.ultima.epoch, meta.told_operation[47:16], meta.told_operation[15:0],
+                hdr.ultima.job, hdr.ultima.epoch, meta.told_step, meta.told_bucket,
                 hdr.ultima.source_rank, meta.told_port, meta.told_trimmed, meta.told_late, meta.told_upstream };
             digest(1, loss);
             // Egress may have something to tell, too.

@@ -30,7 +30,7 @@ const bit<4> KIND_REPORT   = 5;
 const bit<4> KIND_REPAIR   = 6;
 
 // Switches that a packet counts at most.
-const bit<5> MAX_HOPS = 31;
+const bit<8> MAX_HOPS = 31;
 
 // A budget of a packet whose receivers' limit the sender does not know.
 const bit<32> NO_LIMIT = 0xFFFFFFFF;

@@ -6,7 +6,9 @@
 // Whether a packet is a fragment from which the receiver could take those bytes without this switch's having seen
 // them: a first one that ends before they do, or one that starts there.
 bool hides_magic(in ipv4_h ipv4) {
+    // Lengths are subtracted and not compared here and in admission: a chip cannot.
+    bit<16> lacking = SHORTEST_FIRST_FRAGMENT |-| ipv4.total_length;
     return ipv4.protocol == PROTOCOL_UDP
-        && ((ipv4.fragment_offset == 0 && ipv4.more_fragments == 1 && ipv4.total_length < SHORTEST_FIRST_FRAGMENT)
+        && ((ipv4.fragment_offset == 0 && ipv4.more_fragments == 1 && lacking != 0)
             || ipv4.fragment_offset == 1);
 }

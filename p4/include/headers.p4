@@ -141,7 +141,8 @@ struct metadata_t {
     // What the controller is told, on its way from egress through ingress again.
     bit<1>  tell;
     bit<32> told_upstream;
-    bit<48> told_operation; // its step and bucket
+    bit<32> told_step;
+    bit<16> told_bucket;
     LOSS_FIELD bit<16> told_port;
     LOSS_FIELD bit<32> told_trimmed;
     LOSS_FIELD bit<32> told_late;

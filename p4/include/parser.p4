@@ -46,13 +46,18 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         CHECKSUM_OF_ULTIMA
         transition select(hdr.ultima.kind, hdr.ultima.auth) {
             (KIND_PROBE, 0): report;
-            default: accept;
+            default: end;
         }
     }
 
     state report {
         packet.extract(hdr.report);
         CHECKSUM_OF_REPORT
+        transition accept;
+    }
+
+    state end {
+        CHECKSUM_WITHOUT_REPORT
         transition accept;
     }
 }

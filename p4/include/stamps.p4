@@ -19,9 +19,12 @@ control Stamps(inout headers_t hdr, inout metadata_t meta) {
         if (meta.marked == 1) {
             hdr.ultima.congestion = 1;
         }
-        if (hdr.ultima.hops != MAX_HOPS) {
-            hdr.ultima.hops = hdr.ultima.hops + 1;
+        // In a byte of its own, as chips add only in such.
+        bit<8> hops = (bit<8>)hdr.ultima.hops;
+        if (hops != MAX_HOPS) {
+            hops = hops + 1;
         }
+        hdr.ultima.hops = hops[4:0];
         UDP_CHANGED(put(FLAGS_WORD));
 
         // The larger of both: chips subtract where they cannot compare.

@@ -45,6 +45,7 @@ const bit<32> LOSS_SESSION = 1;
 #define CHECKSUM_OF_UDP
 #define CHECKSUM_OF_ULTIMA
 #define CHECKSUM_OF_REPORT
+#define CHECKSUM_WITHOUT_REPORT
 
 // Bytes of an Ethernet header.
 const bit<32> ETHERNET_LENGTH = 14;

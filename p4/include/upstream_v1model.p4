@@ -151,7 +151,8 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
                 REGISTER_WRITE(lost_of_operation, cell, lost_now);
                 if (lost_so_far < meta.loss_threshold && lost_now >= meta.loss_threshold) {
                     meta.tell = 1;
-                    meta.told_operation = lossy;
+                    meta.told_step = lossy[47:16];
+                    meta.told_bucket = lossy[15:0];
                     meta.told_port = (bit<16>)meta.ingress_port;
                     meta.told_upstream = lost_now;
                 }

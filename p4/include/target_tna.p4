@@ -1,0 +1,128 @@
+// How Tofino spells what the shared control blocks use, and how large its tables are. Tofino 1 and 2 differ here only.
+
+// The frame check sequence, which the chip counts and the other targets do not have; in egress, what ingress put in
+// front, too: the top file says which.
+#define FCS_LENGTH 4
+
+#define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
+#define COUNT(NAME, INDEX) NAME.count(index = (bit<16>)(INDEX), adjust_byte_count = BYTES_BESIDE_FRAME)
+
+// Two-rate, three-colour, colour-blind (RFC 2698). One that nobody configured says green.
+#define METER_COLOR bit<8>
+#define METER(SIZE) Meter<bit<16>>(SIZE, MeterType_t.BYTES)
+#define METER_EXECUTE(NAME, INDEX, COLOR) \
+    COLOR = NAME.execute(index = (bit<16>)(INDEX), adjust_byte_count = BYTES_BESIDE_FRAME)
+
+const bit<8> METER_GREEN = 0;
+const bit<8> METER_RED   = 3;
+
+#define REGISTER(TYPE, SIZE) Register<TYPE, bit<16>>(SIZE)
+
+// Checksums are the parser's and the deparser's: what the parser subtracted of a datagram's words the deparser adds
+// again as they have become. So what was not changed stays covered.
+#define IPV4_CHANGED(WORDS)
+#define UDP_CHANGED(WORDS)
+#define UDP_CHECKSUM_AFTER_CHANGES meta.summed = 1
+
+#define CHECKSUMS Checksum() ipv4_sum; Checksum() udp_sum;
+#define CHECKSUM_OF_IPV4 \
+    ipv4_sum.add(hdr.ipv4); \
+    meta.bad_checksum = (bit<1>)ipv4_sum.verify(); \
+    udp_sum.subtract({ hdr.ipv4.dst_addr });
+#define CHECKSUM_OF_UDP udp_sum.subtract({ hdr.udp.dst_port, hdr.udp.checksum });
+#define CHECKSUM_OF_ULTIMA \
+    udp_sum.subtract({ hdr.ultima.version, hdr.ultima.kind, hdr.ultima.trimmed, hdr.ultima.late, \
+        hdr.ultima.congestion, hdr.ultima.hops, hdr.ultima.budget, hdr.ultima.path_queue });
+#define CHECKSUM_OF_REPORT \
+    udp_sum.subtract({ hdr.report.port, hdr.report.known, hdr.report.sent, hdr.report.trimmed, \
+        hdr.report.late, hdr.report.upstream_lost }); \
+    udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
+#define CHECKSUM_WITHOUT_REPORT udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
+
+// What register actions take of upstream_tna.p4, and of operations_tna.p4.
+struct source_numbers_t {
+    int<32> number;    // the packet's
+    bit<32> gap;       // numbers that it shows to be missing
+    bit<32> settled;   // numbers that are missing for good
+    bit<32> shows;     // 2^16 and its bucket if it is of an operation, else 0
+    bit<32> tag;       // of the operation that they count for
+}
+
+struct operation_counts_t {
+    int<32> named;     // the operation: the lower half of its step, and its bucket
+    // What is added to its counts: 0 for a PROBE.
+    bit<32> sent_one;
+    bit<32> trimmed_one;
+    bit<32> late_one;
+}
+
+#define LOSS_FIELD
+#define TARGET_METADATA \
+    bit<1>  summed;        /* egress: the datagram has a checksum, which the deparser writes anew */ \
+    bit<16> rest_of_sum;   /* egress: the sum of what is not changed here */ \
+    bit<32> member;        /* job and epoch */ \
+    source_numbers_t source;    /* ingress */ \
+    operation_counts_t counts;  /* egress */ \
+    bit<1>  counted;       /* egress: its operation's counts stand in the cell */ \
+    bit<1>  begun;         /* egress: they begin with it */ \
+    bit<32> trimmed_now;   /* egress: what the operation lost here until now */ \
+    bit<32> late_now; \
+    bit<32> told_threshold; \
+    bit<8>  mirrored_as;   /* egress: CUT or LOSS */ \
+    MirrorId_t session;    /* egress: where to */ \
+    MirrorId_t sealed_session;
+
+// What ingress tells egress: the chip carries nothing else from one to the other.
+header bridge_h {
+    bit<8>  what;            // PACKET
+    bit<1>  replicated;
+    bit<1>  reflected;
+    @padding bit<5> pad;
+    bit<9>  ingress_port;
+    bit<16> job_index;
+    bit<32> loss_threshold;
+    bit<32> upstream_lost;
+    bit<32> came_in;         // ns
+}
+
+#define BRIDGE_LENGTH 17
+
+// In front of a mirrored packet: what its operation lost at the port that it left by.
+header loss_h {
+    bit<8>  what;            // CUT or LOSS
+    bit<16> port;
+    bit<32> trimmed;
+    bit<32> late;
+    bit<32> threshold;       // the job's; 0: no loss to tell of
+}
+
+// What comes to egress: the first byte in front of the frame.
+const bit<8> PACKET = 1;   // from ingress
+const bit<8> CUT    = 2;   // mirrored, without its payload: its own way out
+const bit<8> LOSS   = 3;   // mirrored once more, on its way to ingress, which tells the controller
+
+const MirrorType_t MIRROR_CUT  = 1;
+const MirrorType_t MIRROR_LOSS = 2;
+const DigestType_t DIGEST_LOSS = 1;
+
+// The mirror session of packets that tell the controller of a loss. The controller gives it a recirculating port.
+const MirrorId_t LOSS_SESSION = 1;
+
+// Of each pipe's ports, the one whose frames come back into ingress.
+#if __TARGET_TOFINO__ == 1
+const bit<7> RECIRCULATING_PORT = 68;
+#else
+const bit<7> RECIRCULATING_PORT = 6;
+#endif
+
+const bit<32> MAX_PORTS        = 512;
+const bit<32> MAX_JOBS         = 1024;
+const bit<32> MAX_SOURCES      = 16384;
+const bit<32> MAX_DESTINATIONS = 16384;
+// Sources whose host is linked to this switch, from 1.
+const bit<32> MAX_HOST_SOURCES = 2048;
+// Pairs of a job and an egress port, from 1.
+const bit<32> MAX_SHARES       = 2048;
+const bit<32> MAX_REPLICAS     = 16384;
+const bit<32> MAX_ROUTES       = 4096;
+const bit<32> MAX_NEIGHBORS    = 4096;

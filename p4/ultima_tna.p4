@@ -1,0 +1,339 @@
+// Ultima's data plane for Tofino (TNA) 1 and 2.
+//
+// This file knows the chip's intrinsic metadata; the control blocks that it calls, one per job of the pipeline, know
+// only headers_t and metadata_t.
+
+#include <core.p4>
+#if __TARGET_TOFINO__ == 1
+#include <tna.p4>
+#else
+#include <t2na.p4>
+#endif
+
+#include "target_tna.p4"
+#include "constants.p4"
+#include "headers.p4"
+#include "parser.p4"
+#include "fragments.p4"
+#include "operation.p4"
+
+#define BYTES_BESIDE_FRAME FCS_LENGTH
+#include "jobs.p4"
+#include "admission.p4"
+#include "upstream_tna.p4"
+#include "reflection.p4"
+#include "replication.p4"
+#include "routing.p4"
+#include "arp.p4"
+
+#undef BYTES_BESIDE_FRAME
+#define BYTES_BESIDE_FRAME (BRIDGE_LENGTH + FCS_LENGTH)
+#include "delivery.p4"
+#include "shares.p4"
+#include "budget.p4"
+#include "mirror_tna.p4"
+#include "queue.p4"
+#include "operations_tna.p4"
+#include "trim.p4"
+#include "stamps.p4"
+
+// What is in front of a frame inside the chip, and the frame.
+struct frame_t {
+    bridge_h  bridge;
+    loss_h    cut;
+    loss_h    loss;
+    headers_t headers;
+}
+
+// What no parser and no control has written is 0, as on v1model.
+@pa_auto_init_metadata
+parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t meta,
+                           out ingress_intrinsic_metadata_t intrinsic) {
+    PacketParser() packet_parser;
+
+    state start {
+        packet.extract(intrinsic);
+        packet.advance(PORT_METADATA_SIZE);
+        transition select(intrinsic.ingress_port[6:0]) {
+            RECIRCULATING_PORT: loss;
+            default: headers;
+        }
+    }
+
+    state loss {
+        packet.extract(frame.loss);
+        transition headers;
+    }
+
+    state headers {
+        packet_parser.apply(packet, frame.headers, meta);
+        transition accept;
+    }
+}
+
+control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
+                      in ingress_intrinsic_metadata_from_parser_t parsed,
+                      inout ingress_intrinsic_metadata_for_deparser_t to_deparser,
+                      inout ingress_intrinsic_metadata_for_tm_t to_tm) {
+    Jobs() jobs;
+    Admission() admission;
+    Upstream() upstream;
+    Reflection() reflection;
+    Replication() replication;
+    TimeToLive() time_to_live;
+    Routing() routing;
+    AddressResolution() arp;
+
+    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options, fragment or a cut frame, by ingress port
+    COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
+    COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
+
+    apply {
+        meta.ingress_port = intrinsic.ingress_port;
+
+        if (frame.loss.isValid()) {
+            // It was sent on when it came in first, and only brings what egress found.
+            meta.drop = 1;
+            meta.tell = 1;
+            meta.told_step = frame.headers.ultima.step;
+            meta.told_bucket = frame.headers.ultima.bucket;
+            meta.told_port = frame.loss.port;
+            meta.told_trimmed = frame.loss.trimmed;
+            meta.told_late = frame.loss.late;
+        } else if (frame.headers.arp.isValid()) {
+            arp.apply(frame.headers, meta);
+            meta.unrouted = meta.drop;
+        } else if (!frame.headers.ipv4.isValid()) {
+            meta.drop = 1;
+            meta.unrouted = 1;
+        } else if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
+                || parsed.parser_err != PARSER_ERROR_OK || hides_magic(frame.headers.ipv4)) {
+            // Options would hide a UDP header from admission, and so would some fragments.
+            meta.drop = 1;
+            COUNT(malformed, meta.ingress_port);
+        } else {
+            if (meta.claims_ultima == 1) {
+                jobs.apply(frame.headers, meta);
+                admission.apply(frame.headers, meta);
+                // What admission refuses a known source is not lost.
+                if (meta.source_index != 0) {
+                    upstream.apply(frame.headers, meta);
+                }
+            }
+            if (meta.drop == 0) {
+                // Before the counts of where a packet goes: one without time left goes nowhere.
+                time_to_live.apply(frame.headers, meta);
+                if (meta.drop == 0 && meta.claims_ultima == 1) {
+                    if (frame.headers.ultima.kind == KIND_PROBE) {
+                        reflection.apply(frame.headers, meta);
+                    } else {
+                        replication.apply(frame.headers, meta);
+                    }
+                }
+                if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
+                    routing.apply(frame.headers, meta);
+                }
+                meta.unrouted = meta.drop;
+            }
+        }
+
+        if (meta.unrouted == 1) {
+            COUNT(unrouted, meta.ingress_port);
+            if (meta.claims_ultima == 1) {
+                COUNT(undeliverable, meta.job_index);
+            }
+        }
+        if (meta.tell == 1) {
+            to_deparser.digest_type = DIGEST_LOSS;
+        }
+        if (meta.drop == 1) {
+            to_deparser.drop_ctl = 1;
+        } else {
+            frame.bridge.setValid();
+            frame.bridge.what = PACKET;
+            frame.bridge.replicated = meta.replicated;
+            frame.bridge.reflected = meta.reflected;
+            frame.bridge.ingress_port = meta.ingress_port;
+            frame.bridge.job_index = meta.job_index;
+            frame.bridge.loss_threshold = meta.loss_threshold;
+            frame.bridge.upstream_lost = meta.upstream_lost;
+            frame.bridge.came_in = parsed.global_tstamp[31:0];
+            if (meta.replicated == 1) {
+                to_tm.mcast_grp_a = meta.group;
+            } else {
+                to_tm.ucast_egress_port = meta.egress_port;
+            }
+        }
+    }
+}
+
+control UltimaIngressDeparser(packet_out packet, inout frame_t frame, in metadata_t meta,
+                              in ingress_intrinsic_metadata_for_deparser_t to_deparser) {
+    PacketDeparser() packet_deparser;
+    Checksum() ipv4_sum;
+    Digest<operation_loss_t>(DIGEST_LOSS) loss;
+
+    apply {
+        frame.headers.ipv4.checksum = ipv4_sum.update({
+            frame.headers.ipv4.version, frame.headers.ipv4.ihl, frame.headers.ipv4.tos,
+            frame.headers.ipv4.total_length, frame.headers.ipv4.identification, frame.headers.ipv4.reserved,
+            frame.headers.ipv4.dont_fragment, frame.headers.ipv4.more_fragments,
+            frame.headers.ipv4.fragment_offset, frame.headers.ipv4.ttl, frame.headers.ipv4.protocol,
+            frame.headers.ipv4.src_addr, frame.headers.ipv4.dst_addr });
+        if (to_deparser.digest_type == DIGEST_LOSS) {
+            loss.pack({ frame.headers.ultima.job, frame.headers.ultima.epoch, meta.told_step,
+                meta.told_bucket, frame.headers.ultima.source_rank, meta.told_port, meta.told_trimmed,
+                meta.told_late, meta.told_upstream });
+        }
+        packet.emit(frame.bridge);
+        packet_deparser.apply(packet, frame.headers);
+    }
+}
+
+parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t meta,
+                          out egress_intrinsic_metadata_t intrinsic) {
+    PacketParser() packet_parser;
+
+    state start {
+        packet.extract(intrinsic);
+        transition select(packet.lookahead<bit<8>>()) {
+            PACKET: bridge;
+            CUT: cut;
+            default: loss;
+        }
+    }
+
+    state bridge {
+        packet.extract(frame.bridge);
+        meta.replicated = frame.bridge.replicated;
+        meta.reflected = frame.bridge.reflected;
+        meta.ingress_port = frame.bridge.ingress_port;
+        meta.job_index = frame.bridge.job_index;
+        meta.loss_threshold = frame.bridge.loss_threshold;
+        meta.upstream_lost = frame.bridge.upstream_lost;
+        packet_parser.apply(packet, frame.headers, meta);
+        transition accept;
+    }
+
+    // Nothing of a mirrored packet is looked at again.
+    state cut {
+        packet.extract(frame.cut);
+        transition accept;
+    }
+
+    state loss {
+        packet.extract(frame.loss);
+        transition accept;
+    }
+}
+
+control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
+                     in egress_intrinsic_metadata_from_parser_t parsed,
+                     inout egress_intrinsic_metadata_for_deparser_t to_deparser,
+                     inout egress_intrinsic_metadata_for_output_port_t to_port) {
+    Delivery() delivery;
+    Payload() payload;
+    Shares() shares;
+    Budget() budget;
+    Queue() queue;
+    ShareCounts() share_counts;
+    Operations() operations;
+    Trim() trim;
+    Mirrors() mirrors;
+    Stamps() stamps;
+    Telling() telling;
+
+    apply {
+        if (frame.bridge.isValid()) {
+            meta.egress_port = intrinsic.egress_port;
+            meta.rid = intrinsic.egress_rid;
+            // Nanoseconds; they wrap after 4 s, which no queue takes.
+            meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
+            meta.residence = meta.residence >> 10;
+            meta.queue_time = (bit<32>)intrinsic.deq_timedelta;
+            meta.queue_time = meta.queue_time >> 10;
+#if __TARGET_TOFINO__ == 1
+            // The chip's 18 bits of nanoseconds wrap.
+            if (meta.residence[31:8] != 0) {
+                meta.queue_time = meta.residence;
+            }
+#endif
+
+            if (meta.claims_ultima == 1) {
+                delivery.apply(frame.headers, meta);
+            }
+            if (meta.drop == 1) {
+                to_deparser.drop_ctl = 1;
+            } else {
+                if (meta.claims_ultima == 1) {
+                    payload.apply(frame.headers, meta);
+                    mirrors.apply(frame.headers, meta);
+                    shares.apply(frame.headers, meta);
+                    budget.apply(frame.headers, meta);
+                }
+                queue.apply(frame.headers, meta);
+                if (meta.claims_ultima == 1) {
+                    share_counts.apply(frame.headers, meta);
+                    operations.apply(frame.headers, meta);
+                    trim.apply(frame.headers, meta);
+                    stamps.apply(frame.headers, meta);
+                    if (meta.cut == 1) {
+                        // What goes on is the mirrored copy: the chip cuts only those.
+                        meta.mirrored_as = CUT;
+                        meta.told_port = (bit<16>)meta.egress_port;
+                        to_deparser.mirror_type = MIRROR_CUT;
+                        to_deparser.drop_ctl = 1;
+                    }
+                }
+            }
+        } else if (frame.cut.isValid()) {
+            telling.apply(frame.cut, meta);
+            if (meta.tell == 1) {
+                meta.mirrored_as = LOSS;
+                meta.session = LOSS_SESSION;
+                to_deparser.mirror_type = MIRROR_LOSS;
+            }
+        }
+    }
+}
+
+control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata_t meta,
+                             in egress_intrinsic_metadata_for_deparser_t to_deparser) {
+    PacketDeparser() packet_deparser;
+    Checksum() ipv4_sum;
+    Checksum() udp_sum;
+    Mirror(MIRROR_CUT) cut;
+    Mirror(MIRROR_LOSS) loss;
+
+    apply {
+        frame.headers.ipv4.checksum = ipv4_sum.update({
+            frame.headers.ipv4.version, frame.headers.ipv4.ihl, frame.headers.ipv4.tos,
+            frame.headers.ipv4.total_length, frame.headers.ipv4.identification, frame.headers.ipv4.reserved,
+            frame.headers.ipv4.dont_fragment, frame.headers.ipv4.more_fragments,
+            frame.headers.ipv4.fragment_offset, frame.headers.ipv4.ttl, frame.headers.ipv4.protocol,
+            frame.headers.ipv4.src_addr, frame.headers.ipv4.dst_addr });
+        if (meta.summed == 1) {
+            frame.headers.udp.checksum = udp_sum.update(data = {
+                frame.headers.ipv4.dst_addr, frame.headers.udp.dst_port, frame.headers.ultima.version,
+                frame.headers.ultima.kind, frame.headers.ultima.trimmed, frame.headers.ultima.late,
+                frame.headers.ultima.congestion, frame.headers.ultima.hops, frame.headers.ultima.budget,
+                frame.headers.ultima.path_queue, frame.headers.report.port, frame.headers.report.known,
+                frame.headers.report.sent, frame.headers.report.trimmed, frame.headers.report.late,
+                frame.headers.report.upstream_lost, meta.rest_of_sum }, zeros_as_ones = true);
+        }
+        if (to_deparser.mirror_type == MIRROR_CUT) {
+            cut.emit<loss_h>(meta.session, { meta.mirrored_as, meta.told_port, meta.trimmed_now, meta.late_now,
+                meta.told_threshold });
+        }
+        if (to_deparser.mirror_type == MIRROR_LOSS) {
+            loss.emit<loss_h>(meta.session, { meta.mirrored_as, frame.cut.port, frame.cut.trimmed,
+                frame.cut.late, frame.cut.threshold });
+        }
+        packet.emit(frame.loss);
+        packet_deparser.apply(packet, frame.headers);
+    }
+}
+
+Pipeline(UltimaIngressParser(), UltimaIngress(), UltimaIngressDeparser(), UltimaEgressParser(), UltimaEgress(),
+    UltimaEgressDeparser()) pipe;
+Switch(pipe) main;

@@ -15,11 +15,11 @@
 #include "headers.p4"
 #include "parser.p4"
 #include "fragments.p4"
-#include "operation.p4"
 
 #define BYTES_BESIDE_FRAME FCS_LENGTH
 #include "jobs.p4"
 #include "admission.p4"
+#include "gaps.p4"
 #include "upstream_tna.p4"
 #include "reflection.p4"
 #include "replication.p4"
@@ -47,6 +47,9 @@ struct frame_t {
 
 // What no parser and no control has written is 0, as on v1model.
 @pa_auto_init_metadata
+// A register's output has to be in one container, however few of its bits are looked at.
+@pa_container_size("ingress", "meta.source.bucket", 32)
+@pa_container_size("ingress", "meta.source.step", 32)
 parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t meta,
                            out ingress_intrinsic_metadata_t intrinsic) {
     PacketParser() packet_parser;
@@ -54,6 +57,7 @@ parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t m
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
+        meta.ingress_port = intrinsic.ingress_port;
         transition select(intrinsic.ingress_port[6:0]) {
             RECIRCULATING_PORT: loss;
             default: headers;
@@ -75,6 +79,7 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
                       in ingress_intrinsic_metadata_from_parser_t parsed,
                       inout ingress_intrinsic_metadata_for_deparser_t to_deparser,
                       inout ingress_intrinsic_metadata_for_tm_t to_tm) {
+    Fragments() fragments;
     Jobs() jobs;
     Admission() admission;
     Upstream() upstream;
@@ -88,60 +93,78 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
     COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
     COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
 
-    apply {
-        meta.ingress_port = intrinsic.ingress_port;
+    // It was sent on when it came in first, and only brings what egress found.
+    action take_losses() {
+        meta.drop = 1;
+        meta.tell = 1;
+        meta.told_step = frame.headers.ultima.step;
+        meta.told_bucket = frame.headers.ultima.bucket;
+        meta.told_port = frame.loss.port;
+        meta.told_trimmed = frame.loss.trimmed;
+        meta.told_late = frame.loss.late;
+    }
 
+    action leave_unrouted() {
+        meta.drop = 1;
+        meta.unrouted = 1;
+    }
+
+    action send() {
+        frame.bridge.setValid();
+        frame.bridge.what = PACKET;
+        frame.bridge.replicated = meta.replicated;
+        frame.bridge.reflected = meta.reflected;
+        frame.bridge.ingress_port = meta.ingress_port;
+        frame.bridge.job_index = meta.job_index;
+        frame.bridge.loss_threshold = meta.loss_threshold;
+        frame.bridge.upstream_lost = meta.upstream_lost;
+        frame.bridge.came_in = parsed.global_tstamp[31:0];
+    }
+
+    apply {
         if (frame.loss.isValid()) {
-            // It was sent on when it came in first, and only brings what egress found.
-            meta.drop = 1;
-            meta.tell = 1;
-            meta.told_step = frame.headers.ultima.step;
-            meta.told_bucket = frame.headers.ultima.bucket;
-            meta.told_port = frame.loss.port;
-            meta.told_trimmed = frame.loss.trimmed;
-            meta.told_late = frame.loss.late;
+            take_losses();
         } else if (frame.headers.arp.isValid()) {
             arp.apply(frame.headers, meta);
-            meta.unrouted = meta.drop;
         } else if (!frame.headers.ipv4.isValid()) {
-            meta.drop = 1;
-            meta.unrouted = 1;
-        } else if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
-                || parsed.parser_err != PARSER_ERROR_OK || hides_magic(frame.headers.ipv4)) {
-            // Options would hide a UDP header from admission, and so would some fragments.
-            meta.drop = 1;
-            COUNT(malformed, meta.ingress_port);
+            leave_unrouted();
         } else {
-            if (meta.claims_ultima == 1) {
+            // Conditions are short and beside each other: what is under one has to be done before what follows it can
+            // begin.
+            if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
+                    || parsed.parser_err != PARSER_ERROR_OK) {
+                // Options would hide a UDP header from admission, and so would some fragments.
+                meta.malformed = 1;
+            } else {
+                fragments.apply(frame.headers, meta);
+            }
+            if (meta.malformed == 1) {
+                meta.drop = 1;
+                COUNT(malformed, meta.ingress_port);
+            } else if (meta.claims_ultima == 1) {
                 jobs.apply(frame.headers, meta);
                 admission.apply(frame.headers, meta);
-                // What admission refuses a known source is not lost.
-                if (meta.source_index != 0) {
-                    upstream.apply(frame.headers, meta);
-                }
             }
-            if (meta.drop == 0) {
-                // Before the counts of where a packet goes: one without time left goes nowhere.
-                time_to_live.apply(frame.headers, meta);
-                if (meta.drop == 0 && meta.claims_ultima == 1) {
-                    if (frame.headers.ultima.kind == KIND_PROBE) {
-                        reflection.apply(frame.headers, meta);
-                    } else {
-                        replication.apply(frame.headers, meta);
-                    }
-                }
-                if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
-                    routing.apply(frame.headers, meta);
-                }
-                meta.unrouted = meta.drop;
+            // What admission refuses a known source is not lost.
+            upstream.apply(frame.headers, meta);
+            // Before the counts of where a packet goes: one without time left goes nowhere.
+            time_to_live.apply(frame.headers, meta);
+            if (meta.drop == 0 && meta.claims_ultima == 1 && frame.headers.ultima.kind == KIND_PROBE) {
+                reflection.apply(frame.headers, meta);
+            }
+            if (meta.drop == 0 && meta.claims_ultima == 1 && meta.reflected == 0) {
+                replication.apply(frame.headers, meta);
+            }
+            if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
+                routing.apply(frame.headers, meta);
             }
         }
 
         if (meta.unrouted == 1) {
             COUNT(unrouted, meta.ingress_port);
-            if (meta.claims_ultima == 1) {
-                COUNT(undeliverable, meta.job_index);
-            }
+        }
+        if (meta.unrouted == 1 && meta.claims_ultima == 1) {
+            COUNT(undeliverable, meta.job_index);
         }
         if (meta.tell == 1) {
             to_deparser.digest_type = DIGEST_LOSS;
@@ -149,20 +172,12 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         if (meta.drop == 1) {
             to_deparser.drop_ctl = 1;
         } else {
-            frame.bridge.setValid();
-            frame.bridge.what = PACKET;
-            frame.bridge.replicated = meta.replicated;
-            frame.bridge.reflected = meta.reflected;
-            frame.bridge.ingress_port = meta.ingress_port;
-            frame.bridge.job_index = meta.job_index;
-            frame.bridge.loss_threshold = meta.loss_threshold;
-            frame.bridge.upstream_lost = meta.upstream_lost;
-            frame.bridge.came_in = parsed.global_tstamp[31:0];
-            if (meta.replicated == 1) {
-                to_tm.mcast_grp_a = meta.group;
-            } else {
-                to_tm.ucast_egress_port = meta.egress_port;
-            }
+            send();
+        }
+        if (meta.drop == 0 && meta.replicated == 1) {
+            to_tm.mcast_grp_a = meta.group;
+        } else if (meta.drop == 0) {
+            to_tm.ucast_egress_port = meta.egress_port;
         }
     }
 }
@@ -171,6 +186,8 @@ control UltimaIngressDeparser(packet_out packet, inout frame_t frame, in metadat
                               in ingress_intrinsic_metadata_for_deparser_t to_deparser) {
     PacketDeparser() packet_deparser;
     Checksum() ipv4_sum;
+    // As v1model's digest is called, which has the name of its type.
+    @name(".operation_loss_t")
     Digest<operation_loss_t>(DIGEST_LOSS) loss;
 
     apply {
@@ -196,6 +213,8 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
 
     state start {
         packet.extract(intrinsic);
+        meta.egress_port = intrinsic.egress_port;
+        meta.rid = intrinsic.egress_rid;
         transition select(packet.lookahead<bit<8>>()) {
             PACKET: bridge;
             CUT: cut;
@@ -243,55 +262,68 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     Stamps() stamps;
     Telling() telling;
 
+    // Nanoseconds; they wrap after 4 s, which no queue takes.
+    action measure() {
+        meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
+#if __TARGET_TOFINO__ == 1
+        // The chip's own count of them wraps after 262 us.
+        meta.queue_time = parsed.global_tstamp[31:0] - frame.bridge.came_in;
+#else
+        meta.queue_time = intrinsic.deq_timedelta;
+#endif
+    }
+
+    action count_ticks() {
+        meta.residence = meta.residence >> 10;
+        meta.queue_time = meta.queue_time >> 10;
+    }
+
+    // What goes on is the mirrored copy: the chip cuts only those.
+    action cut() {
+        meta.mirrored_as = CUT;
+        meta.told_port = (bit<16>)meta.egress_port;
+        to_deparser.mirror_type = MIRROR_CUT;
+        to_deparser.drop_ctl = 1;
+    }
+
+    action tell() {
+        meta.mirrored_as = LOSS;
+        meta.session = LOSS_SESSION;
+        to_deparser.mirror_type = MIRROR_LOSS;
+    }
+
     apply {
         if (frame.bridge.isValid()) {
-            meta.egress_port = intrinsic.egress_port;
-            meta.rid = intrinsic.egress_rid;
-            // Nanoseconds; they wrap after 4 s, which no queue takes.
-            meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
-            meta.residence = meta.residence >> 10;
-            meta.queue_time = (bit<32>)intrinsic.deq_timedelta;
-            meta.queue_time = meta.queue_time >> 10;
-#if __TARGET_TOFINO__ == 1
-            // The chip's 18 bits of nanoseconds wrap.
-            if (meta.residence[31:8] != 0) {
-                meta.queue_time = meta.residence;
-            }
-#endif
-
+            measure();
             if (meta.claims_ultima == 1) {
                 delivery.apply(frame.headers, meta);
             }
             if (meta.drop == 1) {
                 to_deparser.drop_ctl = 1;
             } else {
+                count_ticks();
+                // What is for Ultima's packets only asks for it where it writes headers, in whose place the chip may keep others'.
+                mirrors.apply(frame.headers, meta);
+                payload.apply(frame.headers, meta);
                 if (meta.claims_ultima == 1) {
-                    payload.apply(frame.headers, meta);
-                    mirrors.apply(frame.headers, meta);
                     shares.apply(frame.headers, meta);
-                    budget.apply(frame.headers, meta);
                 }
+                budget.apply(frame.headers, meta);
                 queue.apply(frame.headers, meta);
+                operations.apply(frame.headers, meta);
                 if (meta.claims_ultima == 1) {
                     share_counts.apply(frame.headers, meta);
-                    operations.apply(frame.headers, meta);
-                    trim.apply(frame.headers, meta);
-                    stamps.apply(frame.headers, meta);
-                    if (meta.cut == 1) {
-                        // What goes on is the mirrored copy: the chip cuts only those.
-                        meta.mirrored_as = CUT;
-                        meta.told_port = (bit<16>)meta.egress_port;
-                        to_deparser.mirror_type = MIRROR_CUT;
-                        to_deparser.drop_ctl = 1;
-                    }
+                }
+                stamps.apply(frame.headers, meta);
+                trim.apply(frame.headers, meta);
+                if (meta.cause != CAUSE_NONE) {
+                    cut();
                 }
             }
         } else if (frame.cut.isValid()) {
             telling.apply(frame.cut, meta);
             if (meta.tell == 1) {
-                meta.mirrored_as = LOSS;
-                meta.session = LOSS_SESSION;
-                to_deparser.mirror_type = MIRROR_LOSS;
+                tell();
             }
         }
     }

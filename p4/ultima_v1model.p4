@@ -12,10 +12,10 @@
 #include "parser.p4"
 #include "fragments.p4"
 #include "checksum_v1model.p4"
-#include "operation.p4"
 #include "window_v1model.p4"
 #include "jobs.p4"
 #include "admission.p4"
+#include "gaps.p4"
 #include "upstream_v1model.p4"
 #include "reflection.p4"
 #include "replication.p4"
@@ -51,6 +51,7 @@ control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Fragments() fragments;
     Jobs() jobs;
     Admission() admission;
     Upstream() upstream;
@@ -76,21 +77,22 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             meta.told_bucket = hdr.ultima.bucket;
         } else if (hdr.arp.isValid()) {
             arp.apply(hdr, meta);
-            if (meta.drop == 1) {
-                COUNT(unrouted, meta.ingress_port);
-            }
         } else if (!hdr.ipv4.isValid()) {
             meta.drop = 1;
-            COUNT(unrouted, meta.ingress_port);
-        } else if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
-                || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length
-                || hides_magic(hdr.ipv4)) {
-            // Options would hide a UDP header from admission, and so would the end of a frame that was cut, and some
-            // fragments.
-            meta.drop = 1;
-            COUNT(malformed, meta.ingress_port);
+            meta.unrouted = 1;
         } else {
-            if (meta.claims_ultima == 1) {
+            if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
+                    || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length) {
+                // Options would hide a UDP header from admission, and so would the end of a frame that was cut, and some
+                // fragments.
+                meta.malformed = 1;
+            } else {
+                fragments.apply(hdr, meta);
+            }
+            if (meta.malformed == 1) {
+                meta.drop = 1;
+                COUNT(malformed, meta.ingress_port);
+            } else if (meta.claims_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
                 // What admission refuses a known source is not lost.
@@ -98,28 +100,26 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                     upstream.apply(hdr, meta);
                 }
             }
-            if (meta.drop == 0) {
-                // Before the counts of where a packet goes: one without time left goes nowhere.
-                time_to_live.apply(hdr, meta);
-                if (meta.drop == 0 && meta.claims_ultima == 1) {
-                    if (hdr.ultima.kind == KIND_PROBE) {
-                        reflection.apply(hdr, meta);
-                    } else {
-                        replication.apply(hdr, meta);
-                    }
+            // Before the counts of where a packet goes: one without time left goes nowhere.
+            time_to_live.apply(hdr, meta);
+            if (meta.drop == 0 && meta.claims_ultima == 1) {
+                if (hdr.ultima.kind == KIND_PROBE) {
+                    reflection.apply(hdr, meta);
+                } else {
+                    replication.apply(hdr, meta);
                 }
-                if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
-                    routing.apply(hdr, meta);
-                }
-                if (meta.drop == 1) {
-                    COUNT(unrouted, meta.ingress_port);
-                    if (meta.claims_ultima == 1) {
-                        COUNT(undeliverable, meta.job_index);
-                    }
-                }
+            }
+            if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
+                routing.apply(hdr, meta);
             }
         }
 
+        if (meta.unrouted == 1) {
+            COUNT(unrouted, meta.ingress_port);
+            if (meta.claims_ultima == 1) {
+                COUNT(undeliverable, meta.job_index);
+            }
+        }
         if (meta.tell == 1) {
             operation_loss_t loss = {
                 hdr.ultima.job, hdr.ultima.epoch, meta.told_step, meta.told_bucket,
@@ -174,12 +174,12 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 if (meta.claims_ultima == 1) {
                     share_counts.apply(hdr, meta);
                     operations.apply(hdr, meta);
-                    trim.apply(hdr, meta);
                     stamps.apply(hdr, meta);
+                    trim.apply(hdr, meta);
                     if (meta.tell == 1) {
                         clone_preserving_field_list(CloneType.E2E, LOSS_SESSION, LOSS_FIELDS);
                     }
-                    if (meta.cut == 1) {
+                    if (meta.cause != CAUSE_NONE) {
                         truncate(ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length);
                     }
                 }

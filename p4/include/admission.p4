@@ -44,28 +44,38 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
         size = MAX_DESTINATIONS;
     }
 
+    bit<16> lacking = 0;
+    bit<16> lacking_room = 0;
+    bit<16> before_udp = 0;
+
+    // Subtracted and not compared, in an action of its own: chips subtract before they decide, and do not compare numbers of
+    // this size.
+    action measure() {
+        lacking = ULTIMA_MIN_UDP_LENGTH |-| hdr.udp.length;
+        lacking_room = ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH |-| hdr.udp.length;
+        before_udp = hdr.ipv4.total_length - hdr.udp.length;
+    }
+
     apply {
-        if (!hdr.ultima.isValid()) {
-            reject();
-        } else {
-            // First: whose it is decides whether it counts as refused only, or as lost on its way, too.
+        measure();
+        // First: whose it is decides whether it counts as refused only, or as lost on its way, too.
+        if (hdr.ultima.isValid()) {
             source.apply();
-            bit<16> lacking = ULTIMA_MIN_UDP_LENGTH |-| hdr.udp.length;
-            bit<16> lacking_room = ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH |-| hdr.udp.length;
-            bit<16> before_udp = hdr.ipv4.total_length - hdr.udp.length;
-            if (meta.drop == 1) {
-                // Nobody may send it.
-            } else if (hdr.ipv4.more_fragments == 1 || lacking != 0 || before_udp != IPV4_LENGTH) {
-                // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
+        } else {
+            reject();
+        }
+        if (meta.drop == 1) {
+            // Nobody may send it.
+        } else if (hdr.ipv4.more_fragments == 1 || lacking != 0 || before_udp != IPV4_LENGTH) {
+            // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
+            reject();
+        } else if (hdr.ultima.kind == KIND_PROBE) {
+            // Goes back to where it came from, whatever it is addressed to.
+            if (meta.source_index == 0 || !hdr.report.isValid() || lacking_room != 0) {
                 reject();
-            } else if (hdr.ultima.kind == KIND_PROBE) {
-                // Goes back to where it came from, whatever it is addressed to.
-                if (meta.source_index == 0 || !hdr.report.isValid() || lacking_room != 0) {
-                    reject();
-                }
-            } else if (hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {
-                destination.apply();
             }
+        } else if (hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {
+            destination.apply();
         }
 
         if (meta.drop == 1) {

@@ -15,6 +15,7 @@ control AddressResolution(inout headers_t hdr, inout metadata_t meta) {
 
     action ignore() {
         meta.drop = 1;
+        meta.unrouted = 1;
     }
 
     table neighbor {

@@ -3,18 +3,18 @@
 
 control Budget(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        if (hdr.ultima.budget != NO_LIMIT) {
+        if (meta.claims_ultima == 1 && hdr.ultima.budget != NO_LIMIT) {
             bit<32> left = hdr.ultima.budget |-| meta.residence;
             UDP_CHANGED(replaced_addr(hdr.ultima.budget, left));
             hdr.ultima.budget = left;
-            // What an earlier switch cut was lost there, and says why.
-            if (hdr.ultima.budget == 0 && is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0) {
-                meta.late = 1;
-                // What came without values has none to lose.
-                if (meta.can_be_cut == 1) {
-                    meta.cause = CAUSE_LATE;
-                }
-            }
+        }
+        // What an earlier switch cut was lost there, and says why.
+        if (hdr.ultima.budget == 0 && meta.is_data == 1 && hdr.ultima.trimmed == 0) {
+            meta.late = 1;
+        }
+        // What came without values has none to lose.
+        if (hdr.ultima.budget == 0 && meta.can_be_cut == 1) {
+            meta.cause = CAUSE_LATE;
         }
     }
 }

@@ -119,22 +119,27 @@ struct metadata_t {
     bit<32> residence;      // egress: ticks since the packet came in
     bit<32> queue_time;     // egress: ticks in the queue that it has left
     bit<1>  bad_checksum;   // the IPv4 header's does not match
+    bit<1>  malformed;      // ingress: it is none that may be judged by its headers
     bit<1>  drop;
     bit<1>  unrouted;       // ingress: it has no way to go
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
 
     bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
+    bit<1>  is_data;        // carries a slot's values: only such a packet can be late, and be cut
+    bit<1>  names_operation;   // its step and bucket are those of an operation that is under way
+    bit<16> header_length;  // of data: bytes of the datagram up to its payload, UDP header included
     bit<1>  replicated;     // ordered to a group in ingress
     bit<1>  reflected;      // a PROBE on its way back
     bit<16> job_index;      // where this job's counts stand; 0: a job that this switch doesn't know
     bit<16> source_index;   // where this source's losses stand; 0: its host is linked to another switch
     bit<16> share;          // egress: where the counts of job and port stand; 0: this switch has none
+    bit<32> gap;            // packets of this source that its number shows to be missing
     bit<32> upstream_lost;  // packets of this source that were lost before this switch
     bit<32> loss_threshold; // losses of an operation at which the controller is told; 0: never
     bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
-    bit<16> header_length;  // egress: bytes of the datagram up to its payload, UDP header included
+    METER_COLOR share_color;   // egress
+    METER_COLOR port_color;
     bit<1>  can_be_cut;     // egress: it has a payload that may be
-    bit<1>  cut;            // egress: the payload is
     bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
     bit<1>  marked;         // egress: a queue is over its marking threshold
 

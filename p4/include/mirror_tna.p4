@@ -2,37 +2,43 @@
 // lead back out of it and keep as many bytes as a header has, and a header with digest and tag.
 
 control Mirrors(inout headers_t hdr, inout metadata_t meta) {
-    // A port without sessions cuts nothing: what is late, or too much, goes on whole and is only marked.
-    action set_sessions(MirrorId_t plain, MirrorId_t sealed) {
-        meta.session = plain;
-        meta.sealed_session = sealed;
-    }
-
-    action no_session() {
-        meta.can_be_cut = 0;
+    // By port, and by whether the header is sealed with digest and tag.
+    action set_session(MirrorId_t session) {
+        meta.session = session;
     }
 
     table session {
-        key = { meta.egress_port: exact @name("egress_port"); }
-        actions = { set_sessions; no_session; }
-        const default_action = no_session();
-        size = MAX_PORTS;
+        key = {
+            meta.egress_port: exact @name("egress_port");
+            hdr.ultima.auth: exact @name("sealed");
+        }
+        actions = { set_session; NoAction; }
+        const default_action = NoAction();
+        size = MAX_PORTS * 2;
     }
 
     apply {
         session.apply();
-        if (hdr.ultima.auth == 1) {
-            meta.session = meta.sealed_session;
-        }
     }
 }
 
 // Whether an operation's losses have just met the job's threshold. Looked at when the packet whose loss it was passes
 // without its payload: there is time for it there, and it has nothing else to be mirrored for.
 control Telling(in loss_h cut, inout metadata_t meta) {
+    bit<32> lost = 0;
+    bit<32> left = 0;
+
+    action add() {
+        lost = cut.trimmed + cut.late;
+    }
+
+    action compare() {
+        left = cut.threshold - lost;
+    }
+
     apply {
-        bit<32> left = cut.threshold - cut.trimmed;
-        left = left - cut.late;
+        add();
+        compare();
         // Losses grow by one: a threshold is met once. One of 0 is met never.
         if (cut.threshold != 0 && left == 0) {
             meta.tell = 1;

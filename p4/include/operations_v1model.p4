@@ -52,7 +52,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             } else {
                 report(0, 0, 0, 0);
             }
-        } else if (meta.share != 0 && is_data(hdr.ultima.kind)) {
+        } else if (meta.share != 0 && meta.is_data == 1) {
             if (takes_over(member, named, held_member, held)) {
                 REGISTER_WRITE(membership, cell, member);
                 REGISTER_WRITE(operation, cell, named);

@@ -45,9 +45,35 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         packet.extract(hdr.ultima);
         CHECKSUM_OF_ULTIMA
         transition select(hdr.ultima.kind, hdr.ultima.auth) {
+            (KIND_SCATTER, 0): data;
+            (KIND_GATHER, 0): data;
+            (KIND_REPAIR, 0): data;
+            (KIND_SCATTER, 1): sealed_data;
+            (KIND_GATHER, 1): sealed_data;
+            (KIND_REPAIR, 1): sealed_data;
+            (KIND_FEEDBACK, _): feedback;
             (KIND_PROBE, 0): report;
             default: end;
         }
+    }
+
+    state data {
+        meta.is_data = 1;
+        meta.names_operation = 1;
+        meta.header_length = ULTIMA_MIN_UDP_LENGTH;
+        transition end;
+    }
+
+    state sealed_data {
+        meta.is_data = 1;
+        meta.names_operation = 1;
+        meta.header_length = ULTIMA_MIN_UDP_LENGTH + AUTH_LENGTH;
+        transition end;
+    }
+
+    state feedback {
+        meta.names_operation = 1;
+        transition end;
     }
 
     state report {

@@ -9,8 +9,10 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
     METER(MAX_SHARES) share_rate;   // by share
     METER(MAX_PORTS)  port_rate;    // by egress port
 
-    bit<32> mark_over = NO_LIMIT;
-    bit<32> trim_over = NO_LIMIT;
+    bit<32> mark_over = 0;
+    bit<32> trim_over = 0;
+    bit<32> beyond_mark = 0;
+    bit<32> beyond_trim = 0;
 
     // Ticks.
     action limit(bit<32> mark, bit<32> trim) {
@@ -18,17 +20,26 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         trim_over = trim;
     }
 
+    action no_limit() {
+        mark_over = NO_LIMIT;
+        trim_over = NO_LIMIT;
+    }
+
     table queue_time {
         key = { meta.egress_port: exact @name("egress_port"); }
-        actions = { limit; NoAction; }
-        const default_action = NoAction();
+        actions = { limit; no_limit; }
+        const default_action = no_limit();
         size = MAX_PORTS;
+    }
+
+    action compare() {
+        beyond_mark = meta.queue_time |-| mark_over;
+        beyond_trim = meta.queue_time |-| trim_over;
     }
 
     apply {
         queue_time.apply();
-        bit<32> beyond_mark = meta.queue_time |-| mark_over;
-        bit<32> beyond_trim = meta.queue_time |-| trim_over;
+        compare();
         if (beyond_mark != 0) {
             meta.marked = 1;
         }
@@ -36,24 +47,24 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
             meta.cause = CAUSE_TRIMMED;
         }
 
-        METER_COLOR color = METER_GREEN;
         if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && meta.share != 0) {
-            METER_EXECUTE(share_rate, meta.share, color);
-            if (color != METER_GREEN) {
-                meta.marked = 1;
-            }
-            if (color == METER_RED) {
-                meta.cause = CAUSE_TRIMMED;
-            }
+            METER_EXECUTE(share_rate, meta.share, meta.share_color);
         }
+        if (meta.share_color != METER_GREEN) {
+            meta.marked = 1;
+        }
+        if (meta.share_color == METER_RED) {
+            meta.cause = CAUSE_TRIMMED;
+        }
+
         if (meta.cause == CAUSE_NONE) {
-            METER_EXECUTE(port_rate, meta.egress_port, color);
-            if (color != METER_GREEN) {
-                meta.marked = 1;
-            }
-            if (color == METER_RED && meta.can_be_cut == 1) {
-                meta.cause = CAUSE_TRIMMED;
-            }
+            METER_EXECUTE(port_rate, meta.egress_port, meta.port_color);
+        }
+        if (meta.port_color != METER_GREEN) {
+            meta.marked = 1;
+        }
+        if (meta.port_color == METER_RED && meta.can_be_cut == 1) {
+            meta.cause = CAUSE_TRIMMED;
         }
 
         if (meta.marked == 1 && hdr.ipv4.isValid() && hdr.ipv4.tos[1:0] != ECN_NOT_CAPABLE) {

@@ -3,8 +3,8 @@
 control Reflection(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) reflected;   // by job index
 
-    apply {
-        // Swapping changes no checksum.
+    // Swapping changes no checksum.
+    action turn_back() {
         bit<48> mac = hdr.ethernet.dst_mac;
         hdr.ethernet.dst_mac = hdr.ethernet.src_mac;
         hdr.ethernet.src_mac = mac;
@@ -17,6 +17,10 @@ control Reflection(inout headers_t hdr, inout metadata_t meta) {
 
         meta.egress_port = meta.ingress_port;
         meta.reflected = 1;
+    }
+
+    apply {
+        turn_back();
         COUNT(reflected, meta.job_index);
     }
 }

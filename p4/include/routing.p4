@@ -2,9 +2,14 @@
 
 // Takes one off the time to live of all that is forwarded, copies included, so that no loop lasts.
 control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
+    action expire() {
+        meta.drop = 1;
+        meta.unrouted = 1;
+    }
+
     apply {
-        if (hdr.ipv4.ttl <= 1) {
-            meta.drop = 1;
+        if (meta.drop == 0 && hdr.ipv4.ttl <= 1) {
+            expire();
         } else {
             IPV4_CHANGED(replaced(hdr.ipv4.ttl ++ hdr.ipv4.protocol, (hdr.ipv4.ttl - 1) ++ hdr.ipv4.protocol));
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
@@ -22,6 +27,7 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
 
     action unrouted() {
         meta.drop = 1;
+        meta.unrouted = 1;
     }
 
     table route {

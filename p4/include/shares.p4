@@ -35,7 +35,8 @@ control ShareCounts(inout headers_t hdr, inout metadata_t meta) {
         COUNT(sent, meta.share);
         if (meta.cause == CAUSE_LATE) {
             COUNT(late, meta.share);
-        } else if (meta.cause == CAUSE_TRIMMED) {
+        }
+        if (meta.cause == CAUSE_TRIMMED) {
             COUNT(trimmed, meta.share);
         }
         if (meta.cause != CAUSE_NONE && hdr.ultima.auth == 1) {

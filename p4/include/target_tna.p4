@@ -7,6 +7,9 @@
 #define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
 #define COUNT(NAME, INDEX) NAME.count(index = (bit<16>)(INDEX), adjust_byte_count = BYTES_BESIDE_FRAME)
 
+#define COUNTER_OF_PACKETS(SIZE) Counter<bit<32>, bit<16>>(SIZE, CounterType_t.PACKETS)
+#define COUNT_PACKET(NAME, INDEX) NAME.count(INDEX)
+
 // Two-rate, three-colour, colour-blind (RFC 2698). One that nobody configured says green.
 #define METER_COLOR bit<8>
 #define METER(SIZE) Meter<bit<16>>(SIZE, MeterType_t.BYTES)
@@ -17,6 +20,8 @@ const bit<8> METER_GREEN = 0;
 const bit<8> METER_RED   = 3;
 
 #define REGISTER(TYPE, SIZE) Register<TYPE, bit<16>>(SIZE)
+
+#define LARGER(A, B) max(A, B)
 
 // Checksums are the parser's and the deparser's: what the parser subtracted of a datagram's words the deparser adds
 // again as they have become. So what was not changed stays covered.
@@ -39,21 +44,15 @@ const bit<8> METER_RED   = 3;
     udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
 #define CHECKSUM_WITHOUT_REPORT udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
 
-// What register actions take of upstream_tna.p4, and of operations_tna.p4.
+// What register actions take of upstream_tna.p4.
 struct source_numbers_t {
     int<32> number;    // the packet's
-    bit<32> gap;       // numbers that it shows to be missing
+    bit<32> round;     // those of the same remainder modulo 64 that were before it
     bit<32> settled;   // numbers that are missing for good
     bit<32> shows;     // 2^16 and its bucket if it is of an operation, else 0
+    bit<32> step;      // of the operation whose packet showed the latest gap
+    bit<32> bucket;    // as `shows`
     bit<32> tag;       // of the operation that they count for
-}
-
-struct operation_counts_t {
-    int<32> named;     // the operation: the lower half of its step, and its bucket
-    // What is added to its counts: 0 for a PROBE.
-    bit<32> sent_one;
-    bit<32> trimmed_one;
-    bit<32> late_one;
 }
 
 #define LOSS_FIELD
@@ -62,15 +61,14 @@ struct operation_counts_t {
     bit<16> rest_of_sum;   /* egress: the sum of what is not changed here */ \
     bit<32> member;        /* job and epoch */ \
     source_numbers_t source;    /* ingress */ \
-    operation_counts_t counts;  /* egress */ \
+    int<32> named;         /* egress: its operation: the lower half of its step, and its bucket */ \
     bit<1>  counted;       /* egress: its operation's counts stand in the cell */ \
     bit<1>  begun;         /* egress: they begin with it */ \
     bit<32> trimmed_now;   /* egress: what the operation lost here until now */ \
     bit<32> late_now; \
     bit<32> told_threshold; \
     bit<8>  mirrored_as;   /* egress: CUT or LOSS */ \
-    MirrorId_t session;    /* egress: where to */ \
-    MirrorId_t sealed_session;
+    MirrorId_t session;    /* egress: where to */
 
 // What ingress tells egress: the chip carries nothing else from one to the other.
 header bridge_h {
@@ -104,6 +102,9 @@ const bit<8> LOSS   = 3;   // mirrored once more, on its way to ingress, which t
 const MirrorType_t MIRROR_CUT  = 1;
 const MirrorType_t MIRROR_LOSS = 2;
 const DigestType_t DIGEST_LOSS = 1;
+
+// A packet is cut where its port has a session for it.
+#define CUT_HAS_A_WAY (meta.session != 0)
 
 // The mirror session of packets that tell the controller of a loss. The controller gives it a recirculating port.
 const MirrorId_t LOSS_SESSION = 1;

@@ -4,6 +4,9 @@
 #define COUNTER(SIZE) counter(SIZE, CounterType.packets_and_bytes)
 #define COUNT(NAME, INDEX) NAME.count((bit<32>)(INDEX))
 
+#define COUNTER_OF_PACKETS(SIZE) counter(SIZE, CounterType.packets)
+#define COUNT_PACKET(NAME, INDEX) NAME.count((bit<32>)(INDEX))
+
 // Two-rate, three-colour, colour-blind (RFC 2698); bytes of the frame as it came in. One that nobody
 // configured says green.
 #define METER_COLOR bit<2>
@@ -26,6 +29,8 @@ const bit<2> METER_RED   = 2;
 #define REGISTER_READ(NAME, INDEX, VALUE) NAME.read(VALUE, (bit<32>)(INDEX))
 #define REGISTER_WRITE(NAME, INDEX, VALUE) NAME.write((bit<32>)(INDEX), VALUE)
 
+#define LARGER(A, B) ((A) > (B) ? (A) : (B))
+
 // standard_metadata.instance_type of simple_switch: a copy of a packet in egress, a packet that is through
 // ingress again.
 const bit<32> INSTANCE_EGRESS_CLONE = 2;
@@ -36,6 +41,9 @@ const bit<32> INSTANCE_RECIRCULATED = 4;
 const bit<32> LOSS_SESSION = 1;
 #define LOSS_FIELDS 1
 #define LOSS_FIELD @field_list(LOSS_FIELDS)
+
+// A packet that is cut goes on as it would have.
+#define CUT_HAS_A_WAY true
 
 // What headers.p4 and the parser leave to the target.
 #define TARGET_METADATA \

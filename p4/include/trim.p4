@@ -1,15 +1,17 @@
 // A data packet that is late, or that its port cannot carry, goes on without its payload: its receiver knows at once
 // that this slot will not come, and which it is.
 
-// Whether there is a payload to cut, and where it starts.
+// Whether there is a payload to cut.
 control Payload(inout headers_t hdr, inout metadata_t meta) {
+    bit<16> payload = 0;
+
+    action measure() {
+        payload = hdr.udp.length |-| meta.header_length;
+    }
+
     apply {
-        meta.header_length = ULTIMA_MIN_UDP_LENGTH;
-        if (hdr.ultima.auth == 1) {
-            meta.header_length = ULTIMA_MIN_UDP_LENGTH + AUTH_LENGTH;
-        }
-        bit<16> payload = hdr.udp.length |-| meta.header_length;
-        if (is_data(hdr.ultima.kind) && hdr.ultima.trimmed == 0 && payload != 0) {
+        measure();
+        if (meta.is_data == 1 && hdr.ultima.trimmed == 0 && payload != 0 && CUT_HAS_A_WAY) {
             meta.can_be_cut = 1;
         }
     }
@@ -25,15 +27,14 @@ control Trim(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.cause == CAUSE_LATE) {
             COUNT(late, meta.job_index);
-        } else if (meta.cause == CAUSE_TRIMMED) {
+        }
+        if (meta.cause == CAUSE_TRIMMED) {
             COUNT(trimmed, meta.job_index);
         }
-
+        if (meta.cause != CAUSE_NONE && hdr.ultima.auth == 1) {
+            COUNT(cut_sealed, meta.job_index);
+        }
         if (meta.cause != CAUSE_NONE) {
-            if (hdr.ultima.auth == 1) {
-                COUNT(cut_sealed, meta.job_index);
-            }
-            meta.cut = 1;
             hdr.udp.length = meta.header_length;
             hdr.udp.checksum = 0;
             IPV4_CHANGED(replaced(hdr.ipv4.total_length, IPV4_LENGTH + meta.header_length));

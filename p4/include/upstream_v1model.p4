@@ -5,8 +5,7 @@
 //     a higher one     what lies between is lost, until it comes
 //     a lower one      is one of those: it was overtaken, not lost; or it has come before
 //     far off          the source has begun anew
-// so that lost = gaps - overtaken, and what a source sent is what came + lost - duplicated. A counter of v1model adds
-// one at a time: a gap is counted in one cell for each of its bits, and weighs two to the power of the cell.
+// so that lost = gaps - overtaken, and what a source sent is what came + lost - duplicated.
 //
 // Networks reorder, and no operation is lossy for that: a missing number counts as one's loss when it is none of the
 // latest 64 any more. Which operation it was of nobody knows. It counts for the one whose packet showed the latest gap;
@@ -14,8 +13,6 @@
 
 // The latest packet numbers of a source, one bit each.
 const bit<8> SEEN = 1 << SEEN_BITS;
-// Cells of a counter of gaps for each source: one for each bit of a gap, and four that nothing uses.
-const bit<8> GAP_CELL_BITS = 4;
 
 // How many bits are 1: sums of two, four and eight beside each other, and the sum of all eights in the highest of them.
 bit<32> ones(in bit<64> bits) {
@@ -39,14 +36,10 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     REGISTER(bit<48>, MAX_HOST_SOURCES << WINDOW_BITS) operation;
     REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
 
-    COUNTER(MAX_HOST_SOURCES << GAP_CELL_BITS) gaps;   // by source index and bit
-    COUNTER(MAX_HOST_SOURCES) overtaken;               // by source index
-    COUNTER(MAX_HOST_SOURCES) duplicated;              // by source index: came a second time
-    COUNTER(MAX_HOST_SOURCES) renumbered;              // by source index: the numbering began anew
-
-    action count_bit(bit<32> bit_number) {
-        COUNT(gaps, ((bit<32>)meta.source_index << GAP_CELL_BITS) + bit_number);
-    }
+    Gaps() gaps;
+    COUNTER(MAX_HOST_SOURCES) overtaken;    // by source index
+    COUNTER(MAX_HOST_SOURCES) duplicated;   // by source index: came a second time
+    COUNTER(MAX_HOST_SOURCES) renumbered;   // by source index: the numbering began anew
 
     apply {
         bit<32> number = hdr.ultima.packet_number;
@@ -108,20 +101,10 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         REGISTER_WRITE(lost, meta.source_index, meta.upstream_lost);
 
         if (gap != 0) {
-            if (gap[0:0] == 1) { count_bit(0); }
-            if (gap[1:1] == 1) { count_bit(1); }
-            if (gap[2:2] == 1) { count_bit(2); }
-            if (gap[3:3] == 1) { count_bit(3); }
-            if (gap[4:4] == 1) { count_bit(4); }
-            if (gap[5:5] == 1) { count_bit(5); }
-            if (gap[6:6] == 1) { count_bit(6); }
-            if (gap[7:7] == 1) { count_bit(7); }
-            if (gap[8:8] == 1) { count_bit(8); }
-            if (gap[9:9] == 1) { count_bit(9); }
-            if (gap[10:10] == 1) { count_bit(10); }
-            if (gap[11:11] == 1) { count_bit(11); }
+            meta.gap = gap;
+            gaps.apply(hdr, meta);
             bit<49> shows = 0;
-            if (is_of_operation(hdr.ultima.kind)) {
+            if (meta.names_operation == 1) {
                 shows = 1w1 ++ hdr.ultima.step ++ hdr.ultima.bucket;
             }
             REGISTER_WRITE(shown_by, meta.source_index, shows);

@@ -1,12 +1,13 @@
 //! Ultima's P4 programs as p4c compiled them, the names that they give to things, and the manifest
 //! that ties the compiled files to their sources.
 //!
-//! The sources are `ultima_v1model.p4` and `include/`; [`v1model`] is what p4c printed for them,
-//! embedded, so that a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile` prints
-//! it anew where p4c is on the PATH.
+//! The sources are `ultima_v1model.p4`, `ultima_tna.p4` and `include/`; [`v1model`], [`tofino`] and [`tofino2`] are what the
+//! compilers printed for them, embedded, so that a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile`
+//! prints them anew where p4c is on the PATH.
 
 pub mod manifest;
 pub mod names;
+mod terse;
 
 /// A compiled program, in the form that P4Runtime's SetForwardingPipelineConfig takes.
 #[derive(Clone, Copy, Debug)]
@@ -22,5 +23,38 @@ pub fn v1model() -> Program {
     Program {
         device_config: include_bytes!("../compiled/v1model/ultima.json"),
         p4info: include_str!("../compiled/v1model/ultima.p4info.txtpb"),
+    }
+}
+
+/// A program that was compiled and assembled for a Tofino: the parts of what its P4Runtime servers take.
+#[derive(Clone, Copy, Debug)]
+pub struct TofinoProgram {
+    /// P4Info in protobuf text format.
+    pub p4info: &'static str,
+    /// The compiler's `bfrt.json`.
+    pub bfrt: &'static [u8],
+    /// The assembler's `context.json`.
+    pub context: &'static [u8],
+    /// The assembler's `tofino.bin` or `tofino2.bin`.
+    pub binary: &'static [u8],
+}
+
+/// Ultima for Tofino.
+pub fn tofino() -> TofinoProgram {
+    TofinoProgram {
+        p4info: include_str!("../compiled/tofino/ultima.p4info.txtpb"),
+        bfrt: include_bytes!("../compiled/tofino/bfrt.json"),
+        context: include_bytes!("../compiled/tofino/pipe/context.json"),
+        binary: include_bytes!("../compiled/tofino/pipe/tofino.bin"),
+    }
+}
+
+/// Ultima for Tofino 2.
+pub fn tofino2() -> TofinoProgram {
+    TofinoProgram {
+        p4info: include_str!("../compiled/tofino2/ultima.p4info.txtpb"),
+        bfrt: include_bytes!("../compiled/tofino2/bfrt.json"),
+        context: include_bytes!("../compiled/tofino2/pipe/context.json"),
+        binary: include_bytes!("../compiled/tofino2/pipe/tofino2.bin"),
     }
 }

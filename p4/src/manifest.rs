@@ -8,6 +8,8 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::terse;
+
 /// A program that is compiled: for which target, by what, into what. Paths are relative to the repository.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
@@ -15,12 +17,16 @@ pub struct Build {
     pub target: &'static str,
     /// The top file, whose `#include`s name all other sources.
     top: &'static str,
-    /// The command line, run in the repository's root: the compiler first.
-    command: &'static [&'static str],
+    /// The command lines, run in the repository's root one after the other: the compiler's first, which starts with its name.
+    commands: &'static [&'static [&'static str]],
     /// The committed files that the compiler printed.
     outputs: &'static [&'static str],
     /// What else it leaves in the folder, of no use to anybody who runs the program.
     leftovers: &'static [&'static str],
+    /// Outputs that are JSON with as much space as text, and say when they were printed: without both.
+    verbose: &'static [&'static str],
+    /// Outputs that are binaries, and say of which run they are: without that.
+    binaries: &'static [&'static str],
 }
 
 const INCLUDE: &str = "p4/include";
@@ -29,7 +35,7 @@ const INCLUDE: &str = "p4/include";
 pub const V1MODEL: Build = Build {
     target: "v1model",
     top: "p4/ultima_v1model.p4",
-    command: &[
+    commands: &[&[
         "p4c-bm2-ss",
         "--arch",
         "v1model",
@@ -41,16 +47,131 @@ pub const V1MODEL: Build = Build {
         "--p4runtime-files",
         "p4/compiled/v1model/ultima.p4info.txtpb",
         "p4/ultima_v1model.p4",
-    ],
+    ]],
     outputs: &[
         "p4/compiled/v1model/ultima.json",
         "p4/compiled/v1model/ultima.p4info.txtpb",
     ],
     leftovers: &[],
+    verbose: &[],
+    binaries: &[],
+};
+
+/// For Tofino: compiled, and assembled for the chip. docs/tofino.md has the reasons of the flags.
+pub const TOFINO: Build = Build {
+    target: "tofino",
+    top: "p4/ultima_tna.p4",
+    commands: &[
+        &[
+            "p4c-barefoot",
+            "--target",
+            "tofino",
+            "--arch",
+            "tna",
+            "-D__TARGET_TOFINO__=1",
+            "-I",
+            INCLUDE,
+            "--Wdisable=uninitialized-use",
+            "--Wdisable=uninitialized-out-param",
+            "-o",
+            "p4/compiled/tofino",
+            "--bf-rt-schema",
+            "p4/compiled/tofino/bfrt.json",
+            "--p4runtime-force-std-externs",
+            "--p4runtime-files",
+            "p4/compiled/tofino/ultima.p4info.txtpb",
+            "p4/ultima_tna.p4",
+        ],
+        &[
+            "bfas",
+            "--no-warn",
+            "--target",
+            "tofino",
+            "--table-handle-offset0",
+            "-o",
+            "p4/compiled/tofino/pipe",
+            "p4/compiled/tofino/pipe/ultima_tna.bfa",
+        ],
+    ],
+    outputs: &[
+        "p4/compiled/tofino/bfrt.json",
+        "p4/compiled/tofino/pipe/context.json",
+        "p4/compiled/tofino/pipe/tofino.bin",
+        "p4/compiled/tofino/ultima.p4info.txtpb",
+    ],
+    leftovers: &[
+        "p4/compiled/tofino/pipe/graphs",
+        "p4/compiled/tofino/pipe/logs",
+        "p4/compiled/tofino/pipe/ultima_tna.bfa",
+        "p4/compiled/tofino/pipe/ultima_tna.dynhash.json",
+        "p4/compiled/tofino/pipe/ultima_tna.prim.json",
+    ],
+    verbose: &[
+        "p4/compiled/tofino/bfrt.json",
+        "p4/compiled/tofino/pipe/context.json",
+    ],
+    binaries: &["p4/compiled/tofino/pipe/tofino.bin"],
+};
+
+/// For Tofino 2.
+pub const TOFINO2: Build = Build {
+    target: "tofino2",
+    top: "p4/ultima_tna.p4",
+    commands: &[
+        &[
+            "p4c-barefoot",
+            "--target",
+            "tofino2",
+            "--arch",
+            "t2na",
+            "-D__TARGET_TOFINO__=2",
+            "-I",
+            INCLUDE,
+            "--Wdisable=uninitialized-use",
+            "--Wdisable=uninitialized-out-param",
+            "--no-clot",
+            "-o",
+            "p4/compiled/tofino2",
+            "--bf-rt-schema",
+            "p4/compiled/tofino2/bfrt.json",
+            "--p4runtime-force-std-externs",
+            "--p4runtime-files",
+            "p4/compiled/tofino2/ultima.p4info.txtpb",
+            "p4/ultima_tna.p4",
+        ],
+        &[
+            "bfas",
+            "--no-warn",
+            "--target",
+            "tofino2",
+            "--table-handle-offset0",
+            "-o",
+            "p4/compiled/tofino2/pipe",
+            "p4/compiled/tofino2/pipe/ultima_tna.bfa",
+        ],
+    ],
+    outputs: &[
+        "p4/compiled/tofino2/bfrt.json",
+        "p4/compiled/tofino2/pipe/context.json",
+        "p4/compiled/tofino2/pipe/tofino2.bin",
+        "p4/compiled/tofino2/ultima.p4info.txtpb",
+    ],
+    leftovers: &[
+        "p4/compiled/tofino2/pipe/graphs",
+        "p4/compiled/tofino2/pipe/logs",
+        "p4/compiled/tofino2/pipe/ultima_tna.bfa",
+        "p4/compiled/tofino2/pipe/ultima_tna.dynhash.json",
+        "p4/compiled/tofino2/pipe/ultima_tna.prim.json",
+    ],
+    verbose: &[
+        "p4/compiled/tofino2/bfrt.json",
+        "p4/compiled/tofino2/pipe/context.json",
+    ],
+    binaries: &["p4/compiled/tofino2/pipe/tofino2.bin"],
 };
 
 /// All of them.
-pub const BUILDS: &[Build] = &[V1MODEL];
+pub const BUILDS: &[Build] = &[V1MODEL, TOFINO, TOFINO2];
 
 /// What a program's `manifest.json` holds. Paths are relative to the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +179,8 @@ pub const BUILDS: &[Build] = &[V1MODEL];
 pub struct Manifest {
     /// The compiler's `--version`.
     pub compiler: String,
-    /// The command line, run in the repository's root.
-    pub command: Vec<String>,
+    /// The command lines, run in the repository's root.
+    pub commands: Vec<Vec<String>>,
     /// SHA-256 of every source file.
     pub sources: BTreeMap<PathBuf, String>,
     /// SHA-256 of every committed file that the compiler printed.
@@ -106,12 +227,7 @@ pub enum ManifestError {
 impl Build {
     /// The compiler.
     pub fn compiler(&self) -> &'static str {
-        self.command[0]
-    }
-
-    /// The command line as one writes it.
-    pub fn command_line(&self) -> String {
-        self.command.join(" ")
+        self.commands[0][0]
     }
 
     /// The folder of the compiled files.
@@ -129,7 +245,7 @@ impl Build {
     /// # Errors
     /// [`ManifestError::NoCompiler`] where it is not on the PATH.
     pub fn compiler_version(&self) -> Result<String, ManifestError> {
-        let output = self.run(&["--version"], Path::new("."))?;
+        let output = run(&[self.compiler(), "--version"], Path::new("."))?;
         let words = [output.stdout, output.stderr].concat();
         Ok(String::from_utf8_lossy(&words)
             .split_whitespace()
@@ -143,12 +259,25 @@ impl Build {
     /// If the compiler is missing, refuses the program, or a file cannot be written.
     pub fn recompile(&self, root: &Path) -> Result<Manifest, ManifestError> {
         let compiler = self.compiler_version()?;
-        let output = self.run(&self.command[1..], root)?;
-        if !output.status.success() {
-            return Err(ManifestError::Compile {
-                compiler: self.compiler(),
-                said: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
+        for command in self.commands {
+            let output = run(command, root)?;
+            if !output.status.success() {
+                return Err(ManifestError::Compile {
+                    compiler: command[0],
+                    said: String::from_utf8_lossy(&output.stderr).into_owned(),
+                });
+            }
+        }
+        let rewrite = |path: &str, as_it_stays: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+            let text = as_it_stays(read(root, Path::new(path))?);
+            let path = root.join(path);
+            fs::write(&path, text).map_err(|source| ManifestError::File { path, source })
+        };
+        for path in self.verbose {
+            rewrite(path, &|text| terse::terse(&text))?;
+        }
+        for path in self.binaries {
+            rewrite(path, &terse::timeless)?;
         }
         for leftover in self.leftovers {
             let path = root.join(leftover);
@@ -164,17 +293,6 @@ impl Build {
         let text = serde_json::to_string_pretty(&manifest).expect("strings") + "\n";
         fs::write(&path, text).map_err(|source| ManifestError::File { path, source })?;
         Ok(manifest)
-    }
-
-    fn run(&self, arguments: &[&str], directory: &Path) -> Result<Output, ManifestError> {
-        Command::new(self.compiler())
-            .args(arguments)
-            .current_dir(directory)
-            .output()
-            .map_err(|source| ManifestError::NoCompiler {
-                compiler: self.compiler(),
-                source,
-            })
     }
 
     /// The top file and all that it includes from the repository, each once.
@@ -223,7 +341,11 @@ impl Manifest {
         };
         Ok(Self {
             compiler,
-            command: build.command.iter().map(ToString::to_string).collect(),
+            commands: build
+                .commands
+                .iter()
+                .map(|command| command.iter().map(ToString::to_string).collect())
+                .collect(),
             sources: digests(&build.sources(root)?)?,
             outputs: digests(&outputs)?,
         })
@@ -236,11 +358,15 @@ impl Manifest {
     pub fn differences(&self, build: &Build, root: &Path) -> Result<Vec<String>, ManifestError> {
         let now = Self::of_files(build, root, self.compiler.clone())?;
         let mut lines = Vec::new();
-        if now.command != self.command {
+        if now.commands != self.commands {
+            let line = |commands: &[Vec<String>]| {
+                let lines: Vec<_> = commands.iter().map(|command| command.join(" ")).collect();
+                lines.join("; ")
+            };
             lines.push(format!(
-                "command: {} is not {}",
-                self.command.join(" "),
-                now.command.join(" ")
+                "commands: {} is not {}",
+                line(&self.commands),
+                line(&now.commands)
             ));
         }
         for (recorded, found) in [(&self.sources, &now.sources), (&self.outputs, &now.outputs)] {
@@ -259,6 +385,17 @@ impl Manifest {
         }
         Ok(lines)
     }
+}
+
+fn run(command: &[&'static str], directory: &Path) -> Result<Output, ManifestError> {
+    Command::new(command[0])
+        .args(&command[1..])
+        .current_dir(directory)
+        .output()
+        .map_err(|source| ManifestError::NoCompiler {
+            compiler: command[0],
+            source,
+        })
 }
 
 fn read(root: &Path, path: &Path) -> Result<Vec<u8>, ManifestError> {

@@ -225,13 +225,21 @@ pub mod counter {
     /// Those indexed by share.
     pub const BY_SHARE: [&str; 4] = [SHARE_SENT, SHARE_LATE, SHARE_TRIMMED, SHARE_CUT_SEALED];
 
-    /// Gaps in a source's packet numbers. Its cell `n` counts gaps whose number has bit `n`, so that what it counts
-    /// weighs 2^`n`: cell `n` of source `i` stands at `i` × [`GAP_CELLS`] + `n`.
-    pub const GAPS: &str = "UltimaIngress.upstream.gaps";
-    /// Cells of one source in [`GAPS`] (`GAP_CELL_BITS` in `constants.p4`).
-    pub const GAP_CELLS: u32 = 16;
-    /// Those that are used: a gap has fewer bits (`GAP_BITS`).
-    pub const GAP_BITS: u32 = 12;
+    /// Gaps in a source's packet numbers, an array for each hexadecimal digit of a gap, the lowest first: [`gap_cells`].
+    pub const GAPS: [&str; 3] = [
+        "UltimaIngress.upstream.gaps.of_1",
+        "UltimaIngress.upstream.gaps.of_16",
+        "UltimaIngress.upstream.gaps.of_256",
+    ];
+
+    /// Where the gaps of a source are counted: the array, the index in it, and how many numbers are missing in each gap that
+    /// is counted there.
+    pub fn gap_cells(source: u32) -> impl Iterator<Item = (&'static str, u32, u64)> {
+        (GAPS.into_iter().zip(0..)).flat_map(move |(array, place)| {
+            (1..16).map(move |digit| (array, 16 * source + digit, u64::from(digit) << (4 * place)))
+        })
+    }
+
     /// Packets that came after one with a higher number: what [`GAPS`] counted as lost before they came.
     pub const OVERTAKEN: &str = "UltimaIngress.upstream.overtaken";
     /// Packets whose number is far from the one expected: their source has begun anew.
@@ -239,6 +247,25 @@ pub mod counter {
     /// Packets whose number has come before, among the latest 64: the network doubled them.
     pub const DUPLICATED: &str = "UltimaIngress.upstream.duplicated";
 
-    /// Those indexed by source; [`GAPS`] has [`GAP_CELLS`] for each.
-    pub const BY_SOURCE: [&str; 4] = [GAPS, OVERTAKEN, RENUMBERED, DUPLICATED];
+    /// Those indexed by source, beside [`GAPS`].
+    pub const BY_SOURCE: [&str; 3] = [OVERTAKEN, RENUMBERED, DUPLICATED];
+}
+
+/// `mirror_tna.p4`: by which mirror sessions packets that are cut go on, on chips that cut only what they mirror.
+pub mod cut {
+    /// The table.
+    pub const TABLE: &str = "UltimaEgress.mirrors.session";
+    /// Key, exact: the port that the packet leaves by.
+    pub const EGRESS_PORT: &str = "egress_port";
+    /// Key, exact: 1 if the packet has digest and tag (AUTH).
+    pub const SEALED: &str = "sealed";
+    /// Action.
+    pub const SET_SESSION: &str = "UltimaEgress.mirrors.set_session";
+    /// Parameter of [`SET_SESSION`]: the session.
+    pub const SESSION: &str = "session";
+    /// Bytes that the session of packets without digest and tag keeps: 94 of the frame, and 15 in front of them on the way
+    /// (`loss_h`).
+    pub const PLAIN_BYTES: u16 = 94 + 15;
+    /// Bytes that the session of packets with them keeps.
+    pub const SEALED_BYTES: u16 = 110 + 15;
 }

@@ -31,9 +31,6 @@ pub struct Vectors {
     /// Packets counted by all of them, by array and index.
     #[serde(default)]
     pub counters: Counted,
-    /// Of arrays that only v1model's program has.
-    #[serde(default)]
-    pub counters_of_v1model: Counted,
 }
 
 /// Packets by a counter array's name and index.

@@ -82,11 +82,7 @@ impl Ledger {
 fn places(names: &Names, counters: &[&str]) -> Result<u64, NameError> {
     let mut least = u64::MAX;
     for name in counters {
-        let cells = match *name {
-            counter::GAPS => u64::from(counter::GAP_CELLS),
-            _ => 1,
-        };
-        least = least.min(names.counter(name)?.size / cells);
+        least = least.min(names.counter(name)?.size);
     }
     Ok(least.saturating_sub(1))
 }

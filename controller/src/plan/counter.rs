@@ -30,21 +30,19 @@ impl CounterCell {
 
     /// All counters of a source.
     pub fn of_source(index: SourceIndex) -> impl Iterator<Item = CounterCell> {
-        let others = [counter::OVERTAKEN, counter::RENUMBERED, counter::DUPLICATED];
-        let index_of_all = index.0.into();
-        CounterCell::gaps(index).chain(others.map(|counter| CounterCell {
+        let source = u32::from(index.0);
+        let others = counter::BY_SOURCE.map(|counter| CounterCell {
             counter,
-            index: index_of_all,
-        }))
+            index: source,
+        });
+        let gaps = CounterCell::gaps(index).map(|(cell, _)| cell);
+        gaps.chain(others)
     }
 
-    /// The cells that count a source's gaps: the *n*-th, from 0, weighs 2^*n*.
-    pub fn gaps(index: SourceIndex) -> impl Iterator<Item = CounterCell> {
-        let first = u32::from(index.0) * counter::GAP_CELLS;
-        (first..first + counter::GAP_BITS).map(|index| CounterCell {
-            counter: counter::GAPS,
-            index,
-        })
+    /// The cells that count a source's gaps, and how many numbers are missing in a gap that each of them counts.
+    pub fn gaps(source: SourceIndex) -> impl Iterator<Item = (CounterCell, u64)> {
+        counter::gap_cells(source.0.into())
+            .map(|(counter, index, missing)| (CounterCell { counter, index }, missing))
     }
 }
 

@@ -103,11 +103,10 @@ impl Counted {
 
     /// Those of its member of this rank.
     pub fn of_source(&self, rank: u32, source: SourceIndex) -> api::SourceCounters {
-        // The n-th cell counts gaps that have bit n.
-        let gaps = (CounterCell::gaps(source).zip(0..))
-            .map(|(cell, bit)| {
+        let gaps = CounterCell::gaps(source)
+            .map(|(cell, missing)| {
                 let gaps = self.0.get(&cell).map_or(0, |count| count.packets);
-                gaps.saturating_mul(1 << bit)
+                gaps.saturating_mul(missing)
             })
             .fold(0, u64::saturating_add);
         let overtaken = self.at(counter::OVERTAKEN, source.0).packets;
@@ -168,11 +167,9 @@ mod tests {
     #[test]
     fn counts_are_weighed_by_cell() {
         let source = SourceIndex(2);
-        let cells: Vec<CounterCell> = CounterCell::gaps(source).collect();
-        assert_eq!(
-            counted(cells, 1).of_source(0, source).lost,
-            (1 << counter::GAP_BITS) - 1
-        );
+        // Each digit of each place once: 120 × 0x111.
+        let cells: Vec<CounterCell> = CounterCell::gaps(source).map(|(cell, _)| cell).collect();
+        assert_eq!(counted(cells, 1).of_source(0, source).lost, 120 * 0x111);
         let job = CounterIndex(3);
         let counters = counted(CounterCell::of_job(job), 5).of_job("s1", job);
         // 5 × 4 copies, 5 routed and 5 answered, less 3 × 5 that were seen.

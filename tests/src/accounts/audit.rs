@@ -193,9 +193,8 @@ impl Audit<'_> {
         let member = &job.members[usize::from(rank)];
         let at = self.fabric.host(member.host).switch;
         let of = |array| self.at(at, array, member.source).packets;
-        let first = member.source * counter::GAP_CELLS;
-        let gaps: u64 = (0..counter::GAP_BITS)
-            .map(|bit| self.at(at, counter::GAPS, first + bit).packets << bit)
+        let gaps: u64 = counter::gap_cells(member.source)
+            .map(|(array, index, missing)| self.at(at, array, index).packets * missing)
             .sum();
         [
             gaps - of(counter::OVERTAKEN),

@@ -274,10 +274,8 @@ fn are_not_of_order(target: &Target) {
 
 /// All numbers of a source that were passed over.
 fn gaps(counts: &Counts, source: u32) -> u64 {
-    (0..counter::GAP_BITS)
-        .map(|bit| {
-            crate::slots::at(counts, counter::GAPS, source * counter::GAP_CELLS + bit) << bit
-        })
+    counter::gap_cells(source)
+        .map(|(array, index, missing)| crate::slots::at(counts, array, index) * missing)
         .sum()
 }
 

@@ -9,7 +9,7 @@ use ultima_p4runtime::names::{Names, P4InfoError};
 use ultima_p4runtime::text;
 use ultima_p4runtime::tofino::{Packing, TofinoProgram};
 
-use crate::fabric::{Fabric, Switch};
+use crate::fabric::Fabric;
 use crate::target::ProgramForm;
 
 /// A compiled program and its names.
@@ -58,16 +58,6 @@ pub enum ProgramError {
         "{}: a program needs its P4Info; give it with --p4info, or the folder of what the compiler printed", .0.display()
     )]
     NoP4Info(PathBuf),
-    /// There is none for a target in this binary.
-    #[error(
-        "switch {switch} is a {target}, for which this binary has no program; compile it as docs/tofino.md says and give its folder with --program"
-    )]
-    NotBuiltIn {
-        /// The switch.
-        switch: String,
-        /// Its target.
-        target: &'static str,
-    },
     /// The P4Info is none.
     #[error("{source_name}: {error}")]
     Text {
@@ -194,19 +184,27 @@ impl Program {
         Program::tofino(form, program, &text, &source)
     }
 
-    /// Ultima's own for the switches of a fabric, embedded in this binary.
+    /// Ultima's own for the switches of a fabric, embedded in this binary: for the target of the first. Whether the others
+    /// run it, too, is for the plan to say.
     ///
     /// # Errors
-    /// One of them is of a target for which there is none.
+    /// None as long as what is embedded is what the compilers printed.
     pub fn own(fabric: &Fabric) -> Result<Self, ProgramError> {
-        let other = |switch: &&Switch| switch.target.program != ProgramForm::Bmv2;
-        match fabric.switches().iter().find(other) {
-            None => Program::v1model(),
-            Some(switch) => Err(ProgramError::NotBuiltIn {
-                switch: switch.name.clone(),
-                target: switch.target.name,
-            }),
-        }
+        let first = fabric.switches().first();
+        let form = first.map_or(ProgramForm::Bmv2, |switch| switch.target.program);
+        let own = match form {
+            ProgramForm::Bmv2 => return Program::v1model(),
+            ProgramForm::Tofino => ultima_p4::tofino(),
+            ProgramForm::Tofino2 => ultima_p4::tofino2(),
+        };
+        let program = TofinoProgram {
+            name: TOFINO_NAME.into(),
+            pipeline: TOFINO_PIPELINE.into(),
+            bfrt: own.bfrt.to_vec(),
+            context: own.context.to_vec(),
+            binary: own.binary.to_vec(),
+        };
+        Program::tofino(form, program, own.p4info, "ultima.p4info.txtpb")
     }
 
     /// Ultima's own for v1model, embedded in this binary.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use tonic::Code;
-use ultima_p4runtime::tofino::{Chip, MAX_SESSION, METER};
+use ultima_p4runtime::tofino::{Chip, METER};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
@@ -180,8 +180,8 @@ fn check_session(chip: &Chip, session: &CloneSessionEntry) -> Result<(), Refusal
         let what = format!("clone session {id}: {what}");
         Err(refusal(chip, Code::InvalidArgument, what))
     };
-    if id > MAX_SESSION {
-        return wrong(format!("ids are 1 to {MAX_SESSION}"));
+    if id > chip.sessions {
+        return wrong(format!("ids are 1 to {}", chip.sessions));
     }
     if session.class_of_service >= CLASSES {
         return wrong(format!("classes of service are 0 to {}", CLASSES - 1));

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric::Health;
 use ultima_controller::job::{self, JobSpec};
-use ultima_controller::program::{Program, ProgramError};
+use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
@@ -246,21 +246,12 @@ async fn drain(
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
     let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
-    let (program, unchecked) = match program.map_or_else(|| Program::own(&fabric), Ok) {
-        Ok(program) => (Some(program), String::new()),
-        Err(error @ ProgramError::NotBuiltIn { .. }) => (
-            None,
-            format!("whether its tables hold that is not checked: {error}"),
-        ),
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(program) = program {
-        let routes = Routes::new(&fabric, Health::default());
-        for id in fabric.switch_ids() {
-            plan::check_fabric(&fabric, &routes, &program, id)?;
-        }
+    let program = program.map_or_else(|| Program::own(&fabric), Ok)?;
+    let routes = Routes::new(&fabric, Health::default());
+    for id in fabric.switch_ids() {
+        plan::check_fabric(&fabric, &routes, &program, id)?;
     }
-    let checked = document::Checked::new(super::name_of(file), &fabric, unchecked);
+    let checked = document::Checked::new(super::name_of(file), &fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
     Ok(Exit::Done.into())
 }

@@ -6,8 +6,10 @@ use ultima_p4runtime::names::{EntryError, IndexError, NameError, Names};
 use ultima_p4runtime::replication::{self, ReplicationError, multicast_group};
 use ultima_p4runtime::v1::{CounterData, Update};
 
-use super::table::{Destination, JobRow, Neighbor, QueueTime, Replica, Route, Row, Share, Source};
-use super::{CounterCell, Group, LossDigest, LossSession, MeterCell};
+use super::table::{
+    Cut, Destination, JobRow, Neighbor, QueueTime, Replica, Route, Row, Share, Source,
+};
+use super::{CounterCell, CutSession, Group, LossDigest, LossSession, MeterCell};
 
 /// One thing that a switch should hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +29,8 @@ pub enum Entity {
     Meter(MeterCell),
     LossSession(LossSession),
     LossDigest(LossDigest),
+    Cut(Cut),
+    CutSession(CutSession),
 }
 
 /// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
@@ -54,6 +58,7 @@ enum Form<'a> {
     Meter(MeterCell),
     LossSession(LossSession),
     LossDigest(LossDigest),
+    CutSession(CutSession),
 }
 
 /// [`Row`] without its constant, so that all tables can be treated alike.
@@ -93,6 +98,8 @@ impl Entity {
             Entity::Meter(meter) => Form::Meter(*meter),
             Entity::LossSession(session) => Form::LossSession(*session),
             Entity::LossDigest(digest) => Form::LossDigest(*digest),
+            Entity::Cut(row) => Form::Row(row),
+            Entity::CutSession(session) => Form::CutSession(*session),
         }
     }
 
@@ -126,6 +133,7 @@ impl Entity {
             Form::Meter(meter) => Ok(Update::modify(meter.entry(names)?)),
             Form::LossSession(session) => Ok(Update::insert(session.entry()?)),
             Form::LossDigest(digest) => Ok(Update::insert(digest.entry(names)?)),
+            Form::CutSession(session) => Ok(Update::insert(session.entry()?)),
         }
     }
 
@@ -144,6 +152,7 @@ impl Entity {
             Form::Meter(meter) => Ok(Some(Update::modify(meter.cleared().entry(names)?))),
             Form::LossSession(session) => Ok(Some(Update::delete(session.entry()?))),
             Form::LossDigest(digest) => Ok(Some(Update::delete(digest.entry(names)?))),
+            Form::CutSession(session) => Ok(Some(Update::delete(session.entry()?))),
         }
     }
 }
@@ -158,6 +167,7 @@ impl fmt::Display for Entity {
             Form::Meter(meter) => fmt::Display::fmt(&meter, f),
             Form::LossSession(session) => fmt::Display::fmt(&session, f),
             Form::LossDigest(digest) => fmt::Display::fmt(&digest, f),
+            Form::CutSession(session) => fmt::Display::fmt(&session, f),
         }
     }
 }

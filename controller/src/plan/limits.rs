@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use ultima_p4::names::{counter, loss};
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{CounterCell, Entity, SwitchPlan, meter, of_fabric, table};
+use super::{CounterCell, Entity, SwitchPlan, cuts, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
 use crate::program::Program;
 use crate::routing::Routes;
@@ -94,6 +94,18 @@ pub enum LimitError {
         /// Bits that one may have.
         limit: u32,
     },
+    /// Too many ports at which packets may be cut.
+    #[error(
+        "switch {switch}: {needed} mirror sessions are needed, one to tell of losses and two for each port, and its target has {limit}; use fewer ports"
+    )]
+    Sessions {
+        /// The switch's name.
+        switch: String,
+        /// The highest session that is needed.
+        needed: u32,
+        /// The highest that there is.
+        limit: u32,
+    },
     /// The program's counter arrays have no place left.
     #[error(
         "switch {switch}: counter index {index} is needed, and {counter} has {size}; delete a job"
@@ -134,13 +146,34 @@ pub fn check_fabric(
         .try_for_each(|table| names.table(table).map(|_| ()))?;
     (counter::BY_JOB.into_iter())
         .chain(counter::BY_SHARE)
+        .chain(counter::GAPS)
         .chain(counter::BY_SOURCE)
         .try_for_each(|counter| names.counter(counter).map(|_| ()))?;
     meter::NAMES
         .into_iter()
         .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
     fits_digest(fabric.switch(switch), names)?;
-    Usage::of(&of_fabric(fabric, routes, switch)).check(fabric.switch(switch), names)
+    let cuts = cuts(fabric, names, switch);
+    fits_sessions(fabric.switch(switch), &cuts)?;
+    let all = of_fabric(fabric, routes, switch);
+    Usage::of(all.iter().chain(&cuts)).check(fabric.switch(switch), names)
+}
+
+/// Whether the target has a session for each way in which packets are cut.
+fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
+    let highest = cuts.iter().filter_map(|entity| match entity {
+        Entity::CutSession(session) => Some(session.id),
+        _ => None,
+    });
+    let (needed, limit) = (highest.max().unwrap_or(0), switch.target.sessions);
+    match needed > limit {
+        false => Ok(()),
+        true => Err(LimitError::Sessions {
+            switch: switch.name.clone(),
+            needed,
+            limit,
+        }),
+    }
 }
 
 /// Whether the target can carry what the program tells of losses.

@@ -6,6 +6,7 @@
 //! update with the program's names.
 
 mod counter;
+mod cut;
 mod division;
 mod entity;
 mod group;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 pub use counter::CounterCell;
+pub use cut::{CutSession, cuts};
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError};
 pub use group::{Copy, Group};

@@ -433,3 +433,45 @@ fn limits_are_those_of_the_chip() {
             .ends_with("65536 is out of range; target tofino takes 1 to 65535")
     );
 }
+
+/// A program that cuts only what it mirrors, such as Tofino's, has a table for it: every port with a link gets two sessions, but for
+/// device port 0, to which Stratum takes none.
+#[test]
+fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
+    let text = include_str!("../../../topologies/tofino32.yaml");
+    let fabric = fabric::parse(text, "tofino32.yaml").unwrap();
+    let other = Program::v1model().unwrap();
+    assert_eq!(cuts(&fabric, other.names(), SwitchId(0)), []);
+
+    let program = Program::own(&fabric).unwrap();
+    let cuts = cuts(&fabric, program.names(), SwitchId(0));
+    assert_eq!(cuts.len(), 4 * 31);
+    // Connector 17, the lowest device port but for 0, which is connector 16.
+    let port = PortNumber(4);
+    let session = |id, bytes| Entity::CutSession(CutSession { id, port, bytes });
+    let row = |sealed, session| {
+        Entity::Cut(table::Cut {
+            egress: port,
+            sealed,
+            session,
+        })
+    };
+    assert_eq!(
+        cuts[..4],
+        [
+            session(2, 109),
+            row(false, 2),
+            session(3, 125),
+            row(true, 3)
+        ]
+    );
+    let written = cuts[2].creation(program.names()).unwrap();
+    assert!(
+        format!("{written:?}").contains("packet_length_bytes: 125"),
+        "{written:?}"
+    );
+    for entity in &cuts {
+        entity.creation(program.names()).unwrap();
+        assert!(entity.removal(program.names()).unwrap().is_some());
+    }
+}

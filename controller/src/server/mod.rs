@@ -106,7 +106,7 @@ impl Config {
     /// switches to answer.
     ///
     /// # Errors
-    /// There is no program of ours for one of its switches' targets.
+    /// None as long as what is embedded is what the compilers printed.
     pub fn new(fabric: Fabric) -> Result<Self, ServeError> {
         let program = Program::own(&fabric)?;
         Ok(Config::with_program(fabric, program))

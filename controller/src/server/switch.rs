@@ -87,7 +87,9 @@ impl Desired<'_> {
         let shares: Vec<Planned> = (division.iter())
             .map(|(at, queue)| Planned::Meter(MeterCell::of_share(*at, Some(*queue))))
             .collect();
+        let cuts = plan::cuts(self.fabric, self.program.names(), id);
         let all = (fabric.iter())
+            .chain(&cuts)
             .chain(jobs.flat_map(|plan| plan.entities()))
             .chain(&shares);
         Ok(Held::planned(all, self.program.names())?)

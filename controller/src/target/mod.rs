@@ -52,6 +52,8 @@ pub struct Target {
     pub meters: MeterGrain,
     /// What digests can carry, and what of a subscription is kept.
     pub digests: Digests,
+    /// Clone or mirror sessions, from 1.
+    pub sessions: u32,
     /// Where the clone session leads by which egress tells of losses.
     pub loss_session: PortNumber,
     /// Whether its ports' queues drain at their links' rates by themselves, unless the fabric says otherwise.

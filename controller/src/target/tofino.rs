@@ -50,6 +50,7 @@ pub const TOFINO: Target = Target {
     limits: limits(&tofino::TOFINO),
     meters: METERS,
     digests: DIGESTS,
+    sessions: tofino::TOFINO.sessions,
     loss_session: PortNumber(tofino::TOFINO.recirculation),
     line_rate_queues: true,
 };
@@ -76,6 +77,7 @@ pub const TOFINO2: Target = Target {
     limits: limits(&tofino::TOFINO2),
     meters: METERS,
     digests: DIGESTS,
+    sessions: tofino::TOFINO2.sessions,
     loss_session: PortNumber(tofino::TOFINO2.recirculation),
     line_rate_queues: true,
 };

@@ -32,6 +32,8 @@ pub const V1MODEL: Target = Target {
         max_bits: None,
         keeps_list_and_ack: true,
     },
+    // `mirror_session_id` of BMv2's `clone` has 15 bits.
+    sessions: (1 << 15) - 1,
     loss_session: PortNumber(loss::SESSION_PORT),
     line_rate_queues: false,
 };

@@ -19,6 +19,8 @@ pub struct Chip {
     pub recirculation: u16,
     /// Multicast nodes that fit for certain: RIDs of groups.
     pub nodes: u32,
+    /// The highest clone session, of which each is a mirror session.
+    pub sessions: u32,
 }
 
 /// Places of a pipe (`bf_types.h`: `BF_PIPE_PORT_COUNT`).
@@ -32,9 +34,6 @@ const RDM_BLOCK_LINES: u32 = 2048;
 /// one pipe takes two, so that more may fit, never fewer.
 const NODE_LINES: u32 = 2 * 4;
 
-/// The highest clone session, of which each is a mirror session (Stratum's `kMaxCloneSessionId`). Multicast groups have 16
-/// bits on all targets.
-pub const MAX_SESSION: u32 = 1015;
 /// Bits of the longest digest: a learning quantum has 384 on both chips (p4c's `parde_phv_constraints.h`).
 pub const MAX_DIGEST_BITS: u32 = 384;
 
@@ -67,6 +66,8 @@ pub const TOFINO: Chip = Chip {
     recirculation: 68,
     // `TOF_MC_MGR_RDM_BLK_COUNT`.
     nodes: 204 * RDM_BLOCK_LINES / NODE_LINES,
+    // Stratum's `kMaxCloneSessionId`.
+    sessions: 1015,
 };
 
 /// Tofino 2: places 8 to 71 of a pipe are the front panel's, in octets; those below are PCIe, the CPU's MAC and
@@ -79,6 +80,8 @@ pub const TOFINO2: Chip = Chip {
     recirculation: 6,
     // `TOF2_MC_MGR_RDM_BLK_COUNT`.
     nodes: 256 * RDM_BLOCK_LINES / NODE_LINES,
+    // `MirrorId_t` has eight bits (p4c's `tofino2_specs.p4`).
+    sessions: 255,
 };
 
 /// The pipe of a device port.

@@ -7,9 +7,7 @@ mod chip;
 
 use prost::Message as _;
 
-pub use chip::{
-    Chip, MAX_DIGEST_BITS, MAX_SESSION, METER, MeterPrecision, PortFault, TOFINO, TOFINO2, pipe_of,
-};
+pub use chip::{Chip, MAX_DIGEST_BITS, METER, MeterPrecision, PortFault, TOFINO, TOFINO2, pipe_of};
 
 use crate::stratum::barefoot::BfPipelineConfig;
 use crate::stratum::barefoot::bf_pipeline_config::Profile;

@@ -1,5 +1,6 @@
 //! The program's tables, one file each: typed rows, and how they become entries.
 
+mod cut;
 mod destination;
 mod job;
 mod neighbor;
@@ -9,6 +10,7 @@ mod route;
 mod share;
 mod source;
 
+pub use cut::Cut;
 pub use destination::Destination;
 pub use job::JobRow;
 pub use neighbor::Neighbor;
@@ -23,7 +25,7 @@ use ultima_p4runtime::v1::TableEntry;
 
 use super::SchemaError;
 
-/// The names of all of them.
+/// The names of those that every program has.
 pub const NAMES: [&str; 8] = [
     JobRow::TABLE,
     Source::TABLE,

@@ -1,0 +1,135 @@
+//! To the controller the programs of all targets are one: the same tables, keys, actions, parameters, counters, meters and digests,
+//! but for what is listed here.
+
+use std::collections::BTreeSet;
+
+use ultima_controller::fabric;
+use ultima_controller::program::Program;
+use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::config::v1::match_field::Match;
+use ultima_p4runtime::names::Names;
+
+/// What a program's P4Info says to a controller, a line each: tables with their keys, actions and sizes, the parameters of these
+/// actions, arrays, and digests. What has no name there, such as ids, is found by name.
+fn said(names: &Names) -> BTreeSet<String> {
+    let info: &P4Info = names.p4info();
+    let mut lines = BTreeSet::new();
+    let name = |id: u32| {
+        let named = info.actions.iter().find_map(|action| {
+            let preamble = action.preamble.as_ref()?;
+            (preamble.id == id).then(|| preamble.name.clone())
+        });
+        named.expect("an action of the program")
+    };
+    let mut of_tables = BTreeSet::new();
+    for table in &info.tables {
+        let of = &table.preamble.as_ref().unwrap().name;
+        lines.insert(format!("table {of} has {} places", table.size));
+        for field in &table.match_fields {
+            let Some(Match::MatchType(kind)) = field.r#match else {
+                panic!("{of}: {} is of another architecture", field.name);
+            };
+            lines.insert(format!(
+                "table {of} asks for {} ({} bits, match type {kind})",
+                field.name, field.bitwidth
+            ));
+        }
+        for action in &table.action_refs {
+            lines.insert(format!("table {of} does {}", name(action.id)));
+            of_tables.insert(action.id);
+        }
+        let default = name(table.const_default_action_id);
+        lines.insert(format!("table {of} does {default} where no entry is"));
+    }
+    for action in &info.actions {
+        let preamble = action.preamble.as_ref().unwrap();
+        for param in action
+            .params
+            .iter()
+            .filter(|_| of_tables.contains(&preamble.id))
+        {
+            let (of, bits) = (&preamble.name, param.bitwidth);
+            lines.insert(format!("action {of} is told {} ({bits} bits)", param.name));
+        }
+    }
+    for counter in &info.counters {
+        let (of, unit) = (
+            &counter.preamble.as_ref().unwrap().name,
+            counter.spec.unwrap().unit,
+        );
+        lines.insert(format!(
+            "counter {of} has {} places, unit {unit}",
+            counter.size
+        ));
+    }
+    for meter in &info.meters {
+        let (of, unit) = (
+            &meter.preamble.as_ref().unwrap().name,
+            meter.spec.unwrap().unit,
+        );
+        lines.insert(format!("meter {of} has {} places, unit {unit}", meter.size));
+    }
+    for digest in &info.digests {
+        let of = &digest.preamble.as_ref().unwrap().name;
+        for member in &names.digest(of).unwrap().members {
+            let (name, bits) = (&member.name, member.bitwidth);
+            lines.insert(format!("digest {of} tells {name} ({bits} bits)"));
+        }
+    }
+    lines
+}
+
+/// The program in this binary for a fabric of one switch of a target.
+fn said_of(target: &str) -> BTreeSet<String> {
+    let text = match target {
+        "v1model" => include_str!("../../topologies/star4.yaml").to_owned(),
+        tofino => include_str!("../../topologies/tofino32.yaml")
+            .replace("target: tofino", &format!("target: {tofino}")),
+    };
+    let text = match target {
+        "tofino2" => text.replace("port_map: wedge100bf-32x", "port_map: tofino2-32x400g"),
+        _ => text,
+    };
+    let fabric = fabric::parse(&text, "fabric.yaml").unwrap();
+    said(Program::own(&fabric).unwrap().names())
+}
+
+/// What two programs do not both say, those of the first with `-` in front.
+fn differences(first: &BTreeSet<String>, second: &BTreeSet<String>) -> Vec<String> {
+    let only = |sign, of: &BTreeSet<String>, other| {
+        of.difference(other)
+            .map(|line| format!("{sign} {line}"))
+            .collect::<Vec<_>>()
+    };
+    [only('-', first, second), only('+', second, first)].concat()
+}
+
+#[test]
+fn a_tofino_has_what_v1model_has() {
+    let expected = [
+        // A chip cuts only what it mirrors, by sessions that the controller gives it.
+        "+ action UltimaEgress.mirrors.set_session is told session (10 bits)",
+        "+ table UltimaEgress.mirrors.session asks for egress_port (9 bits, match type 2)",
+        "+ table UltimaEgress.mirrors.session asks for sealed (1 bits, match type 2)",
+        "+ table UltimaEgress.mirrors.session does NoAction",
+        "+ table UltimaEgress.mirrors.session does NoAction where no entry is",
+        "+ table UltimaEgress.mirrors.session does UltimaEgress.mirrors.set_session",
+        "+ table UltimaEgress.mirrors.session has 1024 places",
+    ];
+    assert_eq!(
+        differences(&said_of("v1model"), &said_of("tofino")),
+        expected
+    );
+}
+
+#[test]
+fn both_tofinos_have_the_same() {
+    let expected = [
+        "- action UltimaEgress.mirrors.set_session is told session (10 bits)",
+        "+ action UltimaEgress.mirrors.set_session is told session (8 bits)",
+    ];
+    assert_eq!(
+        differences(&said_of("tofino"), &said_of("tofino2")),
+        expected
+    );
+}

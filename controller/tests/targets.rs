@@ -71,7 +71,7 @@ fn said(names: &Names) -> BTreeSet<String> {
     }
     for digest in &info.digests {
         let of = &digest.preamble.as_ref().unwrap().name;
-        for member in &names.digest(of).unwrap().members {
+        for member in names.digest(of).unwrap().members.iter() {
             let (name, bits) = (&member.name, member.bitwidth);
             lines.insert(format!("digest {of} tells {name} ({bits} bits)"));
         }

@@ -50,7 +50,7 @@ impl Counts {
         let others = self
             .0
             .iter()
-            .filter(|(cell, _)| !counter::BY_SOURCE.contains(&cell.array));
+            .filter(|(cell, _)| !by_source().any(|array| array == cell.array));
         Counts(others.map(|(cell, count)| (*cell, *count)).collect())
     }
 
@@ -94,12 +94,17 @@ impl fmt::Debug for Counts {
     }
 }
 
+/// The counter arrays by source.
+fn by_source() -> impl Iterator<Item = &'static str> {
+    counter::GAPS.into_iter().chain(counter::BY_SOURCE)
+}
+
 /// Every counter array of the program.
 fn arrays() -> impl Iterator<Item = &'static str> {
     (counter::BY_JOB.into_iter())
         .chain([counter::MALFORMED, counter::UNROUTED])
         .chain(counter::BY_SHARE)
-        .chain(counter::BY_SOURCE)
+        .chain(by_source())
 }
 
 /// Reads counters of a fabric's switches without being any switch's primary.

@@ -222,10 +222,10 @@ impl Controller {
         let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
         let ask = |rank| {
             let at = mesh.place(rank);
-            let to = at.map(|at| mesh.to(at)).unwrap_or_default();
+            let to = at.map(|at| mesh.receivers(at)).unwrap_or_default();
             CheckRound {
                 to: to.into_iter().map(|to| to.0.into()).collect(),
-                to_group: at.is_some_and(|at| mesh.to_group(at)),
+                to_group: at.is_some_and(|at| mesh.sends_to_group(at)),
                 probe: elsewhere(rank),
                 ..round.clone()
             }

@@ -27,7 +27,7 @@ pub struct Mesh<'a> {
 impl Mesh<'_> {
     /// The members that the one at this place sends to, in rank order: all others, or some that lie evenly apart, so that each also hears
     /// of as many.
-    pub fn to(&self, at: usize) -> Vec<Rank> {
+    pub fn receivers(&self, at: usize) -> Vec<Rank> {
         let all = self.ranks.len();
         let some = all.min(ALL);
         let apart = (1..some).map(|nth| nth * all / some);
@@ -37,7 +37,7 @@ impl Mesh<'_> {
     }
 
     /// Whether the member at this place sends to the group.
-    pub fn to_group(&self, at: usize) -> bool {
+    pub fn sends_to_group(&self, at: usize) -> bool {
         let all = self.ranks.len();
         // Whether `at` is one of the places `nth * all / ALL`.
         self.has_group && (all <= ALL || (at * ALL).div_ceil(all) * all / ALL == at)
@@ -51,14 +51,14 @@ impl Mesh<'_> {
     fn paths(&self) -> impl Iterator<Item = Path> {
         let places = || self.ranks.iter().copied().enumerate();
         let one_by_one = places().flat_map(|(at, from)| {
-            let to = self.to(at).into_iter();
+            let to = self.receivers(at).into_iter();
             to.map(move |to| Path {
                 from,
                 to,
                 by_group: false,
             })
         });
-        let senders = places().filter(|(at, _)| self.to_group(*at));
+        let senders = places().filter(|(at, _)| self.sends_to_group(*at));
         let by_group = senders.flat_map(|(_, from)| {
             let others = self.ranks.iter().copied().filter(move |to| *to != from);
             others.map(move |to| Path {
@@ -124,8 +124,11 @@ mod tests {
             };
             for (at, rank) in ranks.iter().enumerate() {
                 let others = ranks.iter().copied().filter(|it| it != rank);
-                assert!(mesh.to(at).into_iter().eq(others), "{rank} of {members}");
-                assert!(mesh.to_group(at));
+                assert!(
+                    mesh.receivers(at).into_iter().eq(others),
+                    "{rank} of {members}"
+                );
+                assert!(mesh.sends_to_group(at));
             }
         }
     }
@@ -140,13 +143,13 @@ mod tests {
             };
             let mut heard = vec![0; ranks.len()];
             for (at, rank) in ranks.iter().enumerate() {
-                let mut to = mesh.to(at);
+                let mut to = mesh.receivers(at);
                 to.dedup();
                 assert_eq!((to.len(), to.contains(rank)), (63, false));
                 to.iter().for_each(|to| heard[usize::from(to.0)] += 1);
             }
             assert!(heard.iter().all(|heard| *heard == 63), "{members}");
-            let senders = (0..ranks.len()).filter(|at| mesh.to_group(*at));
+            let senders = (0..ranks.len()).filter(|at| mesh.sends_to_group(*at));
             assert_eq!(senders.count(), 64, "{members}");
         }
     }
@@ -161,7 +164,7 @@ mod tests {
         };
         let way = |by_group| Path {
             from: ranks[0],
-            to: mesh.to(0)[5],
+            to: mesh.receivers(0)[5],
             by_group,
         };
         let (silent, narrow) = (way(false), way(true));

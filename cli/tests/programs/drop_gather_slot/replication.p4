@@ -9,12 +9,17 @@
 control Replication(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) replicated;
 
+    action no_group() {
+        meta.drop = 1;
+        meta.unrouted = 1;
+    }
+
     apply {
         if (hdr.ultima.kind == 2 && hdr.ultima.slot == 5) {
             meta.drop = 1;
         } else if (hdr.ipv4.dst_addr[31:28] == IPV4_MULTICAST) {
             if (meta.group == NO_GROUP) {
-                meta.drop = 1;
+                no_group();
             } else {
                 meta.replicated = 1;
                 COUNT(replicated, meta.job_index);

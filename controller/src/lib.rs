@@ -21,6 +21,7 @@
 pub mod api;
 pub mod attend;
 pub mod chassis;
+pub mod chassis_push;
 pub mod check;
 pub mod client;
 pub mod codes;

@@ -3,20 +3,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
+use ultima_controller::chassis_push::{self, PushError};
+use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
 
+use crate::exit::{Exit, Stopped};
 use crate::output;
 
-/// Print how a switch's ports are configured, from the fabric's file
+/// Print how a switch's ports are configured, from the fabric's file, or have Stratum take it
 ///
-/// For Stratum as its chassis configuration, which it reads when it starts (`-chassis_config_file`); for a switch that runs the SDE
-/// without Stratum as commands for `bfshell -f`.
+/// For Stratum as its chassis configuration, which it reads when it starts (`-chassis_config_file`) or takes over gNMI (`--push`); for a switch
+/// that runs the SDE without Stratum as commands for `bfshell -f`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: ultima fabric chassis -f topologies/tofino32.yaml tofino1 > chassis_config.pb.txt"
-)]
+#[command(after_help = "Examples:\n  \
+        ultima fabric chassis -f topologies/tofino32.yaml tofino1 > chassis_config.pb.txt\n  \
+        ultima fabric chassis -f topologies/tofino32.yaml tofino1 --push")]
 pub struct Options {
     /// The fabric, as YAML; `-` reads standard input
     #[arg(short, long, value_name = "FILE")]
@@ -26,6 +29,9 @@ pub struct Options {
     /// For whom
     #[arg(long = "for", value_name = "SOFTWARE", value_enum, default_value_t)]
     software: Software,
+    /// Have Stratum at the switch's address take it now, over gNMI, and keep it. Ports that become others are down for a moment
+    #[arg(long, conflicts_with = "software")]
+    push: bool,
 }
 
 /// What configures a switch's ports.
@@ -52,10 +58,30 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         anyhow!("{name}: no switch is called {asked}; there are: {known}")
     })?;
     let switch = fabric.switch(id);
+    if options.push {
+        return pushed(switch);
+    }
     let text = match options.software {
         Software::Stratum => text::print(&chassis::stratum(switch)?),
         Software::Ucli => chassis::ucli(switch)?,
     };
     output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has Stratum take it.
+fn pushed(switch: &Switch) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match runtime.block_on(chassis_push::push(switch)) {
+        Ok(()) => output::print(&format!("{} has taken its ports\n", switch.name))?,
+        Err(error @ PushError::NoAnswer { .. }) => bail!(Stopped(error.to_string())),
+        Err(error @ PushError::Refused { .. }) => {
+            eprintln!("error: {error}");
+            return Ok(Exit::Found.into());
+        }
+        Err(PushError::Chassis(error)) => return Err(error.into()),
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,8 @@
 //! 5. What only the old ways needed is taken off: what admits before what carries.
 //!
 //! A job for whose old and new ways together a switch has [no room](room) leaves the old ones before all this, and goes straight.
-//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways.
+//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways. Step 4 waits for nobody, as routes are
+//! everybody's: a switch that has not got its turn keeps its old ports, by which packets may leave it and come back, and is where they end.
 
 mod flood;
 mod room;

@@ -22,9 +22,9 @@ use super::options::Options;
 use super::rank::{Done, Silence, Work};
 use super::report::Report;
 use super::seat::{Named, Seat, configure};
-use super::side::{Shared, Start, give_up};
+use super::side::{Shared, give_up};
 use crate::document;
-use crate::exit::{NoPlace, TooLate};
+use crate::exit::TooLate;
 use crate::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
@@ -94,17 +94,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             }
         }
     }
-    let ready = seats.iter_mut().map(|seat| async {
-        match seat.ready(&shared).await {
-            // The others go on without it.
-            Err(error) if error.is::<NoPlace>() => {
-                eprintln!("{error}");
-                Ok(None)
-            }
-            start => start.map(Some),
-        }
-    });
-    let ready = try_join_all(ready);
+    let ready = try_join_all(seats.iter_mut().map(|seat| seat.ready(&shared)));
     let starts = match timeout(options.join_timeout, ready).await {
         Ok(Ok(starts)) => starts,
         Ok(Err(error)) => {
@@ -125,15 +115,6 @@ async fn work(options: &Options) -> Result<ExitCode> {
             .into());
         }
     };
-
-    let begins = seats.into_iter().zip(starts);
-    let (seats, starts): (Vec<Seat>, Vec<Start>) = begins
-        .filter_map(|(seat, start)| Some((seat, start?)))
-        .unzip();
-    if seats.is_empty() {
-        let job = &options.job;
-        return Err(NoPlace(format!("job {job} goes on without host {host}")).into());
-    }
 
     let (silent, silences) = mpsc::unbounded_channel();
     let (check_ended, checked) = watch::channel(false);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
@@ -14,12 +14,9 @@ use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 
 use super::options::Options;
-use crate::exit::NoPlace;
 
-/// The pause before a rank that lost the controller tries to attend again, or one that lost its place to join again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often a rank whose epoch is not to be tries to join again: the next one takes as long to install as switches need for it.
-const JOINS: u32 = 5;
+/// The pause before a rank that lost the controller tries to attend again.
+const ATTEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// What ranks of a process share.
 #[derive(Clone)]
@@ -44,7 +41,6 @@ pub struct Side {
     pub suspects: watch::Sender<Vec<u32>>,
     here: watch::Receiver<bool>,
     first: watch::Receiver<Option<u32>>,
-    configure: Configure,
     /// Until it attends.
     word: Option<Word>,
     attending: Option<JoinHandle<()>>,
@@ -119,7 +115,6 @@ impl Side {
             suspects: follower.suspects(),
             here: probes.all_here(),
             first: follower.first(),
-            configure: configure.clone(),
             word: Some(Word {
                 attendance,
                 probes,
@@ -166,116 +161,55 @@ impl Side {
                     Err(error) => tracing::debug!(%error, "not in touch with the controller"),
                     Ok(()) => {}
                 }
-                sleep(AGAIN).await;
+                sleep(ATTEND_AGAIN).await;
             }
         }));
     }
 
     /// Waits until operations may begin: all members have their sockets open, or the job has been running and this rank comes in. Before
     /// that its members may change.
-    ///
-    /// # Errors
-    /// [`NoPlace`] where it has none any more.
     pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
         loop {
             let (mut here, mut first) = (self.here.clone(), self.first.clone());
             let epochs = self.epochs.clone();
             tokio::select! {
-                // Where what attends has ended, the epoch is over.
-                Ok(_) = here.wait_for(|here| *here) => {
+                here = here.wait_for(|here| *here) => {
+                    here?;
                     return Ok(Start { first: 0, together: true });
                 }
-                Ok(first) = first.wait_for(Option::is_some) => {
-                    let first = first.unwrap_or_default();
+                first = first.wait_for(Option::is_some) => {
+                    let first = first?.unwrap_or_default();
                     return Ok(Start { first, together: false });
                 }
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, shared)),
-                    Go::Over(Next::LeftOut(why)) => return Err(self.without_place(&why).into()),
-                    Go::Nowhere(why) => self.join_again(shared, &why).await?,
+                    Go::Over(Next::LeftOut(why)) | Go::Nowhere(why) => {
+                        bail!("rank {}: {why}", self.membership.rank)
+                    }
                     Go::Begin => {}
                 },
             }
         }
     }
 
-    /// Takes another rank on this host before anything has begun in its epoch: where a change is called off that had brought this one a place, it may be
-    /// made again without members that were lost, with places for newcomers as before.
-    async fn join_again(&mut self, shared: &Shared, why: &str) -> Result<()> {
-        // What there is of a trace says which epoch it is of.
-        let joins = match shared.options.trace {
-            Some(_) => 0,
-            None => JOINS,
-        };
-        let Membership {
-            job, rank, epoch, ..
-        } = &self.membership;
-        let mut joined = None;
-        for _ in 0..joins {
-            match Membership::join(&shared.client, job, &shared.host, Duration::ZERO).await {
-                Ok(membership) => {
-                    joined = Some(membership);
-                    break;
-                }
-                Err(error) => tracing::debug!(%error, "there is no place yet"),
-            }
-            sleep(AGAIN).await;
-        }
-        let Some(membership) = joined else {
-            return Err(self.without_place(why).into());
-        };
-        eprintln!(
-            "rank {rank} of epoch {epoch} joins again as rank {} of {} in epoch {}: {why}",
-            membership.rank,
-            membership.seats.len(),
-            membership.epoch
-        );
-        match Self::open(shared, &membership, &self.configure) {
-            Ok(next) => {
-                drop(self.give_way_to(next, shared));
-                Ok(())
-            }
-            Err(error) => {
-                give_up(&shared.client, &membership).await;
-                Err(error)
-            }
-        }
-    }
-
-    fn without_place(&self, why: &str) -> NoPlace {
-        if let Some(attending) = &self.attending {
-            attending.abort();
-        }
-        let Membership { job, rank, .. } = &self.membership;
-        NoPlace(format!(
-            "rank {rank} of job {job} has no place any more: {why}"
-        ))
-    }
-
     /// Becomes this rank in the next epoch, which begins for it with `operation`; returns what it was. What it carries goes along.
     pub fn go_over(&mut self, mut next: Box<Side>, operation: u32, shared: &Shared) -> Side {
         next.collective.inherit(&mut self.collective);
         next.epochs.starts_at(operation);
+        next.attend(&shared.client);
+        next.watched = self.watched;
         let Membership { rank, epoch, .. } = &next.membership;
+        if let Some(watched) = next.watched {
+            let observer = next.collective.observer();
+            shared.metrics.watch_on(watched, *rank, observer);
+        }
         eprintln!(
             "rank {} of epoch {} is rank {rank} of {} in epoch {epoch} from operation {operation} on",
             self.membership.rank,
             self.membership.epoch,
             next.membership.seats.len()
         );
-        self.give_way_to(*next, shared)
-    }
-
-    fn give_way_to(&mut self, mut next: Side, shared: &Shared) -> Side {
-        next.attend(&shared.client);
-        next.watched = self.watched;
-        if let Some(watched) = next.watched {
-            let observer = next.collective.observer();
-            shared
-                .metrics
-                .watch_on(watched, next.membership.rank, observer);
-        }
-        let before = std::mem::replace(self, next);
+        let before = std::mem::replace(self, *next);
         if let Some(attending) = &before.attending {
             attending.abort();
         }

@@ -16,7 +16,7 @@
 //!
 //! A job for whose old and new ways together a switch has [no room](room) leaves the old ones before all this, and goes straight.
 //! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways. Step 4 waits for nobody, as routes are
-//! everybody's: a switch that has not got its turn keeps its old ports, by which packets may leave it and come back, and is where they end.
+//! everybody's: one that has not got its turn keeps its old ports, and what leaves it by these may come back by new ones of its neighbours.
 
 mod flood;
 mod room;

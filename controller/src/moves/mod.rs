@@ -277,15 +277,6 @@ fn row(plan: Option<&SwitchPlan>) -> Option<&table::JobRow> {
     })
 }
 
-/// The order of writing within a switch.
-fn stage(entity: &Entity) -> u8 {
-    match entity {
-        Entity::Source(_) => 2,
-        Entity::Job(_) => 1,
-        _ => 0,
-    }
-}
-
 impl OnSwitch<'_> {
     /// What is done to make room, in steps 1, 2 and 3, and in the last one.
     fn stages(&self) -> [Vec<Change>; 5] {
@@ -331,7 +322,7 @@ impl OnSwitch<'_> {
                 coming.push(entity);
             }
         }
-        coming.sort_by_key(|entity| stage(entity));
+        coming.sort_by_key(|entity| entity.stage());
         let change = |entity: &Entity| match entity {
             Entity::Job(_) if row(self.before).is_some() => Change::Set(entity.clone()),
             _ => Change::Put(entity.clone()),
@@ -387,7 +378,7 @@ impl OnSwitch<'_> {
                 !only_changed && !stays.contains(entity) && seen.insert(entity)
             })
             .collect();
-        leaving.sort_by_key(|entity| std::cmp::Reverse(stage(entity)));
+        leaving.sort_by_key(|entity| std::cmp::Reverse(entity.stage()));
         let mut changes: Vec<Change> = (leaving.into_iter())
             .map(|entity| Change::Drop(entity.clone()))
             .collect();

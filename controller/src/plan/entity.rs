@@ -33,6 +33,29 @@ pub enum Entity {
     CutSession(CutSession),
 }
 
+/// When an entity is written beside others: earlier stages first, and removed in the opposite order, so that no
+/// packet is admitted that could not be carried to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Groups, addresses, routes, meters.
+    Prepare,
+    /// Jobs: packets are counted as theirs.
+    Announce,
+    /// Who may send.
+    Admit,
+}
+
+impl Stage {
+    /// That of the entries of a table.
+    pub fn of_table(table: &str) -> Stage {
+        match table {
+            Source::TABLE => Stage::Admit,
+            JobRow::TABLE => Stage::Announce,
+            _ => Stage::Prepare,
+        }
+    }
+}
+
 /// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
@@ -109,6 +132,11 @@ impl Entity {
             Form::Row(row) => Some(row.table()),
             _ => None,
         }
+    }
+
+    /// When it is written.
+    pub fn stage(&self) -> Stage {
+        self.table().map_or(Stage::Prepare, Stage::of_table)
     }
 
     /// The update that puts it on a switch.

@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 pub use counter::CounterCell;
 pub use cut::{CutSession, cuts};
 pub use division::{Division, divide};
-pub use entity::{Entity, SchemaError};
+pub use entity::{Entity, SchemaError, Stage};
 pub use group::{Copy, Group};
 pub use limits::{LimitError, Usage, check_fabric};
 pub use loss::{LossDigest, LossSession};

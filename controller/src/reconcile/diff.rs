@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::{self, Update, entity, packet_replication_engine_entry
 
 use super::describe::describe;
 use super::held::{Held, Item};
-use super::key::{Key, Stage};
+use super::key::Key;
 use crate::target::{Limits, Target};
 
 /// One thing in which a switch is not as it should be.
@@ -170,7 +170,7 @@ impl Diff {
     /// than a switch has room for, the old goes first there.
     pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Update> {
         let full = self.full(held, room);
-        let stage = |difference: &&Difference| Stage::of(&difference.key, room.names);
+        let stage = |difference: &&Difference| difference.key.stage(room.names);
         let mut leaving: Vec<&Difference> = (self.0.iter())
             .filter(|difference| difference.wanted.is_none())
             .collect();

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use ultima_p4::names::{job, source};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::Replica;
@@ -12,6 +11,7 @@ use ultima_p4runtime::v1::{
     table_action,
 };
 
+use crate::plan::Stage;
 use crate::target::Target;
 
 /// What an entity is found by on its switch. The order is none that means anything; see [`Stage`].
@@ -94,27 +94,14 @@ impl Value {
     }
 }
 
-/// When an entity is written beside others: earlier stages first, and removed in the opposite order, so that no
-/// packet is admitted that could not be carried to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// Groups, addresses, routes, meters.
-    Prepare,
-    /// Jobs: packets are counted as theirs.
-    Announce,
-    /// Who may send.
-    Admit,
-}
-
-impl Stage {
-    /// That of what has this key.
-    pub fn of(key: &Key, names: &Names) -> Stage {
-        let is = |name: &str, id: u32| names.table(name).is_ok_and(|table| table.id == id);
-        match *key {
-            Key::Row { table, .. } if is(source::TABLE, table) => Stage::Admit,
-            Key::Row { table, .. } if is(job::TABLE, table) => Stage::Announce,
-            _ => Stage::Prepare,
-        }
+impl Key {
+    /// When what has this key is written.
+    pub fn stage(&self, names: &Names) -> Stage {
+        let table = match *self {
+            Key::Row { table, .. } => names.tables.by_id(table),
+            _ => None,
+        };
+        table.map_or(Stage::Prepare, |table| Stage::of_table(&table.name))
     }
 }
 

@@ -17,5 +17,5 @@ mod tests;
 pub use describe::{describe, name};
 pub use diff::{Described, Diff, Difference, Room};
 pub use held::{Held, Item};
-pub use key::{Key, Match, Stage, Value};
+pub use key::{Key, Match, Value};
 pub use read::read;

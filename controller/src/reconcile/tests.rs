@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::{self, Update, entity, update};
 use super::*;
 use crate::MacAddr;
 use crate::job::{Epoch, GroupId, JobId, Rank, ShareIndex};
-use crate::plan::{Copy, Entity, Group, MeterCell, VirtualQueue, table};
+use crate::plan::{Copy, Entity, Group, MeterCell, Stage, VirtualQueue, table};
 use crate::program::Program;
 use crate::target::{PortNumber, TOFINO, V1MODEL};
 
@@ -116,12 +116,12 @@ proptest! {
             apply(&mut switch, update);
             // Whoever is admitted who was not is admitted last.
             let arriving = |stage| diff.differences().iter().any(|it| {
-                it.wanted.is_some() && Stage::of(&it.key, &names) == stage
+                it.wanted.is_some() && it.key.stage(&names) == stage
                     && !switch.get(&it.key).is_some_and(|now| *now == it.wanted.as_ref().unwrap().entity)
             });
             let admits = update.r#type() != update::Type::Delete
                 && key::canonical(update.entity.as_ref().unwrap())
-                    .is_some_and(|(key, _)| Stage::of(&key, &names) == Stage::Admit);
+                    .is_some_and(|(key, _)| key.stage(&names) == Stage::Admit);
             prop_assert!(!admits || !arriving(Stage::Prepare) && !arriving(Stage::Announce));
         }
         let mut now = Held::default();

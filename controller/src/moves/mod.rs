@@ -8,14 +8,15 @@
 //!    new ones. Nothing uses it yet.
 //! 2. Groups get the new tree's branches beside the old one's: every packet goes by both trees, so that members hear some twice, which they
 //!    know. (Not where the old tree is broken anyhow, and not where packets could then go [round](flood): there groups keep only
-//!    what both trees have, and members miss some.)
+//!    what both trees have, and members miss some until the next step.)
 //! 3. Groups lose the old tree's branches.
 //! 4. Routes, for each host the nearest switches first ([`Routes::turn`]): what comes to a switch with its new port finds only new ports
 //!    from there on.
 //! 5. What only the old ways needed is taken off: what admits before what carries.
 //!
 //! A job for whose old and new ways together a switch has [no room](room) leaves the old ones before all this, and goes straight.
-//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways. Step 4 waits for nobody, as routes are
+//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways, and so does step 2 where packets could go
+//! round on two trees at once: such a job keeps its old tree. Step 4 waits for nobody, as routes are
 //! everybody's: one that has not got its turn keeps its old ports, and what leaves it by these may come back by new ones of its neighbours.
 
 mod flood;
@@ -123,15 +124,17 @@ pub fn steps(
             }
         }
     }
-    // Where packets could go round on two trees at once nobody waits for anybody.
-    let wait = |moving: &&Moving<'_>| !moving.yields && moving.passing != Passing::Between;
-    let wait: BTreeSet<JobId> = moving.iter().filter(wait).map(|it| it.job).collect();
+    // What has given way already waits for nobody.
+    let waiting = || moving.iter().filter(|moving| !moving.yields);
+    let wait: BTreeSet<JobId> = waiting().map(|it| it.job).collect();
+    let between = waiting().filter(|moving| moving.passing == Passing::Between);
+    let between: BTreeSet<JobId> = between.map(|it| it.job).collect();
     let turns = turns(room.fabric, before, after);
     let [make_room, carry, both, new, old] = of_jobs;
-    let all = [make_room, carry, both].map(Step::brings).into_iter();
-    let all = all.chain([Step::takes_off(new, &wait)]);
+    let all = [make_room, carry].map(Step::brings).into_iter();
+    let all = all.chain([Step::waits(both, &between), Step::waits(new, &wait)]);
     let all = all.chain(turns.into_iter().map(Step::routes));
-    let all = all.chain([Step::takes_off(old, &wait)]);
+    let all = all.chain([Step::waits(old, &wait)]);
     all.filter(|step| !step.is_empty()).collect()
 }
 

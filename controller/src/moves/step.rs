@@ -11,7 +11,7 @@ use crate::plan::{Entity, JobPlan, SwitchPlan};
 pub struct Step {
     of_jobs: BTreeMap<JobId, Round>,
     of_routes: Round,
-    /// Jobs of which this takes something off that some switch may still send by.
+    /// Jobs that are not to be changed like this while some switch may still send by old ways.
     waiting: BTreeSet<JobId>,
 }
 
@@ -31,7 +31,7 @@ impl Step {
     }
 
     /// Of these jobs it may `wait`.
-    pub(super) fn takes_off(of_jobs: BTreeMap<JobId, Round>, wait: &BTreeSet<JobId>) -> Self {
+    pub(super) fn waits(of_jobs: BTreeMap<JobId, Round>, wait: &BTreeSet<JobId>) -> Self {
         let waiting = of_jobs.keys().filter(|job| wait.contains(job));
         Step {
             waiting: waiting.copied().collect(),

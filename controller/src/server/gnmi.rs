@@ -28,19 +28,10 @@ use crate::p4rt::{Device, SwitchClient};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest answer: all leaves of all ports are far below.
 const MAX_ANSWER: usize = 4 << 20;
-/// Ports that are remembered of one switch: more than any has. What it says of others is not heard.
-pub(super) const MAX_PORTS: usize = 4096;
-/// Bytes of an interface's name; what is said of one with a longer name is not heard either.
-pub(super) const LONGEST_NAME: usize = 255;
 /// How long a switch may take until it begins to tell.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that answers no ping in twice as long is broken.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-
-/// Whether an interface of this name is remembered beside so many others.
-pub(super) fn has_room(others: usize, name: &str) -> bool {
-    others < MAX_PORTS && name.len() <= LONGEST_NAME
-}
 
 /// Somebody who listens to a switch, from a stream's beginning to its end.
 pub(super) trait Listener: Send + 'static {
@@ -80,19 +71,6 @@ pub(super) fn on_change(path: Path) -> Subscription {
         mode: SubscriptionMode::OnChange.into(),
         ..Subscription::default()
     }
-}
-
-/// Of a path to something of an interface the interface's name, and the elements below it.
-pub(super) fn of_interface<'a>(
-    prefix: &'a Path,
-    path: &'a Path,
-) -> Option<(&'a str, Vec<&'a str>)> {
-    let mut all = prefix.elem.iter().chain(&path.elem);
-    if all.next()?.name != "interfaces" {
-        return None;
-    }
-    let name = all.next()?.key.get("name")?;
-    Some((name, all.map(|elem| elem.name.as_str()).collect()))
 }
 
 impl Controller {

@@ -12,6 +12,7 @@ mod counters;
 mod error;
 mod gnmi;
 mod group;
+mod interfaces;
 mod jobs;
 mod joining;
 mod journal;

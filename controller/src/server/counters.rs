@@ -129,27 +129,6 @@ pub fn away(switch: &str, problem: String) -> api::SwitchCounters {
     }
 }
 
-/// Copies that a switch ordered for a job and egress never saw: its queues dropped them, or they are under way. A
-/// group makes so many copies.
-pub fn tail_dropped(counters: &api::SwitchCounters, replicas: u64) -> u64 {
-    let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets);
-    let api::SwitchCounters {
-        replicated,
-        unicast,
-        reflected,
-        delivered,
-        own_copy,
-        unknown_rank,
-        ..
-    } = counters;
-    let sum = |counts: [u64; 3]| counts.into_iter().fold(0, u64::saturating_add);
-    let copies = packets(replicated).saturating_mul(replicas);
-    let ordered = sum([copies, packets(unicast), packets(reflected)]);
-    let seen = sum([delivered, own_copy, unknown_rank].map(packets));
-    // What is under way while the counters are read can make it less than nothing.
-    ordered.saturating_sub(seen)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,19 +149,12 @@ mod tests {
         // Each digit of each place once: 120 × 0x111.
         let cells: Vec<CounterCell> = CounterCell::gaps(source).map(|(cell, _)| cell).collect();
         assert_eq!(counted(cells, 1).of_source(0, source).lost, 120 * 0x111);
-        let job = CounterIndex(3);
-        let counters = counted(CounterCell::of_job(job), 5).of_job("s1", job);
-        // 5 × 4 copies, 5 routed and 5 answered, less 3 × 5 that were seen.
-        assert_eq!(tail_dropped(&counters, 4), 15);
     }
 
     /// The largest that P4Runtime's numbers can be.
     #[test]
     fn no_count_is_too_large() {
-        let (job, source) = (CounterIndex(3), SourceIndex(2));
-        let counters = counted(CounterCell::of_job(job), i64::MAX).of_job("s1", job);
-        assert_eq!(tail_dropped(&counters, 0), 0);
-        assert_eq!(tail_dropped(&counters, u64::MAX), 0);
+        let source = SourceIndex(2);
         let most = counted(CounterCell::of_source(source), i64::MAX);
         let overtaken = i64::MAX.unsigned_abs();
         assert_eq!(most.of_source(0, source).lost, u64::MAX - overtaken);

@@ -37,6 +37,7 @@ mod service_telemetry;
 mod status;
 mod streams;
 mod switch;
+mod tail_drops;
 mod telemetry;
 
 use std::path::PathBuf;

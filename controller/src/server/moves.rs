@@ -17,6 +17,7 @@ use super::condition::Condition;
 use super::controller::Controller;
 use super::error::DrainError;
 use super::registry::Wanted;
+use super::tail_drops::Moving;
 use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
@@ -173,7 +174,7 @@ impl Controller {
             (condition.health(), condition.lost().clone())
         };
         let names = self.program().names();
-        let (before, moved, steps) = {
+        let (before, moved, steps, _moving) = {
             let mut registry = self.registry();
             if *registry.routes().health() == health && !registry.is_waiting() {
                 return;
@@ -181,6 +182,10 @@ impl Controller {
             let before = registry.wanted();
             let refit = registry.refit(&self.fabric, names, health);
             let moved = registry.become_of(refit);
+            let moving: Vec<Moving> = (moved.iter())
+                .filter_map(|moved| registry.get(moved.after.0.id))
+                .map(|record| record.tail_drops.begin_move())
+                .collect();
             let routes = (&*before.routes, &**registry.routes());
             if moved.is_empty() && routes.0 == routes.1 {
                 return;
@@ -191,7 +196,7 @@ impl Controller {
                 ledger: registry.ledger(),
             };
             let steps = moves::steps(room, routes, &lost, &moved);
-            (before, moved, steps)
+            (before, moved, steps, moving)
         };
         let begun = Instant::now();
         self.keep_moved(&moved).await;

@@ -19,6 +19,7 @@ use super::losses::{Losses, Told};
 use super::plan::Trial;
 use super::sample::Sample;
 use super::seats::{Seat, Seats};
+use super::tail_drops::TailDrops;
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
 use crate::ledger::{Ledger, Refitted, Refusal};
@@ -37,6 +38,8 @@ pub struct Record {
     pub losses: Losses,
     /// What its switches have counted for it.
     pub sample: Arc<Sample>,
+    /// What of it its switches' queues have dropped.
+    pub tail_drops: Arc<TailDrops>,
     /// Members that some others cannot reach while parts of the fabric are down: their ways are kept.
     pub cut_off: Vec<Rank>,
     /// Why it was not moved off what is down or drained.
@@ -151,6 +154,7 @@ impl Registry {
             seats,
             losses: Losses::default(),
             sample: Arc::default(),
+            tail_drops: Arc::default(),
             cut_off: Vec::new(),
             stays: None,
             lingers: BTreeSet::new(),

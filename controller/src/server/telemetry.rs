@@ -16,6 +16,7 @@ use super::error::JobRequestError;
 use super::losses::{Losses, Told};
 use super::registry::Registry;
 use super::switch::ManagedSwitch;
+use super::tail_drops::TailDrops;
 use crate::api;
 use crate::fabric::{SwitchId, SwitchPort};
 use crate::job::{Job, JobId, Member};
@@ -80,16 +81,17 @@ impl Controller {
         age: Duration,
         known: impl Fn(JobId) -> u64,
     ) -> Result<JobTelemetry, JobRequestError> {
-        let (JobState { job, switches, .. }, plan, sample) = {
+        let (JobState { job, switches, .. }, plan, sample, drops) = {
             let registry = self.registry();
             let record = registry.named(name)?;
             let (plan, sample) = (Arc::clone(&record.plan), Arc::clone(&record.sample));
-            (state_alone(record), plan, sample)
+            let drops = Arc::clone(&record.tail_drops);
+            (state_alone(record), plan, sample, drops)
         };
         let take = async {
             // It is never closed.
             let _place = self.telemetry_reads.acquire().await;
-            let of_switch = |id: &SwitchId| self.telemetry_of(*id, &job, plan.get(id));
+            let of_switch = |id: &SwitchId| self.telemetry_of(*id, &job, plan.get(id), &drops);
             try_join_all(switches.iter().map(of_switch)).await
         };
         let switches = sample.get(age, take).await?;
@@ -111,6 +113,7 @@ impl Controller {
         id: SwitchId,
         job: &Job,
         plan: Option<&SwitchPlan>,
+        drops: &TailDrops,
     ) -> Result<api::SwitchTelemetry, SchemaError> {
         let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
         let sources = || {
@@ -123,6 +126,7 @@ impl Controller {
             .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
             .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
         let name = &self.fabric.switch(id).name;
+        let look = drops.look();
         let counted = match self.read(id, cells).await? {
             Ok(counted) => counted,
             Err(problem) => {
@@ -137,7 +141,7 @@ impl Controller {
         let counters = counted.of_job(name, job.counter);
         let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
         Ok(api::SwitchTelemetry {
-            tail_dropped: counters::tail_dropped(&counters, replicas),
+            tail_dropped: drops.reckon(look, id, &counters, replicas),
             counters: Some(counters),
             ports: shares()
                 .map(|(at, share)| counted.of_share(at.port.0.into(), self.peer_of(*at), *share))

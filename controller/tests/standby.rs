@@ -17,10 +17,7 @@ use ultima_controller::store::Store;
 #[tokio::test]
 async fn one_that_stands_by_takes_over_and_the_first_follows() {
     let bed = Bed::new(2).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, second] = bed.pair().await;
     let client = first.client().await;
     for name in ["one", "two", "gone"] {
         client.create_job(&group::spec(name)).await.unwrap();
@@ -83,10 +80,7 @@ async fn held_of(bed: &Bed, node: &Node) -> Vec<chaos::Held> {
 async fn one_that_is_cut_off_does_no_harm() {
     for swallow in [true, false] {
         let bed = Bed::new(2).await;
-        let old = bed.start(0).await;
-        old.leads().await;
-        let new = bed.start(1).await;
-        old.followers(1).await;
+        let [old, new] = bed.pair().await;
         let client = old.client().await;
         client.create_job(&group::spec("before")).await.unwrap();
 
@@ -118,11 +112,8 @@ async fn one_that_is_cut_off_does_no_harm() {
 #[tokio::test]
 async fn who_has_stepped_down_changes_nothing() {
     let bed = Bed::new(2).await;
-    let old = bed.start(0).await;
-    old.leads().await;
+    let [old, new] = bed.pair().await;
     let controller = old.handle().primary().unwrap();
-    let new = bed.start(1).await;
-    old.followers(1).await;
     controller.create_job(&group::spec("one")).await.unwrap();
     bed.part(0, false);
     new.leads().await;
@@ -216,10 +207,7 @@ async fn who_was_left_behind_learns_before_it_leads() {
 #[tokio::test]
 async fn an_older_store_leads_only_when_it_is_told_to() {
     let bed = Bed::with(2, |group| group.copies = 0).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let mut second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, mut second] = bed.pair().await;
     first.stop();
     second.leads().await;
     let client = second.client().await;
@@ -352,10 +340,7 @@ async fn a_moment_without_switches_is_survived() {
 #[tokio::test]
 async fn absurd_terms_use_nothing_up() {
     let bed = Bed::new(2).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, second] = bed.pair().await;
     let absurd = api::Term {
         number: u64::MAX,
         controller: 7,
@@ -393,10 +378,7 @@ async fn absurd_terms_use_nothing_up() {
 #[tokio::test]
 async fn who_counts_otherwise_is_none_of_the_group() {
     let bed = Bed::new(2).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let mut second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, mut second] = bed.pair().await;
     second.stop();
     let second = bed.start_with(1, |group| group.copies = 0).await;
     second
@@ -479,10 +461,7 @@ async fn one_that_is_told_to_takes_over_from_a_ghost() {
 #[tokio::test]
 async fn one_stuck_switch_does_not_delay_the_others() {
     let bed = Bed::new(2).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, second] = bed.pair().await;
     bed.switches[2].state().stalls_reads = true;
     first.stop();
     second.leads().await;
@@ -500,10 +479,7 @@ async fn one_stuck_switch_does_not_delay_the_others() {
 #[tokio::test]
 async fn who_finds_the_new_primary_late_is_not_suspected() {
     let bed = Bed::new(2).await;
-    let mut first = bed.start(0).await;
-    first.leads().await;
-    let second = bed.start(1).await;
-    first.followers(1).await;
+    let [mut first, second] = bed.pair().await;
     let client = first.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
     let mut attendances = Vec::new();
@@ -550,10 +526,7 @@ async fn a_store_of_several_is_not_led_alone() {
 #[tokio::test]
 async fn members_join_once_somebody_stands_by_again() {
     let bed = Bed::new(2).await;
-    let first = bed.start(0).await;
-    first.leads().await;
-    let mut second = bed.start(1).await;
-    first.followers(1).await;
+    let [first, mut second] = bed.pair().await;
     let client = first.client().await;
     client.create_job(&group::spec("one")).await.unwrap();
     second.stop();

@@ -36,10 +36,7 @@ async fn refused_twice(client: &Client) {
 #[tokio::test]
 async fn what_cannot_be_kept_for_a_while_is_tried_again() {
     let bed = Bed::new(2).await;
-    let leader = bed.start(0).await;
-    leader.leads().await;
-    let _follower = bed.start(1).await;
-    leader.followers(1).await;
+    let [leader, _follower] = bed.pair().await;
     let client = leader.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
     let mut crew = Crew::default();

@@ -151,6 +151,15 @@ impl Bed {
         }
     }
 
+    /// Of two controllers the first, which leads, and the second, which follows.
+    pub async fn pair(&self) -> [Node; 2] {
+        let first = self.start(0).await;
+        first.leads().await;
+        let second = self.start(1).await;
+        first.followers(1).await;
+        [first, second]
+    }
+
     pub async fn start(&self, at: usize) -> Node {
         self.start_with(at, |_| {}).await
     }

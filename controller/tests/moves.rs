@@ -193,6 +193,49 @@ async fn a_leaf_that_hangs_keeps_nobody_from_moving() {
     until(async || is_whole(&handle).await).await;
 }
 
+/// One that answers whether it is there, and takes nothing.
+#[tokio::test]
+async fn a_leaf_that_takes_no_writes_keeps_nobody_from_moving() {
+    let (switches, handle, client) = start().await;
+    // By turns on the first spine and on the second.
+    client.create_job(&spec("one")).await.unwrap();
+    for name in ["two", "three"] {
+        client.create_job(&elsewhere(name)).await.unwrap();
+    }
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (2, 1));
+    let leaf = &switches[LEAF1];
+    leaf.state().stalls_writes = true;
+    let draining = tokio::spawn(async move { client.drain("spine1", true).await });
+    // Only the leaf's own job stays, and has its new ways beside the old ones.
+    until(async || (groups(&switches[0]), groups(&switches[1])) == (1, 3)).await;
+    assert!(!draining.is_finished() && leaf.state().stalls_writes);
+    leaf.state().stalls_writes = false;
+    draining.await.unwrap().unwrap();
+    until(async || is_whole(&handle).await).await;
+    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 3));
+}
+
+/// A chip takes a minute for its program.
+#[tokio::test]
+async fn a_leaf_that_is_given_its_program_keeps_nobody_from_moving() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&elsewhere("one")).await.unwrap();
+    assert!(switches_of(&client, "one").await.contains("spine1"));
+    let (leaf, spine) = (&switches[LEAF1], &switches[SPINE1]);
+    leaf.state().stalls_pipelines = true;
+    leaf.reboot();
+    until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
+    spine.refuse(true);
+    until(async || !switches_of(&client, "one").await.contains("spine1")).await;
+    until(async || groups(&switches[1]) == 1).await;
+    assert!(!client.switches().await.unwrap()[LEAF1].connected);
+
+    leaf.state().stalls_pipelines = false;
+    spine.refuse(false);
+    until(async || health(&client, SPINE1).await.is_empty()).await;
+    until(async || is_whole(&handle).await).await;
+}
+
 /// A switch that was away during a move gets it when it is back, also where nothing else is repaired; until then the others keep what it
 /// may still send by.
 #[tokio::test]

@@ -364,8 +364,11 @@ impl Controller {
         switch: &ManagedSwitch,
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
+        // Others may go on while a chip is reset.
+        let found = switch.load(&client, &self.desired()).await?;
         let _changes = self.changes.lock().await;
-        switch.bring_up(client, &self.desired()).await?;
+        let desired = self.desired();
+        switch.come_up(client, found, &desired).await?;
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
         self.try_again();

@@ -10,6 +10,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use tokio::time::{sleep, sleep_until};
 
 use self::progress::Progress;
@@ -215,12 +216,18 @@ impl Controller {
                 .await;
         }
         let clients = self.connected();
-        self.divide_again(&clients).await;
-        for (id, client) in &clients {
-            if self.switches[id.0].is_in_doubt() {
-                self.put_right(*id, client).await;
-            }
-        }
+        let in_doubt = |(id, _): &(&SwitchId, _)| self.switches[id.0].is_in_doubt();
+        let (doubtful, sound): (Vec<_>, Vec<_>) = clients.iter().partition(in_doubt);
+        let sound = sound
+            .into_iter()
+            .map(|(id, client)| (*id, Arc::clone(client)));
+        self.divide_again(&sound.collect()).await;
+        join_all(
+            doubtful
+                .into_iter()
+                .map(|(id, client)| self.put_right(*id, client)),
+        )
+        .await;
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
             self.news.notify_one();

@@ -11,7 +11,6 @@ use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, Told};
 use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
 use crate::fabric::{Part, SwitchId, SwitchPort};
-use crate::target::PortNumber;
 
 /// Follows what the ports of a switch count.
 pub(super) struct PortCounters {

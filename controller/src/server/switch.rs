@@ -96,6 +96,15 @@ impl Desired<'_> {
     }
 }
 
+/// What a switch had when it was connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Our program, and so perhaps what it should hold.
+    OurProgram,
+    /// None, or another one, which ours has replaced.
+    Another,
+}
+
 /// How a switch is reached.
 pub fn device_of(switch: &fabric::Switch) -> Device {
     Device {
@@ -152,33 +161,54 @@ impl ManagedSwitch {
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
-    /// Makes the switch hold what it should, and `client` its connection. A switch that has our program keeps it, and what
-    /// is as it should be is not written. Nothing else may change what it should hold meanwhile.
-    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
+    /// [Gives](Self::load) the switch our program, and makes it [hold](Self::come_up) what it should.
     pub async fn bring_up(
         &self,
         client: SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
+        let found = self.load(&client, desired).await?;
+        self.come_up(client, found, desired).await
+    }
+
+    /// Gives the switch our program, unless it has it. That may take a minute, as a chip is reset with all its ports; what
+    /// the switch should hold may change meanwhile.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
+    pub async fn load(
+        &self,
+        client: &SwitchClient,
+        desired: &Desired<'_>,
+    ) -> Result<Found, BringUpError> {
         let cookie = client.pipeline_cookie().await;
         let cookie = cookie.map_err(|error| self.unreadable(error))?;
         if cookie == Some(desired.program.cookie()) {
-            self.look(&client, desired).await?;
-        } else {
-            // Translated first: a program without our tables is refused before it is put to work.
-            let division = desired.division(self.id);
-            let wanted = desired.on(self.id, &division)?;
-            self.doubt();
-            clear_replication(&client, self.target).await;
-            let set = client.set_pipeline(desired.program).await;
-            set.map_err(|error| BringUpError::Pipeline {
-                switch: self.name().to_owned(),
-                error,
-            })?;
-            let held = Held::default();
-            let diff = Diff::between(&held, &wanted, self.target);
-            let names = desired.program.names();
-            self.write(&client, names, (&held, &diff), division).await?;
+            return Ok(Found::OurProgram);
+        }
+        // Translated first: a program without our tables is refused before it is put to work.
+        desired.on(self.id, &desired.division(self.id))?;
+        self.doubt();
+        clear_replication(client, self.target).await;
+        let set = client.set_pipeline(desired.program).await;
+        set.map_err(|error| BringUpError::Pipeline {
+            switch: self.name().to_owned(),
+            error,
+        })?;
+        Ok(Found::Another)
+    }
+
+    /// Makes a switch that has our program hold what it should, and `client` its connection. What is as it should be is not
+    /// written. Nothing else may change what it should hold meanwhile.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
+    pub async fn come_up(
+        &self,
+        client: SwitchClient,
+        found: Found,
+        desired: &Desired<'_>,
+    ) -> Result<(), BringUpError> {
+        match found {
+            Found::OurProgram => self.look(&client, desired).await?,
+            // That it holds next to nothing is no news.
+            Found::Another => drop(self.reconcile(&client, desired).await?),
         }
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
         Ok(())

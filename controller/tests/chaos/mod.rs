@@ -76,6 +76,10 @@ pub struct State {
     streams: u64,
     /// Whether reads are never answered, although everything else is.
     pub stalls_reads: bool,
+    /// Whether writes wait until this is not so any more.
+    pub stalls_writes: bool,
+    /// Whether a new program does.
+    pub stalls_pipelines: bool,
 }
 
 /// Where a stream's answers go.

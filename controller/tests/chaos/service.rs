@@ -161,6 +161,15 @@ impl State {
     }
 }
 
+impl Service {
+    /// Waits for as long as this is so.
+    async fn stall(&self, is_so: impl Fn(&State) -> bool) {
+        while is_so(&self.state.lock().unwrap()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -174,6 +183,7 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
         emulate::check_batch(&request)?;
+        self.stall(|state| state.stalls_writes).await;
         let election_id = request.election_id.as_ref().map(u128::from);
         if election_id != self.state.lock().unwrap().primary() {
             return Err(Status::permission_denied("not primary"));
@@ -240,6 +250,7 @@ impl p4_runtime_server::P4Runtime for Service {
         request: Request<SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
+        self.stall(|state| state.stalls_pipelines).await;
         let mut state = self.state.lock().unwrap();
         if request.election_id.as_ref().map(u128::from) != state.primary() {
             return Err(Status::permission_denied("not primary"));

@@ -1,6 +1,10 @@
 //! A move that is under way.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use crate::fabric::SwitchId;
 use crate::install::Untranslatable;
@@ -13,11 +17,16 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
+/// How long a round waits for a switch. One that takes longer is left behind: the others go on without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What has been written so far: what a switch on which something fails is to hold then, as the others count on it.
 pub struct Progress<'a> {
     controller: &'a Controller,
     before: Desired<'a>,
     done: Vec<Round>,
+    /// Switches that have not answered in time. They are put right when all others are done.
+    behind: BTreeSet<SwitchId>,
 }
 
 impl<'a> Progress<'a> {
@@ -30,6 +39,7 @@ impl<'a> Progress<'a> {
             },
             controller,
             done: Vec::new(),
+            behind: BTreeSet::new(),
         }
     }
 
@@ -39,40 +49,63 @@ impl<'a> Progress<'a> {
     }
 
     /// Ports are divided among all that use them before, or will.
-    pub async fn divide(&self) {
+    pub async fn divide(&mut self) {
         let names = self.controller.program().names();
         let clients = self.controller.connected();
         let divided = clients.iter().map(|(id, client)| async {
             let switch = &self.controller.switches[id.0];
             let division = self.before.division(*id);
-            if let Err(error) = switch.divide(client, names, division).await {
+            let divided = timeout(PATIENCE, switch.divide(client, names, division)).await;
+            if let Ok(Err(error)) = &divided {
                 tracing::warn!(%error, "shares of ports are not as they should be");
             }
+            divided.is_err().then_some(*id)
         });
-        join_all(divided).await;
+        let late = join_all(divided).await;
+        self.leave_behind(late.into_iter().flatten());
     }
 
-    /// Writes a round on all its switches that are connected; the others get everything when they are. A switch on which something
-    /// fails is looked at and made what it is to be after this round, before the next.
+    /// Writes a round on all its switches that are connected; the others get everything when they are, and so does who does not answer
+    /// [in time](PATIENCE). A switch on which something fails is looked at and made what it is to be after this round, before the next.
     pub async fn write(&mut self, round: Round) {
         let clients = self.controller.connected();
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
-            let Some(client) = clients.get(id) else {
+            let client = clients.get(id).filter(|_| !so_far.behind.contains(id));
+            let Some(client) = client else {
                 so_far.controller.doubt(&[*id]);
                 return None;
             };
             Some(async move {
-                if let Err(error) = so_far.write_changes(*id, client, changes).await {
-                    tracing::warn!(%error, "a move is put right");
-                    if let Err(error) = so_far.put_right(*id, client, changes).await {
-                        tracing::warn!(%error, "not put right");
-                    }
-                }
+                let written = so_far.write_or_put_right(*id, client, changes);
+                timeout(PATIENCE, written).await.is_err().then_some(*id)
             })
         });
-        join_all(writes).await;
+        let late = join_all(writes).await;
+        self.leave_behind(late.into_iter().flatten());
         self.done.push(round);
+    }
+
+    /// What was written to these may be done yet, or not.
+    fn leave_behind(&mut self, late: impl Iterator<Item = SwitchId>) {
+        for id in late {
+            let switch = &self.controller.switches[id.0];
+            switch.doubt();
+            tracing::warn!(
+                switch = switch.name(),
+                "left behind: no answer for {PATIENCE:?}"
+            );
+            self.behind.insert(id);
+        }
+    }
+
+    async fn write_or_put_right(&self, id: SwitchId, client: &SwitchClient, changes: &[Change]) {
+        if let Err(error) = self.write_changes(id, client, changes).await {
+            tracing::warn!(%error, "a move is put right");
+            if let Err(error) = self.put_right(id, client, changes).await {
+                tracing::warn!(%error, "not put right");
+            }
+        }
     }
 
     async fn write_changes(

@@ -183,7 +183,7 @@ class Vectors(BaseTest):
             entry = entity.packet_replication_engine_entry.clone_session_entry
             entry.session_id = session["session"]
             entry.packet_length_bytes = session["bytes"]
-            entry.replicas.add(egress_port=self.ports[session["port"]], instance=1)
+            entry.replicas.add(egress_port=self.ports[session["port"]])
             updates.append(("INSERT", entity))
         for row in entries.get("tables", []):
             updates.append(("INSERT", self.row(row)))

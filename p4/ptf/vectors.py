@@ -2,15 +2,15 @@ r"""Runs the vectors of p4/vectors/ on a switch that serves P4Runtime, under PTF
 
     pip install ptf p4runtime PyYAML grpcio "protobuf==3.20.*" "googleapis-common-protos<1.60"
     ptf --test-dir p4/ptf --interface 1@veth1 --interface 2@veth2 --interface 3@veth3 --interface 4@veth4 \
-        --test-params "grpc='switch:9559';target='tofino';config='pipeline.bin';ports='132,133,134,135'"
+        --test-params "grpc='switch:9559';target='tofino';ports='132,140,148,156'"
 
 Interface n leads to the vectors' port n. The parameters:
 
 grpc       where the switch listens; else localhost:9559
 device_id  the switch's; else 1
-target     v1model, tofino or tofino2: whose P4Info of p4/compiled/ is used; else tofino
-config     the file that is pushed with that P4Info before each vector file: for v1model p4/compiled/v1model/ultima.json,
-           for Stratum what its own tool packs of the compiler's output
+target     v1model, tofino or tofino2; else tofino
+compiled   the folder of what the compiler printed, which is pushed before each vector file; else p4/compiled/ and the target
+server     stratum or pi: as which of them the switch takes a program for Tofino; else stratum
 ports      what P4Runtime calls the vectors' ports 1 to 4; else 1,2,3,4
 """
 
@@ -18,6 +18,7 @@ import os
 import queue
 import re
 import socket
+import struct
 from pathlib import Path
 
 # The package's modules were generated for an older protobuf; newer ones run them in pure Python only.
@@ -35,11 +36,39 @@ from ptf.base_tests import BaseTest
 P4 = Path(__file__).resolve().parent.parent
 SETUP = "setup.yaml"
 SETUP_OF_TOFINO = "setup_of_tofino.yaml"
+# The table that the emulation of a Tofino (docs/testbed.md) lacks.
+CUTS = "UltimaEgress.mirrors.session"
 # Match fields and parameters whose values are ports, and arrays whose indices are.
 PORTS = {"ingress_port", "egress_port", "port"}
 BY_PORT = {"UltimaIngress.malformed", "UltimaIngress.unrouted"}
 # Seconds in which what must come comes, and after which what has not come does not.
 PATIENCE = 2
+# What P4Runtime calls the program and its pipeline, and the pipes that it runs in: as the controller has it.
+NAME, PIPELINE, PIPES = b"ultima", b"pipe", bytes([0, 1, 2, 3])
+
+
+def packed(compiled, target, server):
+    """A target's p4_device_config of what the compiler printed into a folder."""
+    if target == "v1model":
+        return (compiled / "ultima.json").read_bytes()
+    context = (compiled / "pipe" / "context.json").read_bytes()
+    binary = (compiled / "pipe" / f"{target}.bin").read_bytes()
+    if server == "pi":
+        return b"".join(struct.pack("<I", len(part)) + part for part in (NAME, binary, context))
+    bfrt = (compiled / "bfrt.json").read_bytes()
+    # Stratum's BfPipelineConfig (stratum/hal/lib/barefoot/bf.proto), whose modules no package of PyPI has.
+    profile = sized(1, PIPELINE) + sized(2, context) + sized(3, binary) + sized(4, PIPES)
+    return sized(1, NAME) + sized(2, bfrt) + sized(3, profile)
+
+
+def sized(number, value):
+    """A field of a protobuf message whose value is behind its length."""
+    length = len(value)
+    size = bytearray()
+    while length > 0x7F:
+        size.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([number << 3 | 2]) + bytes(size) + bytes([length]) + value
 
 
 class Switch:
@@ -82,6 +111,9 @@ class Switch:
                 return it
         raise AssertionError(f"the program has no {name} among its {kind}")
 
+    def has(self, kind, name):
+        return any(it.preamble.name == name for it in getattr(self.p4info, kind))
+
     def write(self, updates):
         request = p4runtime_pb2.WriteRequest(device_id=self.device_id)
         request.election_id.CopyFrom(self.election_id)
@@ -111,11 +143,12 @@ class Vectors(BaseTest):
         numbers = numbers if isinstance(numbers, (list, tuple)) else str(numbers).split(",")
         self.ports = {n + 1: int(number) for n, number in enumerate(numbers)}
         self.v1model = target == "v1model"
+        compiled = Path(testutils.test_param_get("compiled", P4 / "compiled" / target))
         self.switch = Switch(
             testutils.test_param_get("grpc", "localhost:9559"),
             int(testutils.test_param_get("device_id", 1)),
-            (P4 / "compiled" / target / "ultima.p4info.txtpb").read_text(),
-            Path(testutils.test_param_get("config")).read_bytes(),
+            (compiled / "ultima.p4info.txtpb").read_text(),
+            packed(compiled, target, testutils.test_param_get("server", "stratum")),
         )
 
     def tearDown(self):
@@ -132,6 +165,10 @@ class Vectors(BaseTest):
         vectors = yaml.safe_load(file.read_text())
         setups = [SETUP] if self.v1model else [SETUP, SETUP_OF_TOFINO]
         entries = [yaml.safe_load((P4 / "vectors" / setup).read_text())["entries"] for setup in setups]
+        if not self.switch.has("tables", CUTS):
+            # It looks like a Tofino, and forwards by v1model's program, which has no need of this table.
+            for part in entries:
+                part["tables"] = [row for row in part["tables"] if row["table"] != CUTS]
         updates = [it for part in entries + [vectors.get("entries", {})] for it in self.updates(part)]
         self.switch.push()
         self.switch.write(updates)
@@ -228,8 +265,9 @@ class Vectors(BaseTest):
 
 
 def pattern(text):
-    """The bytes of a frame as it is written: hexadecimal, None where it says any byte, which '..' does."""
-    digits = re.sub(r"\s", "", re.sub(r"#.*", "", text))
+    """The bytes of a frame as it is written: hexadecimal, '*' and how often what is before it comes, None for '..', any byte."""
+    words = re.sub(r"#.*", "", text).split()
+    digits = "".join(part * int(times or 1) for part, _, times in (word.partition("*") for word in words))
     pairs = [digits[at : at + 2] for at in range(0, len(digits), 2)]
     return [None if pair == ".." else int(pair, 16) for pair in pairs]
 

@@ -19,6 +19,7 @@ import queue
 import re
 import socket
 import struct
+import time
 from pathlib import Path
 
 # The package's modules were generated for an older protobuf; newer ones run them in pure Python only.
@@ -43,6 +44,10 @@ PORTS = {"ingress_port", "egress_port", "port"}
 BY_PORT = {"UltimaIngress.malformed", "UltimaIngress.unrouted"}
 # Seconds in which what must come comes, and after which what has not come does not.
 PATIENCE = 2
+# Seconds in which a chip's ports come up again.
+PORTS_PATIENCE = 60
+# Type, and what is before the addresses, of a request for IPv4 over Ethernet.
+ARP = bytes.fromhex("0806 0001 0800 06 04 0001")
 # What P4Runtime calls the program and its pipeline, and the pipes that it runs in: as the controller has it.
 NAME, PIPELINE, PIPES = b"ultima", b"pipe", bytes([0, 1, 2, 3])
 
@@ -172,6 +177,7 @@ class Vectors(BaseTest):
         updates = [it for part in entries + [vectors.get("entries", {})] for it in self.updates(part)]
         self.switch.push()
         self.switch.write(updates)
+        self.wait_for_ports(file.name)
         for step in vectors["packets"]:
             self.run_step(f"{file.name}, {step['name']}", step)
         for array, counts in vectors["counters"].items():
@@ -182,6 +188,24 @@ class Vectors(BaseTest):
         # Not every switch forgets groups and sessions with the program.
         deletable = [("DELETE", entity) for kind, entity in reversed(updates) if kind == "INSERT"]
         self.switch.write(deletable)
+
+    def wait_for_ports(self, name):
+        """Waits until each port has answered: a push takes them down for a while."""
+        for port in self.ports:
+            deadline = time.monotonic() + PORTS_PATIENCE
+            # ARP for the host at that port, which is counted nowhere.
+            mac, ip = bytes([2, 0, 0, 0, 0, port]), bytes([10, 0, 0, port])
+            asked = ARP + mac + bytes([10, 0, 0, 254]) + bytes(6) + ip
+            while True:
+                testutils.send_packet(self, port, b"\xff" * 6 + mac + asked)
+                result = self.dataplane.poll(device_number=0, port_number=port, timeout=0.5)
+                if isinstance(result, self.dataplane.PollSuccess):
+                    break
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{name}: port {port} does not answer ARP {PORTS_PATIENCE} s after the push")
+        # An answer that came late is none to a packet.
+        while isinstance(self.dataplane.poll(device_number=0, timeout=0.5), self.dataplane.PollSuccess):
+            pass
 
     def run_step(self, name, step):
         self.dataplane.flush()

@@ -271,13 +271,17 @@ impl Step {
     }
 }
 
-/// The bytes of a frame as it is written: hexadecimal, `..` for any byte, and what `#` begins is a remark.
+/// The bytes of a frame as it is written: hexadecimal, `..` for any byte, and what `#` begins is a remark; `*` and a number
+/// behind a word say how often it comes.
 fn pattern(text: &str) -> Vec<Option<u8>> {
     let digits: String = text
         .lines()
         .map(|line| line.split('#').next().expect("there is always a first"))
-        .flat_map(str::chars)
-        .filter(|it| !it.is_whitespace())
+        .flat_map(str::split_whitespace)
+        .map(|word| match word.split_once('*') {
+            None => word.to_owned(),
+            Some((word, times)) => word.repeat(times.parse().expect("how often")),
+        })
         .collect();
     assert!(digits.len().is_multiple_of(2), "half a byte in {text}");
     (0..digits.len())
@@ -337,6 +341,39 @@ fn udp_sum(frame: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ultima_p4runtime::tofino::METER;
+    use ultima_p4runtime::v1::entity::Entity;
+
+    /// So they are the same on a chip, which rounds what it is told.
+    #[test]
+    fn chips_keep_the_meters_as_they_are_written() {
+        let names = names();
+        let configs: Vec<MeterConfig> = (all().values())
+            .flat_map(|vectors| vectors.entries.updates(&names))
+            .filter_map(|update| match update.entity?.entity? {
+                Entity::MeterEntry(cell) => cell.config,
+                _ => None,
+            })
+            .collect();
+        assert!(!configs.is_empty(), "some vector has a meter");
+        for config in configs {
+            assert_eq!(METER.kept(&config), config);
+        }
+    }
+
+    fn names() -> Names {
+        let info = ultima_p4runtime::text::parse(ultima_p4::v1model().p4info);
+        Names::new(info.expect("P4Info")).expect("names")
+    }
+
+    #[test]
+    fn words_come_as_often_as_is_said() {
+        let (any, byte) = (None, Some);
+        assert_eq!(
+            pattern("01 02..*2 # 03"),
+            [byte(1), byte(2), any, byte(2), any]
+        );
+    }
 
     #[test]
     fn another_byte_another_length_and_a_wrong_checksum_are_noticed() {

@@ -19,6 +19,7 @@ import queue
 import re
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -36,12 +37,15 @@ from ptf.base_tests import BaseTest
 
 P4 = Path(__file__).resolve().parent.parent
 SETUP = "setup.yaml"
+SETUP_OF_V1MODEL = "setup_of_v1model.yaml"
 SETUP_OF_TOFINO = "setup_of_tofino.yaml"
+# Of each target the port whose packets come in again.
+RECIRCULATION = {"v1model": 510, "tofino": 68, "tofino2": 6}
 # The table that the emulation of a Tofino (docs/testbed.md) lacks.
 CUTS = "UltimaEgress.mirrors.session"
-# Match fields and parameters whose values are ports, and arrays whose indices are.
+# Match fields, parameters and members whose values are ports, and arrays whose indices are.
 PORTS = {"ingress_port", "egress_port", "port"}
-BY_PORT = {"UltimaIngress.malformed", "UltimaIngress.unrouted"}
+BY_PORT = {"UltimaIngress.malformed", "UltimaIngress.unrouted", "UltimaEgress.queue.port_rate"}
 # Arrays that have so many cells for each source, and one more than the highest index of a job, share or source in the vectors.
 GAPS, DIGITS, INDICES = "UltimaIngress.upstream.gaps.", 16, 5
 # Seconds in which what must come comes, and after which what has not come does not.
@@ -98,6 +102,35 @@ class Switch:
         answer = next(self.stream)
         if answer.arbitration.status.code != 0:
             raise AssertionError(f"another controller is primary: {answer}")
+        self.told = queue.SimpleQueue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        """Takes what the switch tells, until the stream ends."""
+        try:
+            for message in self.stream:
+                if not message.HasField("digest"):
+                    continue
+                ack = p4runtime_pb2.StreamMessageRequest()
+                ack.digest_ack.digest_id = message.digest.digest_id
+                ack.digest_ack.list_id = message.digest.list_id
+                self.requests.put(ack)
+                for data in message.digest.data:
+                    self.told.put((message.digest.digest_id, data))
+        except grpc.RpcError:
+            # We have ended it; a switch that has is noticed when it is asked.
+            pass
+
+    def tells(self, patience):
+        """What the switch tells next, by members' names; None where nothing comes."""
+        try:
+            digest_id, data = self.told.get(timeout=patience)
+        except queue.Empty:
+            return None
+        digest = next(it for it in self.p4info.digests if it.preamble.id == digest_id)
+        members = self.p4info.type_info.structs[digest.type_spec.struct.name].members
+        values = (int.from_bytes(it.bitstring, "big") for it in data.struct.members)
+        return dict(zip((it.name for it in members), values))
 
     def close(self):
         self.requests.put(None)
@@ -155,6 +188,7 @@ class Vectors(BaseTest):
         numbers = numbers if isinstance(numbers, (list, tuple)) else str(numbers).split(",")
         self.ports = {n + 1: int(number) for n, number in enumerate(numbers)}
         self.v1model = target == "v1model"
+        self.recirculation = RECIRCULATION[target]
         compiled = Path(testutils.test_param_get("compiled", P4 / "compiled" / target))
         self.switch = Switch(
             testutils.test_param_get("grpc", "localhost:9559"),
@@ -170,17 +204,17 @@ class Vectors(BaseTest):
     def runTest(self):
         files = sorted((P4 / "vectors").glob("*.yaml"))
         for file in files:
-            if file.name not in (SETUP, SETUP_OF_TOFINO):
+            if file.name not in (SETUP, SETUP_OF_V1MODEL, SETUP_OF_TOFINO):
                 self.run_file(file)
 
     def run_file(self, file):
         vectors = yaml.safe_load(file.read_text())
-        setups = [SETUP] if self.v1model else [SETUP, SETUP_OF_TOFINO]
+        setups = [SETUP, SETUP_OF_V1MODEL if self.v1model else SETUP_OF_TOFINO]
         entries = [yaml.safe_load((P4 / "vectors" / setup).read_text())["entries"] for setup in setups]
         if not self.switch.has("tables", CUTS):
             # It looks like a Tofino, and forwards by v1model's program, which has no need of this table.
             for part in entries:
-                part["tables"] = [row for row in part["tables"] if row["table"] != CUTS]
+                part["tables"] = [row for row in part.get("tables", []) if row["table"] != CUTS]
         updates = [it for part in entries + [vectors.get("entries", {})] for it in self.updates(part)]
         self.switch.push()
         self.switch.write(updates)
@@ -228,9 +262,17 @@ class Vectors(BaseTest):
 
     def run_step(self, name, step):
         self.dataplane.flush()
-        testutils.send_packet(self, step["port"], bytes(pattern(step["frame"])))
-        for expected in step["out"]:
-            self.expect(name, expected["port"], pattern(expected["frame"]))
+        numbers = step.get("numbers", {"from": 0, "to": 0})
+        for number in range(numbers["from"], numbers["to"] + 1):
+            testutils.send_packet(self, step["port"], bytes(pattern(step["frame"], number)))
+            for expected in step["out"]:
+                self.expect(name, expected["port"], pattern(expected["frame"], number))
+        for members in step.get("tells", []):
+            members = {member: self.ports[it] if member in PORTS else it for member, it in members.items()}
+            told = self.switch.tells(PATIENCE)
+            assert told == members, f"{name}: the switch tells {told}, not {members}"
+        told = self.switch.tells(0.1)
+        assert told is None, f"{name}: the switch tells {told}, too"
         result = self.dataplane.poll(device_number=0, timeout=0.2)
         if isinstance(result, self.dataplane.PollSuccess):
             raise AssertionError(f"{name}: out of port {result.port} comes {result.packet.hex()}, too")
@@ -263,17 +305,26 @@ class Vectors(BaseTest):
             entry = entity.packet_replication_engine_entry.clone_session_entry
             entry.session_id = session["session"]
             entry.packet_length_bytes = session["bytes"]
-            entry.replicas.add(egress_port=self.ports[session["port"]])
+            port = session["port"]
+            entry.replicas.add(egress_port=self.recirculation if port == "recirculation" else self.ports[port])
             updates.append(("INSERT", entity))
         for row in entries.get("tables", []):
             updates.append(("INSERT", self.row(row)))
         for cell in entries.get("meters", []):
             entity = p4runtime_pb2.Entity()
             entity.meter_entry.meter_id = self.switch.named("meters", cell["meter"]).preamble.id
-            entity.meter_entry.index.index = cell["index"]
+            index = cell["index"]
+            entity.meter_entry.index.index = self.ports[index] if cell["meter"] in BY_PORT else index
             for field in ("cir", "cburst", "pir", "pburst"):
                 setattr(entity.meter_entry.config, field, cell[field])
             updates.append(("MODIFY", entity))
+        for digest in entries.get("digests", []):
+            entity = p4runtime_pb2.Entity()
+            entity.digest_entry.digest_id = self.switch.named("digests", digest).preamble.id
+            entity.digest_entry.config.max_timeout_ns = 10_000_000
+            entity.digest_entry.config.max_list_size = 1
+            entity.digest_entry.config.ack_timeout_ns = 1_000_000_000
+            updates.append(("INSERT", entity))
         return updates
 
     def row(self, row):
@@ -307,9 +358,9 @@ class Vectors(BaseTest):
         return octets.lstrip(b"\0") or b"\0", prefix
 
 
-def pattern(text):
-    """The bytes of a frame as it is written: hexadecimal, '*' and how often what is before it comes, None for '..', any byte."""
-    words = re.sub(r"#.*", "", text).split()
+def pattern(text, number=0):
+    """The bytes of a frame as it is written (setup.yaml), None for any byte."""
+    words = re.sub(r"#.*", "", text).replace("nnnnnnnn", f"{number:08x}").split()
     digits = "".join(part * int(times or 1) for part, _, times in (word.partition("*") for word in words))
     pairs = [digits[at : at + 2] for at in range(0, len(digits), 2)]
     return [None if pair == ".." else int(pair, 16) for pair in pairs]

@@ -79,9 +79,7 @@ pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 /// ports can carry.
 pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
-        Entity::LossSession(LossSession {
-            port: fabric.switch(switch).target.loss_session,
-        }),
+        Entity::LossSession(LossSession::of(fabric.switch(switch).target)),
         Entity::LossDigest(LossDigest),
     ];
     for id in fabric.host_ids() {

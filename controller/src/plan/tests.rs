@@ -7,6 +7,7 @@ use crate::fabric::{self, Health, HostId, SwitchPort};
 use crate::job::{Gather, JobSpec, Rank, Weight};
 use crate::ledger::Refusal;
 use crate::program::Program;
+use crate::target::Target;
 use crate::testing::{Planned, Site, spec};
 
 fn two_switches() -> Fabric {
@@ -473,5 +474,16 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
     for entity in &cuts {
         entity.creation(program.names()).unwrap();
         assert!(entity.removal(program.names()).unwrap().is_some());
+    }
+}
+
+/// A session that mirrors has to be told how much it keeps: there is all that is told of a loss in a packet that was cut behind
+/// digest and tag, and on v1model, where nothing is said, all of it.
+#[test]
+fn the_session_that_tells_of_losses_keeps_what_it_has_to() {
+    for (target, bytes) in [("v1model", 0), ("tofino", 125), ("tofino2", 125)] {
+        let target = Target::by_name(target).unwrap();
+        let written = LossSession::of(target).entry().unwrap();
+        assert_eq!(written.packet_length_bytes, bytes, "{}", target.name);
     }
 }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 pub use counter::CounterCell;
-pub use cut::{CutSession, cuts};
+pub use cut::{CutSession, cuts, uncut};
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError};
 pub use group::{Copy, Group};

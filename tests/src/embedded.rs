@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_switch::{Attach, Emulation, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
@@ -19,6 +19,19 @@ impl Embedded {
     /// # Panics
     /// If it cannot be started.
     pub fn start(runtime: &Runtime, switch: usize, ports: Vec<(u16, Attach)>) -> Self {
+        Self::emulating(runtime, switch, ports, None)
+    }
+
+    /// As [`Embedded::start`], presenting itself as a chip if one is given.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn emulating(
+        runtime: &Runtime,
+        switch: usize,
+        ports: Vec<(u16, Attach)>,
+        emulation: Option<Emulation>,
+    ) -> Self {
         let ports = ports.into_iter().map(|(number, attach)| PortConfig {
             number,
             attach,
@@ -29,6 +42,7 @@ impl Embedded {
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             ports: ports.collect(),
             seed: 0,
+            emulation,
             ..SwitchConfig::default()
         };
         Self(

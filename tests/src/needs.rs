@@ -109,6 +109,20 @@ pub fn gnmi_python() -> String {
     env::var("ULTIMA_GNMI_PYTHON").unwrap_or_else(|_| python())
 }
 
+/// The program of PTF, the framework that `p4/ptf/` is for: `ULTIMA_PTF`, or `ptf` on the PATH, with interfaces; says so if
+/// there is none. Its Python has p4runtime, too.
+///
+/// # Panics
+/// If it is missing and `ULTIMA_REQUIRE_PYTHON=1`.
+pub fn ptf() -> Option<PathBuf> {
+    let found = env::var_os("ULTIMA_PTF").map(PathBuf::from);
+    let found = found.or_else(|| on_path("ptf"));
+    if found.is_none() {
+        python_missing("PyPI's ptf is not on the PATH, nor named by ULTIMA_PTF");
+    }
+    found.filter(|_| interfaces())
+}
+
 /// Says that Python or a package is missing.
 ///
 /// # Panics
@@ -120,8 +134,8 @@ pub(crate) fn python_missing(missing: &str) {
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
     skipped(&format!(
-        "{missing}; pip install p4runtime, p4runtime-shell, finsy and pygnmi in a virtual environment each, and set \
-         ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON and ULTIMA_GNMI_PYTHON"
+        "{missing}; pip install p4runtime, p4runtime-shell, finsy, pygnmi, and ptf with p4runtime in a virtual environment each, \
+         and set ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON, ULTIMA_GNMI_PYTHON and ULTIMA_PTF"
     ));
 }
 

@@ -8,13 +8,16 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use serde::Deserialize;
+use ultima_p4::names::loss;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
-use ultima_p4runtime::replication::{Replica, multicast_group};
-use ultima_p4runtime::v1::{MeterConfig, TableEntry, Update};
+use ultima_p4runtime::replication::{Replica, clone_session, multicast_group};
+use ultima_p4runtime::v1::{CloneSessionEntry, MeterConfig, TableEntry, Update, digest_entry};
 
 /// What every vector starts from.
 const SETUP: &str = "setup.yaml";
+/// What only v1model needs.
+const SETUP_OF_V1MODEL: &str = "setup_of_v1model.yaml";
 /// What only Tofino needs, which takes packets that it cuts another way.
 const SETUP_OF_TOFINO: &str = "setup_of_tofino.yaml";
 
@@ -42,7 +45,9 @@ pub type Counted = BTreeMap<String, BTreeMap<u32, u64>>;
 pub struct Entries {
     tables: Vec<Row>,
     groups: Vec<Group>,
+    sessions: Vec<Session>,
     meters: Vec<MeterCell>,
+    digests: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,6 +72,29 @@ struct Group {
 struct GroupReplica {
     port: u16,
     rid: u16,
+}
+
+/// A clone session of so many bytes, 0 for all, or on Tofino a mirror session.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Session {
+    session: u32,
+    port: SessionPort,
+    bytes: i32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum SessionPort {
+    Port(u16),
+    Named(NamedPort),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum NamedPort {
+    /// Whose packets come in again.
+    Recirculation,
 }
 
 /// Rates in bytes per second, bursts in bytes.
@@ -97,8 +125,37 @@ pub struct Step {
     pub name: String,
     /// Where it goes in.
     pub port: u16,
+    #[serde(default)]
+    numbers: Option<Numbers>,
     frame: String,
     out: Vec<Expected>,
+    /// What the controller is told.
+    #[serde(default)]
+    pub tells: Vec<Told>,
+}
+
+/// An operation's losses, as the program's digest has them.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // `headers.p4` says it.
+pub struct Told {
+    pub job: u16,
+    pub epoch: u16,
+    pub step: u32,
+    pub bucket: u16,
+    pub source_rank: u16,
+    pub port: u16,
+    pub trimmed: u32,
+    pub late: u32,
+    pub upstream_lost: u32,
+}
+
+/// A step that comes several times, and the packet numbers that it has.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Numbers {
+    from: u32,
+    to: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,7 +174,7 @@ pub fn all() -> BTreeMap<String, Vectors> {
     entries
         .map(|entry| entry.expect("it can be read").file_name())
         .map(|name| name.into_string().expect("ASCII"))
-        .filter(|name| name != SETUP && name != SETUP_OF_TOFINO)
+        .filter(|name| ![SETUP, SETUP_OF_V1MODEL, SETUP_OF_TOFINO].contains(&name.as_str()))
         .map(|name| {
             let vectors = load(&name);
             (name, vectors)
@@ -125,12 +182,12 @@ pub fn all() -> BTreeMap<String, Vectors> {
         .collect()
 }
 
-/// What every vector starts from.
+/// What every vector starts from on v1model.
 ///
 /// # Panics
-/// If the file is none.
-pub fn setup() -> Entries {
-    load(SETUP).entries
+/// If a file is none.
+pub fn setup() -> [Entries; 2] {
+    [SETUP, SETUP_OF_V1MODEL].map(|name| load(name).entries)
 }
 
 fn folder() -> &'static Path {
@@ -143,7 +200,7 @@ fn load(name: &str) -> Vectors {
 }
 
 impl Entries {
-    /// As P4Runtime writes them.
+    /// As P4Runtime writes them to v1model.
     ///
     /// # Panics
     /// If the program has no such place.
@@ -160,6 +217,30 @@ impl Entries {
             let group = multicast_group(group.group, replicas);
             Update::insert(group.unwrap_or_else(|error| panic!("{error}")))
         });
+        let sessions = self.sessions.iter().map(|session| {
+            let to = Replica {
+                port: match session.port {
+                    SessionPort::Port(port) => port.into(),
+                    SessionPort::Named(NamedPort::Recirculation) => loss::SESSION_PORT.into(),
+                },
+                instance: 0,
+            };
+            let entry = clone_session(session.session, [to]);
+            let entry = entry.unwrap_or_else(|error| panic!("{error}"));
+            Update::insert(CloneSessionEntry {
+                packet_length_bytes: session.bytes,
+                ..entry
+            })
+        });
+        let digests = self.digests.iter().map(|name| {
+            let digest = names.digest(name);
+            let digest = digest.unwrap_or_else(|error| panic!("{error}"));
+            Update::insert(digest.entry(digest_entry::Config {
+                max_timeout_ns: 10_000_000,
+                max_list_size: 1,
+                ack_timeout_ns: 1_000_000_000,
+            }))
+        });
         let meters = self.meters.iter().map(|cell| {
             let meter = names.meter(&cell.meter);
             let entry = meter
@@ -175,7 +256,11 @@ impl Entries {
             });
             Update::modify(entry)
         });
-        groups.chain(rows).chain(meters).collect()
+        (groups.chain(sessions))
+            .chain(rows)
+            .chain(meters)
+            .chain(digests)
+            .collect()
     }
 }
 
@@ -229,12 +314,18 @@ impl Value {
 }
 
 impl Step {
+    /// The packet numbers that it is sent with, one after the other; 0 where its frame has its own.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        let numbers = self.numbers.unwrap_or(Numbers { from: 0, to: 0 });
+        numbers.from..=numbers.to
+    }
+
     /// The frame that is sent.
     ///
     /// # Panics
     /// If it is not all hexadecimal.
-    pub fn frame(&self) -> Vec<u8> {
-        let bytes = pattern(&self.frame).into_iter();
+    pub fn frame(&self, number: u32) -> Vec<u8> {
+        let bytes = pattern(&self.frame, number).into_iter();
         bytes
             .map(|byte| byte.expect("what is sent is known"))
             .collect()
@@ -244,13 +335,13 @@ impl Step {
     ///
     /// # Errors
     /// What is another, in words.
-    pub fn check(&self, arrivals: &BTreeMap<u16, Vec<Vec<u8>>>) -> Result<(), String> {
+    pub fn check(&self, number: u32, arrivals: &BTreeMap<u16, Vec<Vec<u8>>>) -> Result<(), String> {
         let mut expected: BTreeMap<u16, Vec<Vec<Option<u8>>>> = BTreeMap::new();
         for copy in &self.out {
             expected
                 .entry(copy.port)
                 .or_default()
-                .push(pattern(&copy.frame));
+                .push(pattern(&copy.frame, number));
         }
         let ports = expected.keys().chain(arrivals.keys());
         for port in ports.collect::<std::collections::BTreeSet<_>>() {
@@ -271,13 +362,17 @@ impl Step {
     }
 }
 
-/// The bytes of a frame as it is written: hexadecimal, `..` for any byte, and what `#` begins is a remark.
-fn pattern(text: &str) -> Vec<Option<u8>> {
+/// The bytes of a frame as it is written (`setup.yaml`); none for any byte.
+fn pattern(text: &str, number: u32) -> Vec<Option<u8>> {
     let digits: String = text
+        .replace("nnnnnnnn", &format!("{number:08x}"))
         .lines()
         .map(|line| line.split('#').next().expect("there is always a first"))
-        .flat_map(str::chars)
-        .filter(|it| !it.is_whitespace())
+        .flat_map(str::split_whitespace)
+        .map(|word| match word.split_once('*') {
+            None => word.to_owned(),
+            Some((word, times)) => word.repeat(times.parse().expect("how often")),
+        })
         .collect();
     assert!(digits.len().is_multiple_of(2), "half a byte in {text}");
     (0..digits.len())
@@ -337,17 +432,51 @@ fn udp_sum(frame: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ultima_p4runtime::tofino::METER;
+    use ultima_p4runtime::v1::entity::Entity;
+
+    /// So they are the same on a chip, which rounds what it is told.
+    #[test]
+    fn chips_keep_the_meters_as_they_are_written() {
+        let names = names();
+        let configs: Vec<MeterConfig> = (all().values())
+            .flat_map(|vectors| vectors.entries.updates(&names))
+            .filter_map(|update| match update.entity?.entity? {
+                Entity::MeterEntry(cell) => cell.config,
+                _ => None,
+            })
+            .collect();
+        assert!(!configs.is_empty(), "some vector has a meter");
+        for config in configs {
+            assert_eq!(METER.kept(&config), config);
+        }
+    }
+
+    fn names() -> Names {
+        let info = ultima_p4runtime::text::parse(ultima_p4::v1model().p4info);
+        Names::new(info.expect("P4Info")).expect("names")
+    }
+
+    #[test]
+    fn words_come_as_often_as_is_said() {
+        let (any, byte) = (None, Some);
+        assert_eq!(
+            pattern("01 02..*2 # 03", 0),
+            [byte(1), byte(2), any, byte(2), any]
+        );
+        assert_eq!(pattern("nnnnnnnn", 0x201), [0, 0, 2, 1].map(Some));
+    }
 
     #[test]
     fn another_byte_another_length_and_a_wrong_checksum_are_noticed() {
         let vectors = load("forwarding.yaml");
         let step = &vectors.packets[0];
-        let out: Vec<u8> = pattern(&step.out[0].frame)
+        let out: Vec<u8> = pattern(&step.out[0].frame, 0)
             .into_iter()
             .map(|byte| byte.expect("a plain datagram has no times"))
             .collect();
         let port = step.out[0].port;
-        let check = |frame: Vec<u8>| step.check(&BTreeMap::from([(port, vec![frame])]));
+        let check = |frame: Vec<u8>| step.check(0, &BTreeMap::from([(port, vec![frame])]));
         assert_eq!(check(out.clone()), Ok(()));
         assert!(
             check(out[1..].to_vec())
@@ -358,7 +487,7 @@ mod tests {
         other[0] ^= 1;
         assert!(check(other).unwrap_err().contains("byte 0 is 03"));
         assert!(
-            step.check(&BTreeMap::new())
+            step.check(0, &BTreeMap::new())
                 .unwrap_err()
                 .contains("0 frames out of port 4")
         );

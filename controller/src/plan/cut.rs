@@ -46,14 +46,32 @@ impl fmt::Display for CutSession {
     }
 }
 
+/// The device port to which Stratum takes no session (`BfrtPreManager::WriteCloneSessionEntry`): what leaves by it is not cut, only
+/// marked.
+const UNCUT: PortNumber = PortNumber(0);
+
+/// What to say of a switch with a link at a port by which it can cut nothing; none if there is no such link.
+pub fn uncut(fabric: &Fabric, names: &Names, switch: SwitchId) -> Option<String> {
+    names.table(cut::TABLE).ok()?;
+    fabric.ports_of(switch).find(|port| *port == UNCUT)?;
+    let switch = fabric.switch(switch);
+    let label = switch.port_label(UNCUT);
+    Some(format!(
+        "switch {}: port {label} is device port {UNCUT}, to which Stratum takes no mirror session, so that what leaves by it is marked and never \
+         cut; give the port to a host that takes part in no job",
+        switch.name
+    ))
+}
+
 /// What a switch needs to cut, if its program has to be told of it.
-///
-/// Stratum takes no session to device port 0 (`BfrtPreManager::WriteCloneSessionEntry`): what leaves by it is not cut, only marked.
 pub fn cuts(fabric: &Fabric, names: &Names, switch: SwitchId) -> Vec<Entity> {
     if names.table(cut::TABLE).is_err() {
         return Vec::new();
     }
-    let mut ports: Vec<PortNumber> = fabric.ports_of(switch).filter(|port| port.0 != 0).collect();
+    let mut ports: Vec<PortNumber> = fabric
+        .ports_of(switch)
+        .filter(|port| *port != UNCUT)
+        .collect();
     ports.sort_unstable();
     let of_port = |(index, egress): (u16, PortNumber)| {
         let first = FIRST + 2 * u32::from(index);

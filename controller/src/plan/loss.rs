@@ -9,7 +9,7 @@ use ultima_p4runtime::replication::{Replica, clone_session};
 use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, digest_entry};
 
 use super::SchemaError;
-use crate::target::PortNumber;
+use crate::target::{PortNumber, Target};
 
 /// Longest that a loss waits for others to be told with.
 const MAX_WAIT: Duration = Duration::from_millis(10);
@@ -27,6 +27,8 @@ pub struct LossDigest;
 pub struct LossSession {
     /// Where it leads, which is the target's to say: packets that leave there come in again.
     pub port: PortNumber,
+    /// Bytes that stay of a packet; all where there is no number.
+    pub bytes: Option<u16>,
 }
 
 impl LossDigest {
@@ -42,13 +44,24 @@ impl LossDigest {
 }
 
 impl LossSession {
+    /// That of a target.
+    pub(crate) fn of(target: &Target) -> Self {
+        LossSession {
+            port: target.loss_session,
+            bytes: target.loss_bytes,
+        }
+    }
+
     /// The session's entry.
     pub(crate) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
         let recirculated = Replica {
             port: self.port.0.into(),
             instance: 0,
         };
-        Ok(clone_session(loss::SESSION, [recirculated])?)
+        Ok(CloneSessionEntry {
+            packet_length_bytes: self.bytes.unwrap_or_default().into(),
+            ..clone_session(loss::SESSION, [recirculated])?
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 pub use counter::CounterCell;
-pub use cut::{CutSession, cuts};
+pub use cut::{CutSession, cuts, uncut};
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError, Stage};
 pub use group::{Copy, Group};
@@ -79,9 +79,7 @@ pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 /// ports can carry.
 pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
-        Entity::LossSession(LossSession {
-            port: fabric.switch(switch).target.loss_session,
-        }),
+        Entity::LossSession(LossSession::of(fabric.switch(switch).target)),
         Entity::LossDigest(LossDigest),
     ];
     for id in fabric.host_ids() {

@@ -7,6 +7,7 @@ use crate::fabric::{self, Health, HostId, SwitchPort};
 use crate::job::{Gather, JobSpec, Rank, Weight};
 use crate::ledger::Refusal;
 use crate::program::Program;
+use crate::target::Target;
 use crate::testing::{Planned, Site, spec};
 
 fn two_switches() -> Fabric {
@@ -375,7 +376,9 @@ fn table_and_counter_sizes_come_from_the_program() {
 #[test]
 fn a_testbeds_job_takes_nodes_of_the_chip() {
     let text = include_str!("../../../topologies/tofino32.yaml");
+    // All but connector 16, which is device port 0.
     let members: Vec<String> = (1..=32)
+        .filter(|host| *host != 16)
         .flat_map(|host| vec![format!("h{host:02}"); 8])
         .collect();
     let propose = |text: &str| {
@@ -384,8 +387,8 @@ fn a_testbeds_job_takes_nodes_of_the_chip() {
     };
     let (_, plan) = propose(text).unwrap();
     let group = group(&plan[&SwitchId(0)]);
-    assert_eq!((group.copies.len(), group.nodes()), (256, 256));
-    // Connector 1 and connector 16 of a Wedge 100BF-32X.
+    assert_eq!((group.copies.len(), group.nodes()), (248, 248));
+    // Connectors 1 and 17 of a Wedge 100BF-32X.
     assert!(
         group
             .copies
@@ -394,7 +397,7 @@ fn a_testbeds_job_takes_nodes_of_the_chip() {
     assert!(
         group
             .copies
-            .contains(&Copy::to_rank(PortNumber(0), Rank(15 * 8)))
+            .contains(&Copy::to_rank(PortNumber(4), Rank(15 * 8)))
     );
 
     let limited = |limits: &str| {
@@ -405,12 +408,12 @@ fn a_testbeds_job_takes_nodes_of_the_chip() {
         propose(&text).unwrap_err().to_string()
     };
     assert_eq!(
-        limited("{ nodes: 255 }"),
-        "switch tofino1: its groups would need 256 nodes of the replication engine, and its limit is 255 (nodes); delete a job, or use `gather: unicast`"
+        limited("{ nodes: 247 }"),
+        "switch tofino1: its groups would need 248 nodes of the replication engine, and its limit is 247 (nodes); delete a job, or use `gather: unicast`"
     );
     assert_eq!(
         limited("{ group_replicas: 100 }"),
-        "switch tofino1: the group would have 256 replicas, and its limit is 100 (group_replicas); use fewer members there, or `gather: unicast`"
+        "switch tofino1: the group would have 248 replicas, and its limit is 100 (group_replicas); use fewer members there, or `gather: unicast`"
     );
 }
 
@@ -473,5 +476,26 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
     for entity in &cuts {
         entity.creation(program.names()).unwrap();
         assert!(entity.removal(program.names()).unwrap().is_some());
+    }
+
+    assert_eq!(
+        uncut(&fabric, program.names(), SwitchId(0)).unwrap(),
+        "switch tofino1: port 16/0 is device port 0, to which Stratum takes no mirror session, so that what leaves by it is marked and \
+         never cut; give the port to a host that takes part in no job"
+    );
+    assert_eq!(uncut(&fabric, other.names(), SwitchId(0)), None);
+    let without = text.replace("  - { ends: [storage, tofino1/16/0], mtu: 9000 }\n", "");
+    let fabric = fabric::parse(&without, "tofino32.yaml").unwrap();
+    assert_eq!(uncut(&fabric, program.names(), SwitchId(0)), None);
+}
+
+/// A session that mirrors has to be told how much it keeps: there is all that is told of a loss in a packet that was cut behind
+/// digest and tag, and on v1model, where nothing is said, all of it.
+#[test]
+fn the_session_that_tells_of_losses_keeps_what_it_has_to() {
+    for (target, bytes) in [("v1model", 0), ("tofino", 125), ("tofino2", 125)] {
+        let target = Target::by_name(target).unwrap();
+        let written = LossSession::of(target).entry().unwrap();
+        assert_eq!(written.packet_length_bytes, bytes, "{}", target.name);
     }
 }

@@ -471,8 +471,7 @@ async fn clear_replication(client: &SwitchClient, target: &Target) {
     if let Err(error) = client.write(groups).await {
         tracing::warn!(switch = client.device().name, %error, "old groups not removed");
     }
-    let port = target.loss_session;
-    if let Ok(session) = (LossSession { port }).entry()
+    if let Ok(session) = LossSession::of(target).entry()
         && let Err(error) = client.write(vec![Update::delete(session)]).await
     {
         // A switch that has just started has none.

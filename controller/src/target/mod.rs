@@ -56,6 +56,9 @@ pub struct Target {
     pub sessions: u32,
     /// Where the clone session leads by which egress tells of losses.
     pub loss_session: PortNumber,
+    /// Bytes that it keeps, where it has to be told: none where a session without a number keeps all. A mirror session of a Tofino is
+    /// told how long its packets are at most, and Stratum passes on a 0 as it is (`BfSdeWrapper::WriteCloneSession`).
+    pub loss_bytes: Option<u16>,
     /// Whether its ports' queues drain at their links' rates by themselves, unless the fabric says otherwise.
     pub line_rate_queues: bool,
 }

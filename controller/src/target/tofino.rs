@@ -1,6 +1,7 @@
 //! Tofino and Tofino 2 behind Stratum, or another P4Runtime server on the SDE. The chips' numbers are
 //! [`ultima_p4runtime::tofino`]'s.
 
+use ultima_p4::names::cut;
 use ultima_p4runtime::tofino::{self, Chip, MAX_DIGEST_BITS, METER};
 
 use super::{
@@ -30,6 +31,9 @@ const DIGESTS: Digests = Digests {
     keeps_list_and_ack: false,
 };
 
+/// What goes there has been cut before, behind digest and tag at the most, and has what it tells in front.
+const LOSS_BYTES: u16 = cut::SEALED_BYTES;
+
 /// Tofino. The session by which egress tells of losses leads to pipe 0's recirculation port.
 pub const TOFINO: Target = Target {
     name: tofino::TOFINO.name,
@@ -52,6 +56,7 @@ pub const TOFINO: Target = Target {
     digests: DIGESTS,
     sessions: tofino::TOFINO.sessions,
     loss_session: PortNumber(tofino::TOFINO.recirculation),
+    loss_bytes: Some(LOSS_BYTES),
     line_rate_queues: true,
 };
 
@@ -79,5 +84,6 @@ pub const TOFINO2: Target = Target {
     digests: DIGESTS,
     sessions: tofino::TOFINO2.sessions,
     loss_session: PortNumber(tofino::TOFINO2.recirculation),
+    loss_bytes: Some(LOSS_BYTES),
     line_rate_queues: true,
 };

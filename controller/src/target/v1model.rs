@@ -35,5 +35,6 @@ pub const V1MODEL: Target = Target {
     // `mirror_session_id` of BMv2's `clone` has 15 bits.
     sessions: (1 << 15) - 1,
     loss_session: PortNumber(loss::SESSION_PORT),
+    loss_bytes: None,
     line_rate_queues: false,
 };

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use tokio::runtime::{Builder, Runtime};
 
-use ultima_switch::Attach;
+use ultima_p4runtime::tofino::TOFINO;
+use ultima_switch::{Attach, Emulation};
 
 use super::{RunningSwitch, Testbed};
 use crate::bmv2::Bmv2;
@@ -57,6 +58,24 @@ impl Testbed {
         Self::build(fabric, links, |runtime, switch, ports| {
             let attach = |(port, name)| (port, Attach::Interface(name));
             Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
+        })
+    }
+
+    /// As [`Testbed::of_embedded_on_interfaces`], with switches that look like Tofinos to whoever controls them. Ports are
+    /// device ports.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_emulated_tofinos(fabric: Fabric) -> Self {
+        let links = Links::of_interfaces(&fabric);
+        Self::build(fabric, links, |runtime, switch, ports| {
+            let attach = |(port, name)| (port, Attach::Interface(name));
+            let ports = ports.into_iter().map(attach).collect();
+            let emulation = Emulation {
+                chip: &TOFINO,
+                program: ultima_p4::v1model().device_config.to_vec(),
+            };
+            Embedded::emulating(runtime, switch, ports, Some(emulation))
         })
     }
 

@@ -31,6 +31,7 @@ mod operations;
 mod order;
 mod packet_vectors;
 mod ports;
+mod ptf;
 mod rates;
 mod recovery;
 mod slots;

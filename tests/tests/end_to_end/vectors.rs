@@ -1,15 +1,24 @@
 //! The vectors of `p4/vectors/`, which the owner of a chip runs on it with `p4/ptf/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
 use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
 use ultima_controller::program::Program;
+use ultima_controller::telemetry::OperationLoss;
+use ultima_p4::names::loss;
+use ultima_p4runtime::names::{Digest, Names};
+use ultima_p4runtime::v1::DigestList;
 use ultima_tests::counters::CounterReader;
 use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
 use ultima_tests::stage::Target;
 use ultima_tests::testbed::Testbed;
-use ultima_tests::vectors::{self, Counted, Vectors};
+use ultima_tests::vectors::{self, Counted, Told, Vectors};
+
+/// How long a switch may take to tell of a loss.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 on_both! {
     all_hold, all_hold_on_the_embedded_switch, all_hold_on_bmv2;
@@ -21,6 +30,49 @@ fn all_hold(target: &Target) {
         target.bare(Fabric::star(), |mut testbed| {
             run(&mut testbed, &name, &vectors)
         });
+    }
+}
+
+/// Hears what a switch tells.
+struct Listener<'a> {
+    digests: Receiver<DigestList>,
+    digest: &'a Digest,
+    waiting: VecDeque<OperationLoss>,
+}
+
+impl<'a> Listener<'a> {
+    fn of(client: &SwitchClient, names: &'a Names) -> Self {
+        let digest = names.digest(loss::DIGEST);
+        Listener {
+            digests: client.digests().expect("nobody has asked for them yet"),
+            digest: digest.unwrap_or_else(|error| panic!("{error}")),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// The next operation's losses.
+    async fn next(&mut self) -> Told {
+        while self.waiting.is_empty() {
+            let list = timeout(PATIENCE, self.digests.recv()).await;
+            let list = list.expect("the switch tells of losses");
+            let list = list.expect("the stream lasts as long as the client");
+            let losses = list.data.iter().map(|message| {
+                OperationLoss::read(self.digest, message).unwrap_or_else(|error| panic!("{error}"))
+            });
+            self.waiting.extend(losses);
+        }
+        let loss = self.waiting.pop_front().expect("there is one");
+        Told {
+            job: loss.job.0,
+            epoch: loss.epoch.0,
+            step: loss.step,
+            bucket: loss.bucket,
+            source_rank: loss.source.0,
+            port: loss.port.0,
+            trimmed: loss.trimmed,
+            late: loss.late,
+            upstream_lost: loss.upstream_lost,
+        }
     }
 }
 
@@ -37,9 +89,11 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
         tls: None,
         packing: Default::default(),
     };
-    let mut updates = vectors::setup().updates(program.names());
-    updates.extend(vectors.entries.updates(program.names()));
-    let mut counters = testbed.runtime.block_on(async {
+    let setup = vectors::setup();
+    let entries = setup.iter().chain([&vectors.entries]);
+    let updates = entries.flat_map(|entries| entries.updates(program.names()));
+    let updates = updates.collect();
+    let (client, mut counters) = testbed.runtime.block_on(async {
         let client = SwitchClient::connect(device, ELECTION_ID, Duration::from_secs(5)).await;
         let client = client.unwrap_or_else(|error| panic!("{name}: {error}"));
         let set = client.set_pipeline(&program).await;
@@ -47,21 +101,29 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
         let written = client.write(updates).await;
         written.unwrap_or_else(|error| panic!("{name}: {error}"));
         let counters = CounterReader::connect([(grpc, device_id(0))]).await;
-        counters.expect("the switch serves P4Runtime")
+        (client, counters.expect("the switch serves P4Runtime"))
     });
+    let mut listener = Listener::of(&client, program.names());
 
     for step in &vectors.packets {
         let hosts = testbed.fabric.host_ids();
         let at: BTreeMap<u16, HostId> = hosts
             .map(|host| (testbed.fabric.host(host).port, host))
             .collect();
-        let arrivals = testbed
-            .exchange_stamped(at[&step.port], &[step.frame()])
-            .into_iter()
-            .map(|(host, frames)| (testbed.fabric.host(host).port, frames))
-            .collect();
-        let checked = step.check(&arrivals);
-        checked.unwrap_or_else(|why| panic!("{name}, {}: {why}", step.name));
+        for number in step.numbers() {
+            let arrivals = testbed
+                .exchange_stamped(at[&step.port], &[step.frame(number)])
+                .into_iter()
+                .map(|(host, frames)| (testbed.fabric.host(host).port, frames))
+                .collect();
+            let checked = step.check(number, &arrivals);
+            checked.unwrap_or_else(|why| panic!("{name}, {}, {number}: {why}", step.name));
+        }
+        for told in &step.tells {
+            // What is told at another step comes before it, and is another.
+            let next = testbed.runtime.block_on(listener.next());
+            assert_eq!(&next, told, "{name}, {}", step.name);
+        }
     }
 
     let read = testbed.runtime.block_on(counters.read());

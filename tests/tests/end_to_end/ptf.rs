@@ -1,0 +1,89 @@
+//! What the owner of a chip runs on it, `p4/ptf/vectors.py` under PyPI's PTF, run on the embedded switch and on its emulation of a
+//! Tofino behind Stratum.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ultima_tests::fabric::{Fabric, device_id};
+use ultima_tests::needs;
+use ultima_tests::netns;
+use ultima_tests::testbed::Testbed;
+
+/// The first device ports of four connectors (`wedge100bf-32x`), in two pipes.
+const DEVICE_PORTS: [u16; 4] = [132, 140, 56, 48];
+
+#[test]
+fn every_vector_holds_on_the_embedded_switch() {
+    let Some(ptf) = needs::ptf() else { return };
+    netns::within(|| {
+        let testbed = Testbed::of_embedded_on_interfaces(Fabric::star());
+        run(&ptf, &testbed, "v1model", &p4().join("compiled/v1model"));
+    });
+}
+
+#[test]
+fn every_vector_holds_on_the_emulation_of_a_tofino() {
+    let Some(ptf) = needs::ptf() else { return };
+    let compiled = emulated();
+    netns::within(|| {
+        let mut fabric = Fabric::star();
+        for (host, port) in fabric.hosts.iter_mut().zip(DEVICE_PORTS) {
+            host.port = port;
+        }
+        let testbed = Testbed::of_emulated_tofinos(fabric);
+        run(&ptf, &testbed, "tofino", compiled.path());
+    });
+}
+
+fn p4() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4")
+}
+
+/// The folder that docs/testbed.md has one make for the emulation.
+fn emulated() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("there is a place for files");
+    fs::create_dir(folder.path().join("pipe")).expect("in the folder");
+    for (from, name) in [
+        ("tofino", "bfrt.json"),
+        ("tofino", "pipe/context.json"),
+        ("tofino", "pipe/tofino.bin"),
+        ("v1model", "ultima.p4info.txtpb"),
+    ] {
+        let from = p4().join("compiled").join(from).join(name);
+        fs::copy(from, folder.path().join(name)).expect("it is committed");
+    }
+    folder
+}
+
+/// Runs PTF in the testbed's namespace, at its hosts' ends of the links.
+fn run(ptf: &Path, testbed: &Testbed, target: &str, compiled: &Path) {
+    let scratch = tempfile::tempdir().expect("there is a place for PTF's logs");
+    let hosts = &testbed.fabric.hosts;
+    let ports: Vec<String> = hosts.iter().map(|host| host.port.to_string()).collect();
+    let params = format!(
+        "grpc='{}';device_id={};target='{target}';compiled='{}';ports='{}'",
+        testbed.grpc()[0],
+        device_id(0),
+        compiled.display(),
+        ports.join(",")
+    );
+    let mut command = Command::new(ptf);
+    // Nothing is written beside the sources.
+    command
+        .current_dir(scratch.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg("--test-dir")
+        .arg(p4().join("ptf"))
+        .args(["--test-params", &params]);
+    for (number, host) in (1..).zip(hosts) {
+        command.args(["--interface", &format!("{number}@{}", host.name)]);
+    }
+    let output = command.output().expect("PTF can be run");
+    assert!(
+        output.status.success(),
+        "{target}:\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -518,3 +518,23 @@ async fn what_cannot_be_is_one_line() {
         )
     );
 }
+
+#[tokio::test]
+async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
+    let site = Site::start().await;
+    let spec = spec(&["h1", "h2", "h3"], Eviction::Never);
+    site.client.create_job(&spec).await.unwrap();
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    site.resize(&["h3", "h1", "h4"], WAIT).await.unwrap();
+    let mut left_out = Vec::new();
+    loop {
+        let next = watch.next().await.unwrap().expect("more happens");
+        match next.event.map(|event| (event.kind(), event)) {
+            Some((Kind::LeftOut, event)) => left_out.push((event.rank, event.host, event.reason)),
+            Some((Kind::Fenced, _)) => break,
+            _ => {}
+        }
+    }
+    let why = "nobody had joined, and the job was resized without it";
+    assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
+}

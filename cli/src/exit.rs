@@ -100,7 +100,8 @@ impl Exit {
             let client = client.map(Exit::of_client);
             let late = cause.is::<TooLate>().then_some(Exit::TooLate);
             let stopped = cause.is::<Stopped>().then_some(Exit::NoAnswer);
-            client.or(late).or(stopped)
+            let out = cause.is::<NoPlace>().then_some(Exit::Refused);
+            client.or(late).or(stopped).or(out)
         };
         error.chain().find_map(known).unwrap_or(Exit::BadInput)
     }
@@ -148,6 +149,11 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TooLate(pub String);
+
+/// A rank has no place in its job any more; the text says which and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoPlace(pub String);
 
 /// The controller has ended while something of it was waited for; the text says what.
 #[derive(Debug, thiserror::Error)]
@@ -227,6 +233,8 @@ mod tests {
         }
         let late = anyhow::Error::from(TooLate("over".into()));
         assert_eq!(Exit::of(&late), Exit::TooLate);
+        let out = anyhow::Error::from(NoPlace("evicted".into()));
+        assert_eq!(Exit::of(&out), Exit::Refused);
         assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
+use ultima_tests::needs;
 
 /// Jobs that are created at once.
 const JOBS: usize = 100;
@@ -35,6 +36,16 @@ impl Controller {
     fn kill(&mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it ends");
+    }
+
+    /// From now on no file of it may have more bytes: 0 as on a disk that is full.
+    fn limit_files(&self, bytes: &str) {
+        let limit = [
+            &format!("--pid={}", self.0.id()),
+            &format!("--fsize={bytes}:"),
+        ];
+        let limited = Command::new("prlimit").args(limit).status();
+        assert!(limited.expect("it runs").success());
     }
 }
 
@@ -90,9 +101,15 @@ impl Bed {
 
     /// Starts a controller of that name.
     fn start(&self, name: &str, options: &[&str]) -> Controller {
+        self.start_by(ultima(&[]), name, options)
+    }
+
+    /// The same by a command that takes our arguments.
+    fn start_by(&self, mut command: Command, name: &str, options: &[&str]) -> Controller {
         let fabric = self.fabric.to_str().expect("a plain path");
         let (state, listen) = (self.path(&format!("{name}.redb")), self.address(name));
-        let mut child = ultima(&["controller", "serve", "--fabric", fabric])
+        let mut child = command
+            .args(["controller", "serve", "--fabric", fabric])
             .args(["--state", &state, "--listen", &listen])
             .args(options)
             .stdout(Stdio::piped())
@@ -232,6 +249,68 @@ async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let text = String::from_utf8(text).expect("text");
     assert!(text.contains(&format!("standby of {b}")), "{text}");
     assert!(text.contains("1 of 1 needed: "), "{text}");
+}
+
+/// Whatever is refused because it cannot be kept is nowhere: not with the controller, not on switches, not after it was killed. Where there is room again it
+/// goes on as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_full_disk_refuses_changes_nothing() {
+    if !needs::prlimit() {
+        return;
+    }
+    let bed = Bed::new();
+    let start = || {
+        // What is too long is an error then, and not the process's end.
+        let mut shell = Command::new("sh");
+        let ignore = "trap '' XFSZ; exec \"$0\" \"$@\"";
+        shell.args(["-c", ignore, env!("CARGO_BIN_EXE_ultima")]);
+        // What it logs may go to a file, too.
+        shell.stderr(Stdio::null());
+        bed.start_by(shell, "a", &[])
+    };
+    let mut controller = start();
+    let connect = async || {
+        Client::connect(&bed.address("a"))
+            .await
+            .expect("it listens")
+    };
+    let client = connect().await;
+    client.create_job(&spec(0)).await.expect("there is room");
+    let seat = client.join(&name(0), "h3", Duration::ZERO).await;
+    assert_eq!(seat.expect("there is room").rank, 2);
+    let before = client.jobs().await.expect("an answer");
+    let unchanged = async |client: &Client| {
+        assert_eq!(client.jobs().await.expect("an answer"), before);
+        check(client, &[]).await;
+    };
+
+    controller.limit_files("0");
+    let two = ["h1", "h3"].map(String::from);
+    let terms = (Duration::from_secs(1), false);
+    // Once more, as the store is opened again then.
+    for _ in 0..2 {
+        let created = client.create_job(&spec(1)).await.map(drop);
+        let resized = client.resize_job((&name(0), None), &two, terms).await;
+        let joined = client.join(&name(0), "h1", Duration::ZERO).await.map(drop);
+        let deleted = client.delete_job(&name(0)).await.map(drop);
+        for refused in [created, resized.map(drop), joined, deleted] {
+            let text = refused.expect_err("it cannot be kept").to_string();
+            assert!(text.contains("a.redb"), "{text}");
+        }
+        unchanged(&client).await;
+    }
+    controller.kill();
+    let controller = start();
+    let client = connect().await;
+    unchanged(&client).await;
+
+    controller.limit_files("0");
+    client.create_job(&spec(1)).await.expect_err("no room");
+    controller.limit_files("unlimited");
+    let resized = client.resize_job((&name(0), None), &two, terms).await;
+    assert_eq!(resized.expect("there is room").epoch, 1);
+    client.create_job(&spec(1)).await.expect("there is room");
+    assert_eq!(check(&client, &[]).await, [name(0), name(1)]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A thin client of the control API.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
@@ -33,6 +33,11 @@ const ALIVE: Duration = Duration::from_secs(5);
 
 /// How long the controller may take for an answer; creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
+
+/// For how long a rank is asked for again when the connection broke meanwhile: another controller takes over within seconds.
+const JOIN_AGAIN: Duration = Duration::from_secs(10);
+/// And the pause in between.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a check may take.
 const CHECK: Duration = Duration::from_secs(60);
@@ -209,6 +214,15 @@ impl ClientError {
     pub fn is_over(&self) -> bool {
         matches!(self, ClientError::EpochOver { .. })
     }
+
+    /// Whether the same may be granted in a moment: nobody answers, or nobody who leads.
+    fn is_passing(&self) -> bool {
+        match self {
+            ClientError::NoAnswer { .. } | ClientError::NoPrimary { .. } => true,
+            ClientError::Refused { code, .. } => *code == Code::Unavailable,
+            _ => false,
+        }
+    }
 }
 
 impl Client {
@@ -347,7 +361,8 @@ impl Client {
         })
     }
 
-    /// Joins a job from `host`; `wait` is how long to wait for all other members, zero not at all.
+    /// Joins a job from `host`; `wait` is how long to wait for all other members, zero not at all. Where the connection breaks it asks again,
+    /// whoever is primary then, for ten seconds, and so that it never has two ranks.
     ///
     /// # Errors
     /// No rank is left there, not all members came, or the controller doesn't answer.
@@ -357,18 +372,37 @@ impl Client {
         host: &str,
         wait: Duration,
     ) -> Result<api::JoinResponse, ClientError> {
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let request = api::JoinRequest {
-            job: job.into(),
-            host: host.into(),
-            wait_ms,
-        };
-        let answer = self
-            .rpc
-            .clone()
-            .join(within(wait.saturating_add(ANSWER), request))
-            .await;
-        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+        let (begun, attempt) = (Instant::now(), rand::random_range(1..=u64::MAX));
+        let mut lost: Option<Instant> = None;
+        loop {
+            // What is left of a time that was given is not none.
+            let left = wait.saturating_sub(begun.elapsed());
+            let left = left.max(wait.min(Duration::from_millis(1)));
+            let request = api::JoinRequest {
+                job: job.into(),
+                host: host.into(),
+                wait_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
+                attempt,
+            };
+            let request = within(left.saturating_add(ANSWER), request);
+            let answer = self.rpc.clone().join(request).await;
+            let error = match answer {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => self.error(status),
+            };
+            let since = match lost {
+                // It may have been given a rank of which it does not know.
+                None if matches!(error, ClientError::NoAnswer { .. }) => Instant::now(),
+                Some(since) if error.is_passing() => since,
+                _ => return Err(error),
+            };
+            if since.elapsed() >= JOIN_AGAIN {
+                return Err(error);
+            }
+            lost = Some(since);
+            tracing::debug!(%error, "asking for the rank again");
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Gives a rank up that was joined in `epoch`, in which the job has `number` in packets; 0 where that is not known.

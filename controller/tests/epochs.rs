@@ -11,9 +11,10 @@ use std::time::Duration;
 use chaos::{ChaosSwitch, Fault};
 use crew::Crew;
 use tonic::Code;
+use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{Job, MemberState};
+use ultima_controller::api::{Job, JoinRequest, MemberState};
 use ultima_controller::client::{Client, ClientError, JobWatch};
 use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
@@ -517,4 +518,60 @@ async fn what_cannot_be_is_one_line() {
             "job grid.row0 is a part of grid grid, which keeps its members; delete the grid and create it with others".into()
         )
     );
+}
+
+/// Of who asks again by the same number.
+#[tokio::test]
+async fn who_has_not_heard_its_rank_gets_the_same_again() {
+    let mut site = Site::start().await;
+    let spec = spec(&["h1", "h1", "h2"], Eviction::Never);
+    site.client.create_job(&spec).await.unwrap();
+    let address = format!("unix:{}", site.socket.display());
+    let join = async |attempt: u64| {
+        let mut rpc = ControlClient::connect(address.clone()).await.unwrap();
+        let request = JoinRequest {
+            job: "train".into(),
+            host: "h1".into(),
+            wait_ms: 0,
+            attempt,
+        };
+        let seat = rpc.join(request).await.map(tonic::Response::into_inner);
+        seat.map(|seat| seat.rank).map_err(|status| status.code())
+    };
+    assert_eq!([join(7).await, join(7).await], [Ok(0), Ok(0)]);
+    site.restart().await;
+    assert_eq!([join(8).await, join(7).await], [Ok(1), Ok(0)]);
+    assert_eq!(join(9).await, Err(Code::FailedPrecondition));
+    // Whoever has given it back has it no more.
+    site.client.leave("train", (1, 0), 0).await.unwrap();
+    assert_eq!(join(9).await, Ok(0));
+    assert_eq!(join(7).await, Err(Code::FailedPrecondition));
+    // Who says no number is another one each time.
+    site.client.leave("train", (1, 0), 0).await.unwrap();
+    assert_eq!(join(0).await, Ok(0));
+    assert_eq!(join(0).await, Err(Code::FailedPrecondition));
+    let members = site.job().await.members;
+    let states: Vec<MemberState> = members.iter().map(|member| member.state()).collect();
+    use MemberState::{Free, Joined};
+    assert_eq!(states, [Joined, Joined, Free]);
+}
+
+#[tokio::test]
+async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
+    let site = Site::start().await;
+    let spec = spec(&["h1", "h2", "h3"], Eviction::Never);
+    site.client.create_job(&spec).await.unwrap();
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    site.resize(&["h3", "h1", "h4"], WAIT).await.unwrap();
+    let mut left_out = Vec::new();
+    loop {
+        let next = watch.next().await.unwrap().expect("more happens");
+        match next.event.map(|event| (event.kind(), event)) {
+            Some((Kind::LeftOut, event)) => left_out.push((event.rank, event.host, event.reason)),
+            Some((Kind::Fenced, _)) => break,
+            _ => {}
+        }
+    }
+    let why = "nobody had joined, and the job was resized without it";
+    assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
 }

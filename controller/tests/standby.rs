@@ -7,10 +7,13 @@ mod target;
 
 use std::time::{Duration, Instant};
 
+use chaos::wire::Wire;
 use group::{Bed, GRACE, Node, names, until};
+use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MemberState};
+use ultima_controller::client::Client;
 use ultima_controller::p4rt::Term;
-use ultima_controller::server::{Group, JobRequestError};
+use ultima_controller::server::{Group, JobRequestError, Listen};
 use ultima_controller::store::Store;
 
 /// What is promised is known to who takes over, switches keep what they have, and the first one follows when it is back.
@@ -69,6 +72,44 @@ async fn one_that_stands_by_takes_over_and_the_first_follows() {
     first.is_whole().await;
 }
 
+/// A primary ends with the answer to who has got a rank: the next one gives it the same.
+#[tokio::test]
+async fn a_rank_whose_answer_was_lost_is_given_again() {
+    let bed = Bed::new(2).await;
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let second = bed.start(1).await;
+    first.followers(1).await;
+    let client = first.client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    let mut watch = client.watch_job("one").await.unwrap();
+
+    let Listen::Tcp(address) = first.handle().address() else {
+        panic!("an address")
+    };
+    let wire = Wire::start(*address).await;
+    let both = format!("{},{}", wire.address(), second.handle().address());
+    let member = Client::connect(&both).await.unwrap();
+    let minute = Duration::from_secs(60);
+    let joining = tokio::spawn(async move { member.join("one", "h1", minute).await });
+    let rank = async || client.job("one").await.unwrap().members[0].state();
+    until(async || rank().await != MemberState::Free).await;
+    wire.swallow(true);
+    for host in ["h2", "h3"] {
+        client.join("one", host, Duration::ZERO).await.unwrap();
+    }
+    let mut joined = 0;
+    while joined < 3 {
+        let next = watch.next().await.unwrap().expect("more happens");
+        joined += usize::from(next.event.is_some_and(|it| it.kind() == Kind::Joined));
+    }
+    first.stop();
+    wire.refuse(true);
+    let seat = joining.await.unwrap().unwrap();
+    assert_eq!((seat.rank, seat.epoch), (0, 1));
+    assert!(second.is_primary());
+}
+
 /// What the switches hold once the primary has looked at them.
 async fn held_of(bed: &Bed, node: &Node) -> Vec<chaos::Held> {
     node.is_whole().await;
@@ -88,7 +129,7 @@ async fn one_that_is_cut_off_does_no_harm() {
         // It does not know yet that it leads no more: what it is asked now it cannot promise.
         let controller = old.handle().primary().unwrap();
         let asked =
-            tokio::spawn(async move { controller.join("before", "h1", None).await.map(drop) });
+            tokio::spawn(async move { controller.join("before", ("h1", 0), None).await.map(drop) });
         new.leads().await;
         let client = new.client().await;
         assert_eq!(names(&client).await, ["before"]);
@@ -122,7 +163,7 @@ async fn who_has_stepped_down_changes_nothing() {
         for refused in [
             controller.create_job(&group::spec("late")).await.map(drop),
             controller.delete_job("one").await.map(drop),
-            controller.join("one", "h1", None).await.map(drop),
+            controller.join("one", ("h1", 0), None).await.map(drop),
         ] {
             let error = refused.unwrap_err();
             let is_so = matches!(

@@ -54,6 +54,11 @@ pub fn iperf3() -> bool {
     package("iperf3", on_path("iperf3").is_some())
 }
 
+/// Whether there is `prlimit`; says so if not.
+pub fn prlimit() -> bool {
+    package("util-linux", on_path("prlimit").is_some())
+}
+
 /// Whether there is PyTorch with Gloo; says so if not.
 pub fn torch() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();

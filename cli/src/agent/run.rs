@@ -22,9 +22,9 @@ use super::options::Options;
 use super::rank::{Done, Silence, Work};
 use super::report::Report;
 use super::seat::{Named, Seat, configure};
-use super::side::{Shared, give_up};
+use super::side::{Shared, Start, give_up};
 use crate::document;
-use crate::exit::TooLate;
+use crate::exit::{NoPlace, TooLate};
 use crate::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
@@ -94,7 +94,17 @@ async fn work(options: &Options) -> Result<ExitCode> {
             }
         }
     }
-    let ready = try_join_all(seats.iter_mut().map(|seat| seat.ready(&shared)));
+    let ready = seats.iter_mut().map(|seat| async {
+        match seat.ready(&shared).await {
+            // The others go on without it.
+            Err(error) if error.is::<NoPlace>() => {
+                eprintln!("{error}");
+                Ok(None)
+            }
+            start => start.map(Some),
+        }
+    });
+    let ready = try_join_all(ready);
     let starts = match timeout(options.join_timeout, ready).await {
         Ok(Ok(starts)) => starts,
         Ok(Err(error)) => {
@@ -104,17 +114,29 @@ async fn work(options: &Options) -> Result<ExitCode> {
             return Err(error);
         }
         Err(_) => {
-            let missing = missing(&client, named.jobs()).await;
+            let (job, waited) = (&options.job, options.join_timeout);
+            let late = match seats.iter().any(Seat::waits) {
+                true => format!("after {waited:?} job {job} has no place for host {host} again"),
+                false => {
+                    let missing = missing(&client, named.jobs()).await;
+                    format!("after {waited:?} not all members of job {job} are there: {missing}")
+                }
+            };
             for seat in &seats {
                 seat.leave(&client).await;
             }
-            return Err(TooLate(format!(
-                "after {:?} not all members of job {} are there: {missing}",
-                options.join_timeout, options.job
-            ))
-            .into());
+            return Err(TooLate(late).into());
         }
     };
+
+    let begins = seats.into_iter().zip(starts);
+    let (seats, starts): (Vec<Seat>, Vec<Start>) = begins
+        .filter_map(|(seat, start)| Some((seat, start?)))
+        .unzip();
+    if seats.is_empty() {
+        let job = &options.job;
+        return Err(NoPlace(format!("job {job} goes on without host {host}")).into());
+    }
 
     let (silent, silences) = mpsc::unbounded_channel();
     let (check_ended, checked) = watch::channel(false);

@@ -14,7 +14,8 @@ use ultima_host::{Coding, Config, EarlyBounds, Grid, GridBounds, Hierarchical, P
 use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
-use super::side::{Configure, Shared, Side, Start, give_up};
+use super::side::{Configure, Shared, Side, Start, Unready, give_up};
+use crate::exit::NoPlace;
 
 /// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
 const PACING_BURST: u32 = 10 * 1500;
@@ -76,6 +77,8 @@ pub struct Seat {
     grid: Option<Grid>,
     /// One, or a row's and a column's.
     pub sides: Vec<Side>,
+    /// Whether it has given up one place and has no other yet.
+    waits: bool,
 }
 
 impl Seat {
@@ -92,7 +95,11 @@ impl Seat {
                 let configure: Configure = Arc::new(move |config| configure(&options, config));
                 let side = Side::join(shared, &job.name, trace, &configure).await?;
                 let sides = vec![side];
-                return Ok(Self { grid: None, sides });
+                return Ok(Self {
+                    grid: None,
+                    sides,
+                    waits: false,
+                });
             }
             Named::Grid(grid, jobs) => (*grid, jobs),
         };
@@ -124,6 +131,7 @@ impl Seat {
         let seat = Self {
             grid: Some(grid),
             sides: vec![row, column],
+            waits: false,
         };
         if usize::from(seat.sides[1].membership.rank) != group {
             seat.leave(&shared.client).await;
@@ -158,12 +166,42 @@ impl Seat {
         }
     }
 
-    /// Waits until operations may begin; the first.
+    /// Waits until operations may begin; the first. One whose change is called off joins again when there is a place.
+    ///
+    /// # Errors
+    /// [`NoPlace`] where it has none any more; it has left then.
     pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
-        let ready = self.sides.iter_mut().map(|side| side.ready(shared));
-        let starts = try_join_all(ready).await?;
-        // A row and a column begin with the job's first operation.
-        starts.first().copied().context("a rank without a job")
+        loop {
+            let ready = self.sides.iter_mut().map(|side| side.ready(shared));
+            let (why, is_over) = match try_join_all(ready).await {
+                // A row and a column begin with the job's first operation.
+                Ok(starts) => return starts.first().copied().context("a rank without a job"),
+                Err(Unready::LeftOut(why)) => (why, false),
+                Err(Unready::Over(why)) => (why, true),
+            };
+            let Some(side) = self.sides.pop() else {
+                bail!("a rank without a job: {why}");
+            };
+            // Rows and columns keep their members; and what there is of a trace says which epoch it is of.
+            let is_alone = self.sides.is_empty() && shared.options.trace.is_none();
+            if is_over && is_alone && side.never_was(&shared.client).await? {
+                self.waits = true;
+                self.sides.push(side.join_again(shared, &why).await?);
+                self.waits = false;
+                continue;
+            }
+            let Membership { job, rank, .. } = &side.membership;
+            let no_place = format!("rank {rank} of job {job} has no place any more: {why}");
+            side.end();
+            give_up(&shared.client, &side.membership).await;
+            self.leave(&shared.client).await;
+            return Err(NoPlace(no_place).into());
+        }
+    }
+
+    /// Whether it waits for a place to join again.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Gives the rank back.

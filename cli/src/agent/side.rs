@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
-use ultima_agent::{Epochs, Follower, Go, Membership, Metrics, Next, Probes, Quiet, WatchedRank};
+use tonic::Code;
+use ultima_agent::{
+    Epochs, Follower, Go, JoinError, Membership, Metrics, Next, Probes, Quiet, WatchedRank,
+};
 use ultima_controller::api::Attendance;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 
 use super::options::Options;
 
-/// The pause before a rank that lost the controller tries to attend again.
-const ATTEND_AGAIN: Duration = Duration::from_secs(1);
+/// The pause before a rank that lost the controller tries to attend again, or one whose epoch is not to be to join again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What ranks of a process share.
 #[derive(Clone)]
@@ -41,6 +44,7 @@ pub struct Side {
     pub suspects: watch::Sender<Vec<u32>>,
     here: watch::Receiver<bool>,
     first: watch::Receiver<Option<u32>>,
+    configure: Configure,
     /// Until it attends.
     word: Option<Word>,
     attending: Option<JoinHandle<()>>,
@@ -61,6 +65,15 @@ pub struct Start {
     pub first: u32,
     /// Whether all ranks do: then they meet.
     pub together: bool,
+}
+
+/// Why a rank does not begin.
+#[derive(Debug)]
+pub enum Unready {
+    /// It is told that it has no place in its job from the first operation on, for this reason.
+    LeftOut(String),
+    /// Its epoch is over, or is not to be, for this reason.
+    Over(String),
 }
 
 impl Side {
@@ -115,6 +128,7 @@ impl Side {
             suspects: follower.suspects(),
             here: probes.all_here(),
             first: follower.first(),
+            configure: configure.clone(),
             word: Some(Word {
                 attendance,
                 probes,
@@ -161,34 +175,98 @@ impl Side {
                     Err(error) => tracing::debug!(%error, "not in touch with the controller"),
                     Ok(()) => {}
                 }
-                sleep(ATTEND_AGAIN).await;
+                sleep(AGAIN).await;
             }
         }));
     }
 
     /// Waits until operations may begin: all members have their sockets open, or the job has been running and this rank comes in. Before
     /// that its members may change.
-    pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
+    pub async fn ready(&mut self, shared: &Shared) -> Result<Start, Unready> {
         loop {
             let (mut here, mut first) = (self.here.clone(), self.first.clone());
             let epochs = self.epochs.clone();
             tokio::select! {
-                here = here.wait_for(|here| *here) => {
-                    here?;
+                // Where what attends has ended, the epoch is over.
+                Ok(_) = here.wait_for(|here| *here) => {
                     return Ok(Start { first: 0, together: true });
                 }
-                first = first.wait_for(Option::is_some) => {
-                    let first = first?.unwrap_or_default();
+                Ok(first) = first.wait_for(Option::is_some) => {
+                    let first = first.unwrap_or_default();
                     return Ok(Start { first, together: false });
                 }
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, shared)),
-                    Go::Over(Next::LeftOut(why)) | Go::Nowhere(why) => {
-                        bail!("rank {}: {why}", self.membership.rank)
-                    }
+                    Go::Over(Next::LeftOut(why)) => return Err(Unready::LeftOut(why)),
+                    Go::Nowhere(why) => return Err(Unready::Over(why)),
                     Go::Begin => {}
                 },
             }
+        }
+    }
+
+    /// Whether this one's epoch was called off before it was the job's.
+    pub async fn never_was(&self, client: &Client) -> Result<bool> {
+        let Membership { job, id, epoch, .. } = &self.membership;
+        let now = client.job(job).await?;
+        // Another one may have its place among epochs.
+        Ok(now.epoch < u32::from(*epoch)
+            || now.epoch == u32::from(*epoch) && now.id != u32::from(*id))
+    }
+
+    /// Joins again, before anything has begun, in the place of one whose change was called off: it may be made again without members that were lost, or be
+    /// asked for again. Waits until there is a place.
+    ///
+    /// # Errors
+    /// The job is gone, or the new rank has no socket.
+    pub async fn join_again(self, shared: &Shared, why: &str) -> Result<Self> {
+        let Side {
+            membership,
+            collective,
+            configure,
+            watched,
+            ..
+        } = self;
+        // Its socket first: the new rank may have the same UDP port.
+        drop(collective);
+        let Membership {
+            job, rank, epoch, ..
+        } = &membership;
+        eprintln!("rank {rank} of epoch {epoch} waits for a place to join again: {why}");
+        let client = &shared.client;
+        let membership = loop {
+            match Membership::join(client, job, &shared.host, Duration::ZERO).await {
+                Ok(membership) => break membership,
+                Err(error) if is_gone(&error) => return Err(error.into()),
+                Err(error) => tracing::debug!(%error, "there is no place yet"),
+            }
+            sleep(AGAIN).await;
+        };
+        let Membership {
+            rank, epoch, seats, ..
+        } = &membership;
+        let ranks = seats.len();
+        eprintln!("it joins again as rank {rank} of {ranks} in epoch {epoch}");
+        match Self::open(shared, &membership, &configure) {
+            Ok(mut side) => {
+                side.watch_on(watched, shared);
+                side.attend(client);
+                Ok(side)
+            }
+            Err(error) => {
+                give_up(client, &membership).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Metrics go on with what this one does.
+    fn watch_on(&mut self, watched: Option<WatchedRank>, shared: &Shared) {
+        self.watched = watched;
+        if let Some(watched) = watched {
+            let observer = self.collective.observer();
+            let rank = self.membership.rank;
+            shared.metrics.watch_on(watched, rank, observer);
         }
     }
 
@@ -197,12 +275,8 @@ impl Side {
         next.collective.inherit(&mut self.collective);
         next.epochs.starts_at(operation);
         next.attend(&shared.client);
-        next.watched = self.watched;
+        next.watch_on(self.watched, shared);
         let Membership { rank, epoch, .. } = &next.membership;
-        if let Some(watched) = next.watched {
-            let observer = next.collective.observer();
-            shared.metrics.watch_on(watched, *rank, observer);
-        }
         eprintln!(
             "rank {} of epoch {} is rank {rank} of {} in epoch {epoch} from operation {operation} on",
             self.membership.rank,
@@ -210,16 +284,32 @@ impl Side {
             next.membership.seats.len()
         );
         let before = std::mem::replace(self, *next);
-        if let Some(attending) = &before.attending {
+        before.end();
+        before
+    }
+
+    /// Ends its attendance.
+    pub fn end(&self) {
+        if let Some(attending) = &self.attending {
             attending.abort();
         }
-        before
     }
 
     /// What ends its attendance.
     pub fn attending(&self) -> Option<AbortHandle> {
         self.attending.as_ref().map(JoinHandle::abort_handle)
     }
+}
+
+/// Whether there is nothing to join any more.
+fn is_gone(error: &JoinError) -> bool {
+    matches!(
+        error,
+        JoinError::Client(ClientError::Refused {
+            code: Code::NotFound,
+            ..
+        })
+    )
 }
 
 /// Gives a rank back.

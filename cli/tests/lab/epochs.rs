@@ -50,9 +50,32 @@ fn agent(lab: &Lab, host: &str) -> Child {
     lab.start(host, &[&agent[..], &LONG].concat())
 }
 
+/// To an agent, whatever its command started for it.
+fn signal(agent: &Child, signal: Signal) {
+    let own = i32::try_from(agent.id()).expect("a process's number");
+    let below = children(agent.id()).into_iter().map(|(pid, _)| pid);
+    for pid in below.chain([own]) {
+        // One may end with the other.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
 fn job(lab: &Lab) -> Value {
     let shown = lab.controlled(&["job", "show", "train", "--json"]).output();
     serde_json::from_str(&printed(&shown.expect("it runs"))).expect("one JSON object")
+}
+
+/// How many ranks of a job have joined.
+fn joined(lab: &Lab, name: &str) -> usize {
+    let shown = lab.controlled(&["job", "show", name, "--json"]).output();
+    let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
+    let members = job["members"].as_array().expect("members");
+    members.iter().filter(|it| it["state"] == "joined").count()
+}
+
+fn hosts(job: &Value) -> Vec<&Value> {
+    let members = job["members"].as_array().expect("members").iter();
+    members.map(|member| &member["host"]).collect()
 }
 
 fn done(lab: &Lab, arguments: &[&str]) -> String {
@@ -112,11 +135,7 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
     let mut agents: BTreeMap<&str, Child> = ["h1", "h2", "h3", "h4"]
         .map(|host| (host, agent(&lab, host)))
         .into();
-    wait_until("all run", || {
-        let job = job(&lab);
-        let members = job["members"].as_array().expect("members").clone();
-        members.iter().all(|member| member["state"] == "joined")
-    });
+    wait_until("all run", || joined(&lab, "train") == 4);
 
     let said = done(&lab, &["job", "resize", "train", "--add", "h5"]);
     assert_eq!(
@@ -149,21 +168,10 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
 
     // As a crash would end it.
     let mut crashed = agents.remove("h3").expect("it runs");
-    let own = i32::try_from(crashed.id()).expect("a process's number");
-    let below: Vec<i32> = children(crashed.id())
-        .into_iter()
-        .map(|(pid, _)| pid)
-        .collect();
-    for pid in below.into_iter().chain([own]) {
-        // One may end with the other.
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
+    signal(&crashed, Signal::SIGKILL);
     crashed.wait().expect("it has ended");
     let evicted = in_epoch(&lab, 4);
-    let hosts: Vec<&Value> = (evicted["members"].as_array().expect("members").iter())
-        .map(|member| &member["host"])
-        .collect();
-    assert_eq!(hosts, ["h5", "h2", "h4"]);
+    assert_eq!(hosts(&evicted), ["h5", "h2", "h4"]);
 
     let epochs = agreed(&reports(agents));
     let ranks: Vec<(u64, u64)> = (epochs.iter())
@@ -171,5 +179,88 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
         .collect();
     assert_eq!(ranks, [(1, 4), (2, 5), (3, 4), (4, 3)]);
     assert_eq!(evicted["first_operation"], epochs[&4].0);
+    lab.down();
+}
+
+#[test]
+fn newcomers_join_again_where_a_change_is_made_again_without_a_lost_member() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_text(FIVE, &[]);
+    lab.create("{ name: train, members: [h1, h2, h3] }");
+    let mut agents: BTreeMap<&str, Child> = ["h1", "h2", "h3"]
+        .map(|host| (host, agent(&lab, host)))
+        .into();
+    wait_until("all run", || joined(&lab, "train") == 3);
+
+    // It is there, and answers nothing. As long as it is not suspected operations wait for it, and a newcomer would be alone with its first one.
+    let mut lost = agents.remove("h3").expect("it runs");
+    signal(&lost, Signal::SIGSTOP);
+    wait_until("it is suspected", || {
+        job(&lab)["members"][2]["state"] == "suspected"
+    });
+    let resize = ["job", "resize", "train"];
+    done(
+        &lab,
+        &[&resize[..], &["--add", "h4", "--leave-out-lost"]].concat(),
+    );
+    agents.insert("h4", agent(&lab, "h4"));
+    let without = in_epoch(&lab, 2);
+    assert_eq!(hosts(&without), ["h1", "h2", "h4"]);
+    signal(&lost, Signal::SIGKILL);
+    lost.wait().expect("it has ended");
+
+    let epochs = agreed(&reports(agents));
+    let ranks: Vec<(u64, u64)> = (epochs.iter())
+        .map(|(epoch, (_, ranks))| (*epoch, *ranks))
+        .collect();
+    assert_eq!(ranks, [(1, 3), (2, 3)]);
+    assert_eq!(without["first_operation"], epochs[&2].0);
+    lab.down();
+}
+
+#[test]
+fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host() {
+    if !needs::interfaces() {
+        return;
+    }
+    let two = "ip: 10.0.0.1, ranks: 2 }";
+    let lab = Lab::of_text(&FIVE.replace("ip: 10.0.0.1 }", two), &[]);
+    let start = |job: &str, host: &str, ranks: &str| {
+        let agent = [env!("CARGO_BIN_EXE_ultima"), "agent", "--job", job];
+        let options = ["--ranks", ranks, "--repeat", "3", "--verify", "--json"];
+        let patient = ["--deadline", "5s"];
+        lab.start(host, &[&agent[..], &options, &patient].concat())
+    };
+    lab.create("{ name: train, members: [h1, h1, h2], gather: unicast }");
+    lab.create("{ name: other, members: [h1, h2, h3] }");
+    let agent = start("train", "h1", "2");
+    wait_until("its ranks have joined", || joined(&lab, "train") == 2);
+    let resize = ["job", "resize", "train", "--members", "h1,h2", "--wait"];
+    let said = done(&lab, &resize);
+    let line = "rank 1 on h1 of epoch 1 has no place in the next: the job was resized without it\n";
+    assert!(said.contains(line), "{said}");
+    // Nobody loses a place that nobody had, and that is there as before.
+    assert!(!said.contains("rank 2 on h2"), "{said}");
+    let late = start("train", "h2", "1");
+    let ran = agent.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    let line = "rank 1 of job train has no place any more: the job was resized without it";
+    assert!(said.contains(line), "{said}");
+    let report: Value = serde_json::from_str(&printed(&ran)).expect("JSON");
+    let ranks = report["ranks"].as_array().expect("ranks");
+    let operations = ranks[0]["operations"].as_array().expect("operations");
+    assert_eq!((ranks.len(), operations.len()), (1, 3));
+    printed(&late.wait_with_output().expect("it ends"));
+
+    // One that has no other.
+    let agent = start("other", "h1", "1");
+    wait_until("it has joined", || joined(&lab, "other") == 1);
+    done(&lab, &["job", "resize", "other", "--members", "h2,h3"]);
+    let ran = agent.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(5), "{said}");
+    assert!(said.contains("job other goes on without host h1"), "{said}");
     lab.down();
 }

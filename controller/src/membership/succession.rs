@@ -42,6 +42,28 @@ impl Succession {
         }
     }
 
+    /// Says of places `from` the epoch before that nobody has taken only that those are gone which are not there in the one that comes, with members on `to`: of
+    /// the others nobody loses anything. `free` are these places' ranks.
+    pub fn keep_free(
+        &mut self,
+        from: &[HostId],
+        to: &[HostId],
+        free: impl IntoIterator<Item = Rank>,
+    ) {
+        let mut open: BTreeMap<HostId, usize> = BTreeMap::new();
+        for rank in self.newcomers() {
+            *open.entry(to[usize::from(rank.0)]).or_default() += 1;
+        }
+        for rank in free {
+            if let Some(places) = open.get_mut(&from[usize::from(rank.0)])
+                && *places > 0
+            {
+                *places -= 1;
+                self.left_out.remove(&rank);
+            }
+        }
+    }
+
     /// Who stays: the old rank and the new one, by the new one.
     pub fn survivors(&self) -> impl Iterator<Item = (Rank, Rank)> + '_ {
         self.by_rank().filter_map(|(new, was)| Some(((*was)?, new)))
@@ -100,6 +122,12 @@ mod tests {
         );
         assert_eq!(shrunk.becomes(Rank(3)), Some(Rank(0)));
         assert_eq!(shrunk.becomes(Rank(1)), None);
+
+        // Nobody had taken the first host's first place, and nobody the last host's.
+        let mut moved = Succession::new(&from, |rank| ![0, 3].contains(&rank.0), &[b, a, a], why);
+        assert_eq!(moved.was, [Some(Rank(1)), Some(Rank(2)), None]);
+        moved.keep_free(&from, &[b, a, a], [Rank(0), Rank(3)]);
+        assert_eq!(moved.left_out, [(Rank(3), "3 goes".to_owned())].into());
 
         // A host that has one place more than members that stay gets a newcomer.
         let refilled = of(&[a, a], 2);

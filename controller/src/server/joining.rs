@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
-use super::seats::NoSeat;
+use super::seats::{Attempt, NoSeat, Taken};
 use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
 
 impl Controller {
-    /// Takes the next free rank of a job on a host, and with `wait` waits that long for all others
+    /// Takes the next free rank of a job on a host, or the one that was given to the same attempt (0 is none) before, and with `wait` waits that long for all others
     /// to join. Whoever stops waiting has not joined.
     ///
     /// # Errors
@@ -18,10 +18,11 @@ impl Controller {
     pub async fn join(
         &self,
         name: &str,
-        host: &str,
+        (host, attempt): (&str, u64),
         wait: Option<Duration>,
     ) -> Result<(Rank, JobState), JobRequestError> {
         self.open()?;
+        let attempt = Attempt(attempt);
         let host_id = self
             .fabric
             .host_named(host)
@@ -30,10 +31,10 @@ impl Controller {
             })?;
         let (joining, mut complete) = {
             let mut registry = self.registry();
-            let record = registry.open_to(name, host_id)?;
-            let rank = record
+            let record = registry.open_to(name, (host_id, attempt))?;
+            let taken = record
                 .seats
-                .take(host_id)
+                .take(host_id, attempt)
                 .map_err(|refusal| match refusal {
                     NoSeat::NotAMember => JobRequestError::NotAMember {
                         name: name.to_owned(),
@@ -49,8 +50,7 @@ impl Controller {
             let joining = Joining {
                 controller: self,
                 job: record.job.id,
-                rank,
-                joined: false,
+                taken,
             };
             (joining, record.seats.complete())
         };
@@ -72,15 +72,18 @@ impl Controller {
         }
         // By id: another job may have got the name by now.
         let state = self.registry().get_mut(joining.job).map(|record| {
-            record.seats.join(joining.rank);
+            record.seats.join(joining.taken.rank);
             state_alone(record)
         });
         let state = state.ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
         self.seats.keep(joining.job).await?;
-        self.tell_of_member(joining.job, joining.rank, Kind::Joined, "");
-        Ok((joining.done(), state))
+        let (job, rank) = (joining.job, joining.taken.rank);
+        if joining.done() {
+            self.tell_of_member(job, rank, Kind::Joined, "");
+        }
+        Ok((rank, state))
     }
 
     /// A member gives up its rank in that epoch, whose number in packets it says if it knows it.
@@ -176,30 +179,33 @@ impl Controller {
 }
 
 /// A rank that is taken but not yet known to its member. Dropped before [`done`](Self::done), as
-/// when the member's call ends or it cannot be kept, it is free again.
+/// when the member's call ends or it cannot be kept, it is free again, unless another call gives it.
 struct Joining<'a> {
     controller: &'a Controller,
     job: JobId,
-    rank: Rank,
-    joined: bool,
+    taken: Taken,
 }
 
 impl Joining<'_> {
-    fn done(mut self) -> Rank {
-        self.joined = true;
-        self.rank
+    /// It is the member's from now on; false where another call gives it, or has given it.
+    fn done(mut self) -> bool {
+        let (rank, call) = (self.taken.rank, self.taken.call.take());
+        let mut registry = self.controller.registry();
+        let record = registry.get_mut(self.job).zip(call);
+        record.is_some_and(|(record, call)| record.seats.end_call(rank, call))
     }
 }
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        if self.joined {
-            return;
-        }
-        if let Some(record) = self.controller.registry().get_mut(self.job) {
-            record.seats.give_up(self.rank);
+        let Taken { rank, call } = self.taken;
+        let Some(call) = call else { return };
+        if let Some(record) = self.controller.registry().get_mut(self.job)
+            && record.seats.end_call(rank, call)
+        {
+            record.seats.give_up(rank);
             // Nobody was told of it, and so nobody has begun anything with it, whoever else is there already.
-            record.seats.free_again(self.rank);
+            record.seats.free_again(rank);
         }
         self.controller.seats.keep_later(self.job);
     }

@@ -18,7 +18,7 @@ use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Told};
 use super::plan::Trial;
 use super::sample::Sample;
-use super::seats::{Seat, Seats};
+use super::seats::{Attempt, Seat, Seats};
 use super::tail_drops::TailDrops;
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
@@ -199,7 +199,9 @@ impl Registry {
                 cut_off,
                 stays,
             } = refitted;
-            let (id, seats) = (job.id, record.seats().map(Seat::from));
+            let id = job.id;
+            let seats = (record.members.iter())
+                .map(|member| (Seat::from(member.seat), Attempt(member.attempt)));
             let seats = Seats::restored(&job, seats);
             let origin = record.origin.as_ref().map(Origin::from);
             registry.insert((job, plan), seats, origin);
@@ -222,11 +224,15 @@ impl Registry {
         let Record {
             job, seats, origin, ..
         } = self.jobs.get(&id)?;
-        let seats = seats.states().map(SeatRecord::from);
-        Some(JobRecord {
+        let states = seats.states().map(SeatRecord::from);
+        let mut record = JobRecord {
             origin: origin.as_ref().map(OriginRecord::from),
-            ..JobRecord::new(fabric, job, seats)
-        })
+            ..JobRecord::new(fabric, job, states)
+        };
+        for (member, attempt) in record.members.iter_mut().zip(seats.attempts()) {
+            member.attempt = attempt.0;
+        }
+        Some(record)
     }
 
     /// Forgets a job. Members who wait for others are told.

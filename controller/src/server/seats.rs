@@ -40,10 +40,51 @@ impl From<Seat> for SeatRecord {
     }
 }
 
+/// Who asks for a rank, in each try by the same number, drawn at random; 0 for who says none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempt(pub u64);
+
+/// A call that gives a rank and is not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call(u64);
+
+/// A rank that is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub rank: Rank,
+    /// Until when it is free again where the call fails; none where it was given by one before, whose answer may have been lost.
+    pub call: Option<Call>,
+}
+
+/// A rank's seat.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    host: HostId,
+    seat: Seat,
+    /// Of whoever has it.
+    attempt: Attempt,
+    /// The call that gives it.
+    call: Option<Call>,
+}
+
+impl Place {
+    fn new(host: HostId, seat: Seat, attempt: Attempt) -> Self {
+        let call = None;
+        Place {
+            host,
+            seat,
+            attempt,
+            call,
+        }
+    }
+}
+
 /// A job's seats by rank.
 #[derive(Debug)]
 pub struct Seats {
-    seats: Vec<(HostId, Seat)>,
+    seats: Vec<Place>,
+    /// Calls that have been given a seat, this far.
+    calls: u64,
     /// Becomes true once, when the last free seat is taken.
     complete: watch::Sender<bool>,
     /// How often anything has changed.
@@ -70,55 +111,101 @@ impl Seats {
         let seats = job
             .members
             .iter()
-            .map(|member| (member.host, Seat::Free))
+            .map(|member| Place::new(member.host, Seat::Free, Attempt::default()))
             .collect();
         Seats {
             seats,
+            calls: 0,
             complete: watch::Sender::new(false),
             changes: 0,
             kept: 0,
         }
     }
 
-    /// As they stood, by rank.
-    pub fn restored(job: &Job, states: impl Iterator<Item = Seat>) -> Self {
+    /// As they stood, by rank, each with whoever had taken it.
+    pub fn restored(job: &Job, states: impl Iterator<Item = (Seat, Attempt)>) -> Self {
         let hosts = job.members.iter().map(|member| member.host);
-        let seats: Vec<(HostId, Seat)> = hosts.zip(states).collect();
-        let complete = seats.iter().all(|(_, seat)| *seat != Seat::Free);
+        let seats: Vec<Place> = (hosts.zip(states))
+            .map(|(host, (seat, attempt))| Place::new(host, seat, attempt))
+            .collect();
+        let complete = seats.iter().all(|place| place.seat != Seat::Free);
         Seats {
             seats,
+            calls: 0,
             complete: watch::Sender::new(complete),
             changes: 0,
             kept: 0,
         }
     }
 
-    /// Takes the lowest free rank on `host`, to be [joined](Self::join) or [given up](Self::give_up).
-    pub fn take(&mut self, host: HostId) -> Result<Rank, NoSeat> {
-        let free = self
-            .seats
-            .iter()
-            .position(|seat| *seat == (host, Seat::Free));
-        let Some(index) = free else {
-            let ranks = self.seats.iter().filter(|(at, _)| *at == host).count();
-            return Err(if ranks == 0 {
-                NoSeat::NotAMember
-            } else {
-                NoSeat::Taken { ranks }
+    /// Takes the lowest free rank on `host`, to be [joined](Self::join) or [given up](Self::give_up); who asks again gets the one that it has, and
+    /// where the call before is still under way that is this one's from now on.
+    pub fn take(&mut self, host: HostId, attempt: Attempt) -> Result<Taken, NoSeat> {
+        if let Some(index) = self.index_of(host, attempt) {
+            let under_way = self.seats[index].call.is_some();
+            return Ok(self.give(index, under_way));
+        }
+        let is_free = |place: &Place| place.host == host && place.seat == Seat::Free;
+        let Some(index) = self.seats.iter().position(is_free) else {
+            let ranks = self.seats.iter().filter(|place| place.host == host);
+            return Err(match ranks.count() {
+                0 => NoSeat::NotAMember,
+                ranks => NoSeat::Taken { ranks },
             });
         };
-        self.seats[index].1 = Seat::Joining;
+        self.seats[index].seat = Seat::Joining;
+        self.seats[index].attempt = attempt;
         if self.free().next().is_none() {
             self.complete.send_replace(true);
         }
+        Ok(self.give(index, true))
+    }
+
+    fn give(&mut self, index: usize, by_this_call: bool) -> Taken {
+        let call = by_this_call.then(|| {
+            self.calls += 1;
+            Call(self.calls)
+        });
+        if call.is_some() {
+            self.seats[index].call = call;
+        }
         // As many seats as ranks, whose numbers have 16 bits.
-        Ok(Rank(index as u16))
+        let rank = Rank(index as u16);
+        Taken { rank, call }
+    }
+
+    fn index_of(&self, host: HostId, attempt: Attempt) -> Option<usize> {
+        let has = |place: &Place| {
+            place.host == host
+                && place.attempt == attempt
+                && matches!(place.seat, Seat::Joining | Seat::Joined)
+        };
+        let asked = (attempt != Attempt::default()).then_some(&self.seats)?;
+        asked.iter().position(has)
+    }
+
+    /// Whether who asks from `host` has a rank already.
+    pub fn has(&self, host: HostId, attempt: Attempt) -> bool {
+        self.index_of(host, attempt).is_some()
+    }
+
+    /// A call that gives `rank` ends; false where another one has taken its place.
+    pub fn end_call(&mut self, rank: Rank, call: Call) -> bool {
+        match self.seats.get_mut(usize::from(rank.0)) {
+            Some(place) if place.call == Some(call) => {
+                place.call = None;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Who took `rank` has it.
     pub fn join(&mut self, rank: Rank) {
-        if let Some((_, seat @ Seat::Joining)) = self.seats.get_mut(usize::from(rank.0)) {
-            *seat = Seat::Joined;
+        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
+            && place.seat == Seat::Joining
+        {
+            place.seat = Seat::Joined;
             self.changes += 1;
         }
     }
@@ -126,25 +213,29 @@ impl Seats {
     /// Who took `rank`, or has it, goes without it. Until all have joined somebody else may take it.
     pub fn give_up(&mut self, rank: Rank) {
         let complete = *self.complete.borrow();
-        if let Some((_, seat @ (Seat::Joining | Seat::Joined))) =
-            self.seats.get_mut(usize::from(rank.0))
+        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
+            && matches!(place.seat, Seat::Joining | Seat::Joined)
         {
-            *seat = if complete { Seat::Left } else { Seat::Free };
+            let seat = if complete { Seat::Left } else { Seat::Free };
+            *place = Place::new(place.host, seat, Attempt::default());
             self.changes += 1;
         }
     }
 
     /// A seat that was left is free again: nobody has begun anything with it.
     pub fn free_again(&mut self, rank: Rank) {
-        if let Some((_, seat @ Seat::Left)) = self.seats.get_mut(usize::from(rank.0)) {
-            *seat = Seat::Free;
+        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
+            && place.seat == Seat::Left
+        {
+            place.seat = Seat::Free;
             self.complete.send_replace(false);
         }
     }
 
     /// Gives `rank` up; false if nobody has it.
     pub fn leave(&mut self, rank: Rank) -> bool {
-        let has = matches!(self.seats.get(usize::from(rank.0)), Some((_, Seat::Joined)));
+        let place = self.seats.get(usize::from(rank.0));
+        let has = place.is_some_and(|place| place.seat == Seat::Joined);
         if has {
             self.give_up(rank);
         }
@@ -174,7 +265,16 @@ impl Seats {
 
     /// How each rank's seat stands.
     pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
-        self.seats.iter().map(|(_, seat)| *seat)
+        self.seats.iter().map(|place| place.seat)
+    }
+
+    /// Who has joined each rank; 0 where nobody has, or said who.
+    pub fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
+        let joined = |place: &Place| match place.seat {
+            Seat::Joined => place.attempt,
+            Seat::Free | Seat::Joining | Seat::Left => Attempt::default(),
+        };
+        self.seats.iter().map(joined)
     }
 
     /// The ranks that nobody has taken.

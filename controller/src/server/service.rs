@@ -118,9 +118,15 @@ impl Control for ControlService {
         &self,
         request: Request<api::JoinRequest>,
     ) -> Result<Response<api::JoinResponse>, Status> {
-        let api::JoinRequest { job, host, wait_ms } = request.into_inner();
+        let api::JoinRequest {
+            job,
+            host,
+            wait_ms,
+            attempt,
+        } = request.into_inner();
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
-        let (rank, state) = self.controller.join(&job, &host, wait).await?;
+        let who = (&*host, attempt);
+        let (rank, state) = self.controller.join(&job, who, wait).await?;
         Ok(Response::new(self.controller.seat(&state, rank)))
     }
 

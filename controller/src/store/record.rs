@@ -61,6 +61,13 @@ pub struct MemberRecord {
     pub source: u16,
     /// Whether somebody has taken it.
     pub seat: SeatRecord,
+    /// The number by which whoever has taken it asks for it again; 0 where it says none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub attempt: u64,
+}
+
+fn is_none(attempt: &u64) -> bool {
+    *attempt == 0
 }
 
 /// Whether a rank is taken.
@@ -158,6 +165,7 @@ impl JobRecord {
                     udp_port: member.udp_port,
                     source: source.0,
                     seat,
+                    attempt: 0,
                 }
             });
         let shares = job.shares.iter().map(|(at, index)| ShareRecord {
@@ -234,10 +242,5 @@ impl JobRecord {
                 .map(|it| SourceIndex(it.source))
                 .collect(),
         })
-    }
-
-    /// How its members' seats stand, by rank.
-    pub fn seats(&self) -> impl Iterator<Item = SeatRecord> + '_ {
-        self.members.iter().map(|member| member.seat)
     }
 }

@@ -30,6 +30,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
             udp_port: 9000,
             source: 1,
             seat: SeatRecord::Joined,
+            attempt: id.into(),
         }],
         shares: vec![ShareRecord {
             switch: "s1".into(),

@@ -290,12 +290,17 @@ fn succeed<'r>(
         reasons,
     } = want(registry, record)?;
     let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
+    let free: BTreeSet<Rank> = record.seats.free().collect();
     let why = |rank: Rank| {
         let reason = reasons.iter().find(|(of, _)| *of == rank);
         let reason = reason.map(|(_, reason)| reason.clone());
-        reason.unwrap_or_else(|| "the job was resized without it".to_owned())
+        reason.unwrap_or_else(|| match free.contains(&rank) {
+            true => "nobody had joined, and the job was resized without it".to_owned(),
+            false => "the job was resized without it".to_owned(),
+        })
     };
-    let succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
+    let mut succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
+    succession.keep_free(&from, &hosts, free.iter().copied());
     if has_begun(record) && succession.survivors().next().is_none() {
         let name = name.to_owned();
         return Err(JobRequestError::NobodyStays { name });

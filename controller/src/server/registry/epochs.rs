@@ -12,7 +12,7 @@ use crate::membership::{Attendance, Origin, Seen, View};
 use crate::plan::JobPlan;
 use crate::server::attendants::Attendants;
 use crate::server::error::JobRequestError;
-use crate::server::seats::{Seat, Seats};
+use crate::server::seats::{Attempt, Seat, Seats};
 
 impl Registry {
     /// What a job needs for another epoch with members on these hosts.
@@ -127,16 +127,23 @@ impl Registry {
         record.filter(|record| number == 0 || u32::from(record.job.id.0) == number)
     }
 
-    /// The epoch in which whoever joins from `host` gets a rank: the one that comes where that has one free, else the one that the job is
-    /// in.
-    pub fn open_to(&mut self, name: &str, host: HostId) -> Result<&mut Record, JobRequestError> {
+    /// The epoch in which whoever joins from `host` gets a rank: the one in which it has one already, as it asks again, then the one that comes
+    /// where that has one free, else the one that the job is in.
+    pub fn open_to(
+        &mut self,
+        name: &str,
+        (host, attempt): (HostId, Attempt),
+    ) -> Result<&mut Record, JobRequestError> {
         let current = self.named(name)?.job.id;
         let is_free = |record: &Record| {
             record.stage == Stage::Coming
                 && (record.seats.free())
                     .any(|rank| record.job.members[usize::from(rank.0)].host == host)
         };
+        let has = |record: &Record| record.seats.has(host, attempt);
         let id = match self.next_of(current) {
+            Some(next) if has(next) => next.job.id,
+            _ if self.get(current).is_some_and(has) => current,
             Some(next) if is_free(next) => next.job.id,
             _ => current,
         };
@@ -213,8 +220,8 @@ pub fn next_spec(
 /// Of who stays taken, of who comes free.
 pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
     let seat = |was: &Option<Rank>| match was {
-        Some(_) => Seat::Joined,
-        None => Seat::Free,
+        Some(_) => (Seat::Joined, Attempt::default()),
+        None => (Seat::Free, Attempt::default()),
     };
     Seats::restored(job, origin.succession.was.iter().map(seat))
 }

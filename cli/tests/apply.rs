@@ -144,7 +144,7 @@ fn what_was_half_done_is_no_bad_input() {
         let apply = ["apply", "-f", file, "--controller", &address];
         let wrong = "{ name: two, members: [h1, h99] }\n";
         std::fs::write(&path, wrong).expect("written");
-        let text = refused_with(2, &apply);
+        let text = refused_with(4, &apply);
         assert!(text.contains("nothing was done"), "{text}");
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");

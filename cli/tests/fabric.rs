@@ -170,7 +170,7 @@ fn a_testbed_is_planned_without_a_switch() {
         "{commands}"
     );
 
-    let text = refused(&["fabric", "chassis", "-f", file, "tofino2"]);
+    let text = common::refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
         text.contains("no switch is called tofino2; there are: tofino1"),
         "{text}"

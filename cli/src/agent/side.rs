@@ -14,6 +14,7 @@ use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 
 use super::options::Options;
+use crate::exit::Failed;
 
 /// The pause before a rank that lost the controller tries to attend again.
 const ATTEND_AGAIN: Duration = Duration::from_secs(1);
@@ -184,7 +185,7 @@ impl Side {
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, shared)),
                     Go::Over(Next::LeftOut(why)) | Go::Nowhere(why) => {
-                        bail!("rank {}: {why}", self.membership.rank)
+                        bail!(Failed(format!("rank {}: {why}", self.membership.rank)))
                     }
                     Go::Begin => {}
                 },

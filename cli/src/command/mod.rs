@@ -20,6 +20,7 @@ mod job;
 mod lab;
 mod membership;
 mod ports;
+mod resume;
 mod schema;
 mod sim;
 mod study;

@@ -14,6 +14,7 @@ mod completions;
 mod controller;
 pub mod controller_address;
 mod controller_status;
+mod desired;
 mod dot;
 mod fabric;
 mod job;

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use tonic::Code;
 use ultima_agent::JoinError;
 use ultima_controller::client::ClientError;
+use ultima_controller::server::ServeError;
+use ultima_lab::LabError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +47,11 @@ const ALL: [(Exit, &str); 8] = [
     ),
     (
         Exit::NotThere,
-        "no job, host or part of the fabric has that name",
+        "no job, host, lab or part of the fabric has that name",
     ),
     (
         Exit::Refused,
-        "refused as things stand: the name or the ranks are taken, a limit is reached",
+        "refused as things stand: the name or the ranks are taken, a limit is reached, a switch is another controller's",
     ),
     (Exit::TooLate, "the time to wait for is over"),
     (Exit::Interrupted, "interrupted"),
@@ -97,23 +99,78 @@ impl Exit {
                 _ => None,
             };
             let client = cause.downcast_ref::<ClientError>().or(joining);
+            let ours = [
+                (cause.is::<TooLate>(), Exit::TooLate),
+                (cause.is::<Silent>(), Exit::NoAnswer),
+                (cause.is::<NotThere>(), Exit::NotThere),
+                (cause.is::<Refused>(), Exit::Refused),
+                (cause.is::<NoPlace>(), Exit::Refused),
+                (cause.is::<Failed>(), Exit::Found),
+            ];
+            let ours = ours
+                .into_iter()
+                .find_map(|(is_it, exit)| is_it.then_some(exit));
             let client = client.map(Exit::of_client);
-            let late = cause.is::<TooLate>().then_some(Exit::TooLate);
-            let stopped = cause.is::<Stopped>().then_some(Exit::NoAnswer);
-            let out = cause.is::<NoPlace>().then_some(Exit::Refused);
-            client.or(late).or(stopped).or(out)
+            let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
+            let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
+            client.or(ours).or(serve).or(lab)
         };
         error.chain().find_map(known).unwrap_or(Exit::BadInput)
     }
 
     fn of_client(error: &ClientError) -> Self {
         match error {
-            ClientError::NoAnswer { .. } | ClientError::NoPrimary { .. } => Exit::NoAnswer,
+            ClientError::NoAnswer { .. }
+            | ClientError::NoneAnswers { .. }
+            | ClientError::LostPrimary { .. }
+            | ClientError::NoPrimary { .. } => Exit::NoAnswer,
             ClientError::NotOurs { .. } => Exit::BadInput,
             ClientError::EpochOver { .. } => Exit::Refused,
             // What was asked for may be done: it is the answer that is not known.
             ClientError::TooLong { .. } => Exit::Found,
             ClientError::Refused { code, .. } => Exit::of_code(*code),
+        }
+    }
+
+    /// A controller that does not start. What is wrong with its options and files is bad input.
+    fn of_serve(error: &ServeError) -> Self {
+        match error {
+            ServeError::Switch(error) if error.is_silence() => Exit::NoAnswer,
+            ServeError::Switch(error) if error.is_anothers() => Exit::Refused,
+            ServeError::Switch(_) | ServeError::Keep(_) => Exit::Found,
+            ServeError::NoMajority { .. } => Exit::NoAnswer,
+            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Refused,
+            ServeError::Listen { .. }
+            | ServeError::NotASocket { .. }
+            | ServeError::Program(_)
+            | ServeError::Limit(_)
+            | ServeError::Store(_)
+            | ServeError::Copies { .. }
+            | ServeError::Peer { .. }
+            | ServeError::PeerAgain { .. } => Exit::BadInput,
+        }
+    }
+
+    fn of_lab(error: &LabError) -> Self {
+        match error {
+            LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotThere,
+            LabError::Up { .. } | LabError::HalfWay { .. } | LabError::Inside { .. } => {
+                Exit::Refused
+            }
+            LabError::Gone { .. }
+            | LabError::Ip { .. }
+            | LabError::Process { .. }
+            | LabError::Stop { .. }
+            | LabError::System { .. } => Exit::Found,
+            LabError::Interrupted => Exit::Interrupted,
+            LabError::NotRoot
+            | LabError::NoProgram { .. }
+            | LabError::WhichLab { .. }
+            | LabError::Grpc { .. }
+            | LabError::FrontPanel { .. }
+            | LabError::Tls { .. }
+            | LabError::Fabric(_)
+            | LabError::File { .. } => Exit::BadInput,
         }
     }
 
@@ -150,15 +207,30 @@ impl From<Exit> for ExitCode {
 #[error("{0}")]
 pub struct TooLate(pub String);
 
+/// What is needed does not answer, or has ended while something of it was waited for; the text says what.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Silent(pub String);
+
+/// Nothing has the name that was said; the text says which.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotThere(pub String);
+
+/// It cannot be granted as things stand; the text says why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
 /// A rank has no place in its job any more; the text says which and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NoPlace(pub String);
 
-/// The controller has ended while something of it was waited for; the text says what.
+/// What was begun has failed; the text says how.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Stopped(pub String);
+pub struct Failed(pub String);
 
 /// What had been done before the error that this is the context of: whatever that is, it is no input that nothing was done with.
 #[derive(Debug)]
@@ -208,7 +280,7 @@ mod tests {
         let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
         let half = half.context("applying").unwrap_err();
         assert_eq!(Exit::of(&half), Exit::Found);
-        let stopped = anyhow::Error::from(Stopped("the controller stopped".into()));
+        let stopped = anyhow::Error::from(Silent("the controller stopped".into()));
         assert_eq!(Exit::of(&stopped), Exit::NoAnswer);
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
@@ -233,8 +305,14 @@ mod tests {
         }
         let late = anyhow::Error::from(TooLate("over".into()));
         assert_eq!(Exit::of(&late), Exit::TooLate);
-        let out = anyhow::Error::from(NoPlace("evicted".into()));
-        assert_eq!(Exit::of(&out), Exit::Refused);
+        let error = anyhow::Error::from(NotThere("h9".into())).context("job train");
+        assert_eq!(Exit::of(&error), Exit::NotThere);
+        let error = anyhow::Error::from(Refused("a grid".into()));
+        assert_eq!(Exit::of(&error), Exit::Refused);
+        let error = anyhow::Error::from(NoPlace("evicted".into()));
+        assert_eq!(Exit::of(&error), Exit::Refused);
+        let error = anyhow::Error::from(Failed("it ended".into()));
+        assert_eq!(Exit::of(&error), Exit::Found);
         assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
     }
 }

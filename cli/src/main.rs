@@ -45,13 +45,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs warnings to standard error, or what `ULTIMA_LOG` asks for.
+/// What is logged where nothing is asked for: warnings, and which of several controllers leads.
+const LOGGED: &str = "warn,ultima_controller::server::group=info";
+
+/// Logs that to standard error, or what `ULTIMA_LOG` asks for.
 fn log() -> anyhow::Result<()> {
     let filter = match std::env::var("ULTIMA_LOG") {
         Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
             format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
         })?,
-        Err(_) => EnvFilter::new("warn"),
+        Err(_) => EnvFilter::new(LOGGED),
     };
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt()

@@ -97,13 +97,18 @@ fn applied_twice_is_applied_once() {
         // What else differs is named, and nothing is done.
         let weight = "weight: 4\n---\nname: new\nmembers: [h3, h4]";
         write(&JOBS.replace("weight: 3", weight));
-        let (code, text) = apply(&[]);
-        assert_eq!(code, 5, "{text}");
-        assert!(
-            text.contains("grid.row0: weight is 3, and the file says 4; "),
-            "{text}"
-        );
+        let refused = output(&["apply", "-f", file, "--controller", &address]);
+        assert_eq!(refused.status.code(), Some(5));
+        let text = String::from_utf8(refused.stdout).expect("text");
+        let differs = "grid.row0: weight is 3, and the file says 4; ";
+        assert!(text.contains(differs), "{text}");
         assert!(text.contains("new: would be created\n"), "{text}");
+        let error = String::from_utf8(refused.stderr).expect("text");
+        assert!(
+            error.starts_with(&format!("error: nothing was done: {differs}"))
+                && error.ends_with("; so do 3 more\n"),
+            "{error}"
+        );
         assert!(!job(&["show", "new"]).status.success());
     });
 }
@@ -130,6 +135,11 @@ fn files_are_read_before_anything_is_done() {
     .expect("written");
     let text = refused(&["apply", "-f", file]);
     assert!(text.contains("job a stands in the files twice"), "{text}");
+    for nothing in ["", "# nothing\n---\n"] {
+        std::fs::write(&path, nothing).expect("written");
+        let text = refused(&["apply", "-f", file]);
+        assert!(text.contains("jobs.yaml: there is no job in it"), "{text}");
+    }
     std::fs::write(&path, JOBS).expect("written");
     refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
 }
@@ -144,7 +154,7 @@ fn what_was_half_done_is_no_bad_input() {
         let apply = ["apply", "-f", file, "--controller", &address];
         let wrong = "{ name: two, members: [h1, h99] }\n";
         std::fs::write(&path, wrong).expect("written");
-        let text = refused_with(2, &apply);
+        let text = refused_with(4, &apply);
         assert!(text.contains("nothing was done"), "{text}");
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");

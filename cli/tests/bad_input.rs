@@ -142,24 +142,22 @@ fn programs() {
 #[test]
 fn fabrics() {
     let dir = tempfile::tempdir().unwrap();
-    let serve = |yaml: &str, parts: &[&str]| {
+    let serve_with = |code, yaml: &str, parts: &[&str]| {
         let path = dir.path().join("fabric.yaml");
         fs::write(&path, yaml).unwrap();
-        let path = path.to_str().unwrap();
-        assert_says(
-            &[
-                "controller",
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--patience",
-                "300ms",
-                "--fabric",
-                path,
-            ],
-            parts,
-        );
+        let arguments = [
+            "controller",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--patience",
+            "300ms",
+            "--fabric",
+            path.to_str().unwrap(),
+        ];
+        assert_has(&arguments, &refused_with(code, &arguments), parts);
     };
+    let serve = |yaml: &str, parts: &[&str]| serve_with(2, yaml, parts);
     let good = "\
 switches:
   - { name: s1, target: v1model, grpc: \"127.0.0.1:1\", device_id: 1 }
@@ -171,7 +169,7 @@ links:
   - { ends: [h2, s1/2] }
 ";
     // Nobody listens at port 1.
-    serve(good, &["s1", "127.0.0.1:1", "doesn't answer"]);
+    serve_with(3, good, &["s1", "127.0.0.1:1", "doesn't answer"]);
     serve(
         &good.replace("device_id: 1", "device_id: 1, colour: red"),
         &["fabric.yaml", "colour", "2"],
@@ -185,6 +183,18 @@ links:
     assert_says(
         &["controller", "serve", "--fabric", "missing.yaml"],
         &["missing.yaml", "No such file"],
+    );
+    let star = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
+    assert_says(
+        &[
+            "controller",
+            "serve",
+            "--fabric",
+            star,
+            "--program",
+            "/nosuch",
+        ],
+        &["cannot read /nosuch: No such file", "give the folder"],
     );
 }
 
@@ -202,6 +212,21 @@ fn jobs() {
     let nobody = ["job", "list", "--controller", "127.0.0.1:1"];
     let line = refused_with(3, &nobody);
     assert_has(&nobody, &line, &["127.0.0.1:1", "doesn't answer"]);
+    let nobody = ["job", "list", "--controller", "127.0.0.1:1,127.0.0.1:2"];
+    let line = refused_with(3, &nobody);
+    let none = "none of the controllers at 127.0.0.1:1, 127.0.0.1:2 answers";
+    assert_has(&nobody, &line, &[none]);
+    assert_says(&["job", "list", "--controller", ""], &["--controller"]);
+    let two = dir.path().join("two.yaml");
+    fs::write(
+        &two,
+        "{ name: a, members: [h1, h2] }\n---\n{ name: b, members: [h1, h2] }\n",
+    )
+    .unwrap();
+    assert_says(
+        &["job", "create", "-f", two.to_str().unwrap()],
+        &["two.yaml: 2 jobs", "`ultima apply -f` creates several"],
+    );
     let dear = dir.path().join("dear.yaml");
     fs::write(&dear, "name: train\nmembers: [h1, h2]\nweight: dear\n").unwrap();
     assert_says(

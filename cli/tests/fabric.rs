@@ -107,7 +107,8 @@ fn what_is_drained_is_said() {
     Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
         let (code, text) = fabric(&stage, &["drain", "s2/9"]);
         let cut_off = "job train keeps its ways, as no others lead to rank 2 on h3, rank 3 on h4\n";
-        assert_eq!((code, text), (0, format!("drained s1/9-s2/9\n{cut_off}")));
+        // A script that would take it away is told.
+        assert_eq!((code, text), (1, format!("drained s1/9-s2/9\n{cut_off}")));
         let (_, text) = fabric(&stage, &["show"]);
         assert!(
             text.contains("s1/9-s2/9 drained") && text.ends_with(cut_off),
@@ -170,7 +171,7 @@ fn a_testbed_is_planned_without_a_switch() {
         "{commands}"
     );
 
-    let text = refused(&["fabric", "chassis", "-f", file, "tofino2"]);
+    let text = common::refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
         text.contains("no switch is called tofino2; there are: tofino1"),
         "{text}"
@@ -210,7 +211,9 @@ fn what_a_change_would_do_is_said_before() {
         let (code, text) = fabric(&stage, &["plan", "-f", &jobs]);
         assert_eq!(code, 0, "{text}");
         assert!(
-            text.starts_with("more: id 2 on s1, s2; tree s1/9-s2/9\nnear: id 3 on s1\ns1: "),
+            text.starts_with(
+                "more: would be created, id 2 on s1, s2; tree s1/9-s2/9\nnear: would be created, id 3 on s1\ns1: "
+            ),
             "{text}"
         );
         assert!(
@@ -229,17 +232,21 @@ fn what_a_change_would_do_is_said_before() {
         let whole = "s1: as it should be\ns2: as it should be\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
 
-        // The name is taken, unless the one that has it goes; and what goes and comes alike is no change.
+        // What `apply` would do: nothing, resize it, or refuse it; and what goes and comes alike is no change.
         let again = file("again.yaml", TRAIN);
-        let (code, text) = fabric(&stage, &["plan", "-f", &again]);
-        assert_eq!(
-            (
-                code,
-                text.contains("train would be refused: job train exists already")
-            ),
-            (5, true),
-            "{text}"
-        );
+        let unchanged = (0, "train: unchanged\n".to_owned());
+        assert_eq!(fabric(&stage, &["plan", "-f", &again]), unchanged);
+        let fewer = file("fewer.yaml", "{ name: train, members: [h1, h3] }");
+        let (code, text) = fabric(&stage, &["plan", "-f", &fewer]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.starts_with("train: would be resized, id 2 on "), "{text}");
+        let plan = document(&fabric(&stage, &["plan", "-f", &fewer, "-o", "json"]).1);
+        assert_eq!(plan["jobs"][0]["action"], "would-be-resized");
+        assert_eq!(plan["jobs"][0]["job"]["epoch"], 2);
+        let heavy = file("heavy.yaml", &TRAIN.replace(" }", ", weight: 2 }"));
+        let (code, text) = fabric(&stage, &["plan", "-f", &heavy]);
+        let differs = "train would be refused: weight is 1, and the file says 2; delete it first, or correct the file\n";
+        assert_eq!((code, text.as_str()), (5, differs));
         let (code, text) = fabric(&stage, &["plan", "-f", &again, "--without", "train"]);
         assert_eq!(code, 0, "{text}");
         assert!(

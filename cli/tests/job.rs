@@ -97,6 +97,27 @@ fn a_grids_jobs_come_and_go_together() {
             assert_eq!(hosts(at), members);
             assert_eq!(shown[at]["seed"], shown[0]["seed"], "one seed for all");
         }
+        // A grid keeps its members, and is no job whose members could be watched.
+        for arguments in [
+            &["resize", "train", "--add", "h1"][..],
+            &["evict", "train", "0"],
+            &["watch", "train"],
+        ] {
+            let refused = job(arguments);
+            assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+            let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+            let jobs = lines.join(", ");
+            let expected =
+                format!("error: train is a grid, which keeps its members, of the jobs {jobs}; ");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        let checked = job(&["check", "train", "--json"]);
+        assert_eq!(checked.status.code(), Some(1));
+        let checked: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+        assert_eq!(
+            checked[3]["findings"][0]["advice"],
+            "start its agent: `ultima agent --job train --host h2`"
+        );
         let deleted = job(&["delete", "train"]);
         assert!(deleted.status.success(), "{deleted:?}");
         let said = String::from_utf8_lossy(&deleted.stdout).into_owned();
@@ -224,5 +245,49 @@ fn waiting_has_an_end() {
         let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
         assert!(gone.contains("no job \"train\""), "{gone}");
         printed(&[&at[..], &["delete", "heavy", "--wait", "10s"]].concat());
+    });
+}
+
+/// A host may be called like a rank; who is not there is said with the exit code that says so.
+#[test]
+fn members_are_named_by_rank_or_host() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let at = ["job", "--controller", &address];
+        let refused = |arguments: &[&str]| common::refused_with(4, &[&at[..], arguments].concat());
+        let said = refused(&["evict", "heavy", "7"]);
+        assert!(said.contains("no rank 7; it has 2, from 0 on"), "{said}");
+        let said = refused(&["evict", "heavy", "--host", "7"]);
+        assert!(said.contains("the fabric has no host \"7\""), "{said}");
+        let said = refused(&["evict", "heavy", "h2"]);
+        assert!(said.contains("has no member on host h2"), "{said}");
+        let said = refused(&["resize", "heavy", "--add", "h99"]);
+        assert!(said.contains("the fabric has no host \"h99\""), "{said}");
+        let said = refused(&["resize", "heavy", "--remove", "h2"]);
+        assert!(
+            said.contains("job heavy has no member on host h2"),
+            "{said}"
+        );
+        common::refused(&[&at[..], &["evict", "heavy"]].concat());
+        common::refused(&[&at[..], &["evict", "heavy", "0", "--host", "h1"]].concat());
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h99] }").expect("written");
+        let said = refused(&["create", "-f", file.to_str().expect("text")]);
+        assert!(
+            said.contains("members[1]: the fabric has no host \"h99\""),
+            "{said}"
+        );
+
+        // Nobody joins.
+        let resize = ["resize", "heavy", "--add", "h2", "--wait", "200ms"];
+        let late = output(&[&at[..], &resize].concat());
+        let said = String::from_utf8_lossy(&late.stderr).into_owned();
+        assert_eq!(late.status.code(), Some(6), "{said}");
+        assert!(
+            said.starts_with("error: job heavy: after 200ms the change is not over"),
+            "{said}"
+        );
     });
 }

@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -101,18 +101,26 @@ impl Bed {
 
     /// Starts a controller of that name.
     fn start(&self, name: &str, options: &[&str]) -> Controller {
-        self.start_by(ultima(&[]), name, options)
+        self.start_by(ultima(&[]), name, options, Stdio::inherit())
     }
 
-    /// The same by a command that takes our arguments.
-    fn start_by(&self, mut command: Command, name: &str, options: &[&str]) -> Controller {
+    /// The same by a command that takes our arguments, with a place for its log.
+    fn start_by(
+        &self,
+        mut command: Command,
+        name: &str,
+        options: &[&str],
+        log: Stdio,
+    ) -> Controller {
         let fabric = self.fabric.to_str().expect("a plain path");
         let (state, listen) = (self.path(&format!("{name}.redb")), self.address(name));
         let mut child = command
             .args(["controller", "serve", "--fabric", fabric])
             .args(["--state", &state, "--listen", &listen])
             .args(options)
+            .env_remove("ULTIMA_LOG")
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("it starts");
         let mut line = String::new();
@@ -203,6 +211,103 @@ async fn what_a_killed_controller_promised_is_there_when_it_is_back() {
     check(&client, &[]).await;
 }
 
+/// A command that goes on, killed at the end.
+struct Watch {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    notes: Lines<BufReader<ChildStderr>>,
+}
+
+impl Watch {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = ultima(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        Watch {
+            child,
+            lines: BufReader::new(stdout).lines(),
+            notes: BufReader::new(stderr).lines(),
+        }
+    }
+
+    /// The next of its documents.
+    fn next(&mut self) -> serde_json::Value {
+        let line = self.lines.next().expect("it goes on").expect("text");
+        serde_json::from_str(&line).expect("JSON")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who watches hears of it in one line, and goes on with the controller that leads next; its log says that it does.
+#[test]
+fn watches_outlive_their_primary() {
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let options = |peer| ["--copies", "1", "--peers", peer];
+    let mut first = bed.start("a", &options(&b));
+    let mut second = bed.start_by(ultima(&[]), "b", &options(&a), Stdio::piped());
+    let both = format!("{a},{b}");
+    let file = bed.path("job.yaml");
+    std::fs::write(&file, "{ name: train, members: [h1, h2] }").expect("written");
+    let job = |arguments: &[&str]| {
+        let output = output(&[&["job", "--controller", &both], arguments].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), errors)
+    };
+    // It is promised when the other one has it, which may be on its way still.
+    while job(&["create", "-f", &file]).0 == Some(3) {}
+    assert_eq!(job(&["show", "train"]), (Some(0), String::new()));
+    let at = ["--controller", &both, "-o", "json"];
+    let mut members = Watch::start(&[&["job", "watch", "train"], &at[..]].concat());
+    let mut losses = Watch::start(&[&["telemetry", "--watch"], &at[..]].concat());
+    assert_eq!(members.next()["kind"], "now");
+    assert_eq!(losses.next()["jobs"][0]["job"], "train");
+
+    first.kill();
+    let log = second.0.stderr.take().expect("piped");
+    let mut log = BufReader::new(log).lines().map(|line| line.expect("text"));
+    assert!(log.any(|line| line.contains("leads since term ")));
+    for watch in [&mut members, &mut losses] {
+        let note = watch.notes.next().expect("a line").expect("text");
+        assert_eq!(
+            note,
+            "the controller that was listened to has gone; looking for the one that leads now"
+        );
+    }
+    // How things are, anew.
+    assert_eq!(members.next()["kind"], "now");
+    assert_eq!(losses.next()["jobs"][0]["job"], "train");
+    let first = bed.start("a", &options(&b));
+    while job(&["delete", "train"]).0 == Some(3) {}
+    assert_eq!(members.next()["kind"], "deleted");
+    assert!(members.child.wait().expect("it ends").success());
+
+    // Nobody is left.
+    drop((first, second));
+    let note = losses.notes.next().expect("a line").expect("text");
+    assert!(
+        note.starts_with("the controller that was listened to"),
+        "{note}"
+    );
+    let error = losses.notes.by_ref().last().expect("a line").expect("text");
+    assert!(
+        error.starts_with("error: none of the controllers at "),
+        "{error}"
+    );
+    assert_eq!(losses.child.wait().expect("it ends").code(), Some(3));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let bed = Bed::new();
@@ -266,7 +371,7 @@ async fn what_a_full_disk_refuses_changes_nothing() {
         shell.args(["-c", ignore, env!("CARGO_BIN_EXE_ultima")]);
         // What it logs may go to a file, too.
         shell.stderr(Stdio::null());
-        bed.start_by(shell, "a", &[])
+        bed.start_by(shell, "a", &[], Stdio::inherit())
     };
     let mut controller = start();
     let connect = async || {
@@ -320,6 +425,10 @@ fn options_that_make_no_sense_are_one_line() {
         (&["--peers", "127.0.0.1:1"][..], "--state"),
         (&["--copies", "1"], "--peers"),
         (&["--lead-anyway"], "--state"),
+        (
+            &["--state", "none.redb", "--peers", "10.0.0.2"],
+            "expected HOST:PORT or unix:PATH",
+        ),
         (&["--take-over-after", "2s"], "--peers"),
         (
             &[

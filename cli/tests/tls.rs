@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use authority::Authority;
-use common::{Switch, refused, ultima};
+use common::{Switch, refused_with, ultima};
 
 /// Writes certificate and key of someone that `authority` vouches for.
 fn identity(folder: &Path, name: &str, authority: &Authority) -> [String; 2] {
@@ -63,13 +63,13 @@ fn commands_speak_tls() {
         let with = |ca| [command, &["--ca", ca]].concat();
         let shown = switch.done(&with(&ca));
         assert!(!shown.is_empty(), "{command:?}");
-        let plain = switch.refused(command);
+        let plain = switch.refused_with(3, command);
         assert!(plain.contains(&switch.address), "{plain}");
         assert!(
             plain.contains("if it serves TLS, give --ca FILE"),
             "{plain}"
         );
-        let stranger = switch.refused(&with(&other));
+        let stranger = switch.refused_with(3, &with(&other));
         let said = "over TLS: invalid peer certificate: ";
         assert!(stranger.contains(said), "{stranger}");
     }
@@ -92,7 +92,7 @@ fn commands_and_the_controller_say_who_they_are() {
     let [cert, key] = identity(dir, "client", &clients);
     let list = ["port", "list", "--ca", &ca];
     switch.done(&[&list[..], &["--cert", &cert, "--key", &key]].concat());
-    let stranger = switch.refused(&list);
+    let stranger = switch.refused_with(3, &list);
     let said = "if it serves known clients only, give --cert and --key";
     assert!(stranger.contains(said), "{stranger}");
 
@@ -121,21 +121,28 @@ fn commands_and_the_controller_say_who_they_are() {
     read.expect("a line");
     assert!(line.starts_with("listening on "), "{line}");
 
-    for (tls, said) in [
-        ("", "breaks the connection: "),
+    for (code, tls, said) in [
+        (3, "", "breaks the connection: "),
         (
+            3,
             ", tls: { ca: servers.pem }",
             "give `cert` and `key` in its `tls`",
         ),
-        (", tls: { ca: clients.pem }", "invalid peer certificate: "),
-        (", tls: { ca: no.pem }", "fabric.yaml:4:"),
         (
+            3,
+            ", tls: { ca: clients.pem }",
+            "invalid peer certificate: ",
+        ),
+        (2, ", tls: { ca: no.pem }", "fabric.yaml:4:"),
+        (
+            2,
             ", tls: { ca: servers.pem, key: client.key.pem }",
             "both `cert` and `key`",
         ),
     ] {
         let fabric = fabric(tls);
-        let error = refused(&[&serve(&fabric)[..], &["--patience", "300ms"]].concat());
+        let serve = [&serve(&fabric)[..], &["--patience", "300ms"]].concat();
+        let error = refused_with(code, &serve);
         assert!(error.contains(said), "{tls}: {error}");
     }
 }

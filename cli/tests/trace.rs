@@ -76,8 +76,12 @@ fn pcap(frames: &[&[u8]]) -> Vec<u8> {
 
 /// The exit code and the one line of a command that refuses.
 fn refused(output: std::process::Output) -> String {
+    refused_with(2, output)
+}
+
+fn refused_with(code: i32, output: std::process::Output) -> String {
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{text}");
     assert!(
         output.stdout.is_empty() && text.lines().count() == 1,
         "{text}"
@@ -213,14 +217,8 @@ fn bad_input() {
         "switch", "trace", "--port", "1", "--match", "0800",
     ]));
     assert!(line.contains("OFFSET:HEX"), "{line}");
-    let line = refused(output(&[
-        "switch",
-        "trace",
-        "--port",
-        "1",
-        "--grpc",
-        "127.0.0.1:1",
-    ]));
+    let away = ["switch", "trace", "--port", "1", "--grpc", "127.0.0.1:1"];
+    let line = refused_with(3, output(&away));
     assert!(line.contains("no switch answers at 127.0.0.1:1"), "{line}");
 }
 
@@ -283,7 +281,7 @@ fn a_switch_that_runs() {
     let page = trace(&["--port", "4", "--frame", FRAME]);
     let page = String::from_utf8(page.stdout).unwrap();
     assert!(page.starts_with("20 bytes at port 4, "), "{page}");
-    let line = refused(trace(&["--port", "7", "--frame", FRAME]));
+    let line = refused_with(4, trace(&["--port", "7", "--frame", FRAME]));
     assert!(
         line.contains("there is no port 7: this switch has 4"),
         "{line}"

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Switch, refused};
+use common::{Switch, refused, refused_with};
 use serde_json::{Value, json};
 
 /// With ports 1 to 3 on sockets in `dir` and these options.
@@ -104,12 +104,12 @@ fn what_is_more_particular_wins_and_changes_live() {
     );
     assert_eq!(lines.len(), 2);
 
-    let error = switch.refused(&["tm", "set", "--port", "9", "--rate", "1G"]);
+    let error = switch.refused_with(4, &["tm", "set", "--port", "9", "--rate", "1G"]);
     assert!(
         error.contains("port 9 is not there; there are: 1, 2, 3"),
         "{error}"
     );
-    let error = switch.refused(&["tm", "show", "--port", "9"]);
+    let error = switch.refused_with(4, &["tm", "show", "--port", "9"]);
     assert!(error.contains("port 9 is not there"), "{error}");
     let error = switch.refused(&["tm", "set", "--rate", "100G", "--delay", "30s"]);
     assert!(
@@ -162,7 +162,7 @@ fn bad_settings_are_refused_in_one_line() {
     }
     let error = refused(&["switch", "--grpc", "127.0.0.1:0", "--tm", file]);
     assert!(error.contains("the switch has no ports"), "{error}");
-    let error = refused(&["switch", "tm", "show", "--grpc", "127.0.0.1:1"]);
+    let error = refused_with(3, &["switch", "tm", "show", "--grpc", "127.0.0.1:1"]);
     assert!(
         error.contains("no switch answers at 127.0.0.1:1"),
         "{error}"

@@ -49,6 +49,7 @@ const AUDIT: Duration = Duration::from_secs(60);
 pub struct Client {
     rpc: ControlClient<Route>,
     address: String,
+    is_of_several: bool,
 }
 
 /// What happens to a job's members.
@@ -97,7 +98,7 @@ impl TelemetryWatch {
 }
 
 /// Why a request was not granted.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens there, or the connection broke.
     #[error(
@@ -107,6 +108,26 @@ pub enum ClientError {
         /// Where it should be.
         address: String,
         /// What was seen instead.
+        reason: String,
+    },
+    /// Of several controllers nobody listens anywhere.
+    #[error(
+        "none of the controllers at {addresses} answers: {reason}; start them with `ultima controller serve`, or correct the addresses"
+    )]
+    NoneAnswers {
+        /// Where they should be.
+        addresses: String,
+        /// What was seen of one of them instead.
+        reason: String,
+    },
+    /// The connection to the primary of several broke.
+    #[error(
+        "the primary of the controllers at {addresses} doesn't answer any more: {reason}; see which one leads with `ultima controller status`"
+    )]
+    LostPrimary {
+        /// Where they are.
+        addresses: String,
+        /// What was seen of it.
         reason: String,
     },
     /// Its socket is another user's.
@@ -236,6 +257,7 @@ impl Client {
         let route = Route::find(addresses.collect()).await?;
         Ok(Client {
             address: route.addresses(),
+            is_of_several: route.is_to_several(),
             rpc: ControlClient::new(route).max_decoding_message_size(MAX_ANSWER),
         })
     }
@@ -600,13 +622,24 @@ impl Client {
     }
 
     pub(crate) fn error(&self, status: Status) -> ClientError {
-        ClientError::of(status, &self.address)
+        match ClientError::of(status, &self.address) {
+            ClientError::NoAnswer { address, reason } if self.is_of_several => {
+                let addresses = address;
+                ClientError::LostPrimary { addresses, reason }
+            }
+            error => error,
+        }
     }
 }
 
 impl ClientError {
     /// What a call to the controller at `address` gave.
     pub(crate) fn of(status: Status, address: &str) -> ClientError {
+        let sources = || iter::successors(status.source(), |error| (*error).source());
+        // The way to a primary was not found.
+        if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {
+            return error.clone();
+        }
         match status.source() {
             // Made here, not there: the transport failed.
             Some(source) => ClientError::NoAnswer {

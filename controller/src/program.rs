@@ -34,9 +34,11 @@ enum Code {
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error(
+        "cannot read {}: {source}; give the folder of what a compiler printed, or the file of p4c's BMv2 backend and, with --p4info, its P4Info", path.display()
+    )]
     Read {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -138,8 +140,14 @@ impl Program {
     /// A file cannot be read or is not there, or the P4Info is none.
     pub fn load(program: &Path, p4info: Option<&Path>) -> Result<Self, ProgramError> {
         match p4info {
-            None if program.is_dir() => Program::load_folder(program),
-            None => Err(ProgramError::NoP4Info(program.to_owned())),
+            None => match std::fs::metadata(program) {
+                Ok(it) if it.is_dir() => Program::load_folder(program),
+                Ok(_) => Err(ProgramError::NoP4Info(program.to_owned())),
+                Err(source) => Err(ProgramError::Read {
+                    path: program.to_owned(),
+                    source,
+                }),
+            },
             Some(p4info) => Program::new(
                 read(program)?,
                 &read_text(p4info)?,
@@ -309,6 +317,25 @@ mod tests {
         let mut p4info = p4info.clone();
         p4info.tables[0].size += 1;
         assert_ne!(program.cookie(), cookie(&program.code, &p4info));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let said = |program: &str| {
+            let error = Program::load(Path::new(program), None).unwrap_err();
+            error.to_string()
+        };
+        let missing = said("/nosuch/program");
+        assert!(
+            missing.starts_with("cannot read /nosuch/program: No such file")
+                && missing.contains("; give the folder of what a compiler printed, or "),
+            "{missing}"
+        );
+        let alone = said("Cargo.toml");
+        assert!(
+            alone.starts_with("Cargo.toml: a program needs its P4Info; "),
+            "{alone}"
+        );
     }
 
     /// As the compiler for Tofino leaves them: binary and context in a folder of the pipeline's name, or beside the others.

@@ -61,6 +61,11 @@ impl Route {
         self.addresses.join(", ")
     }
 
+    /// Whether it looks at several places.
+    pub fn is_to_several(&self) -> bool {
+        self.addresses.len() > 1
+    }
+
     async fn primary(&self) -> Result<Channel, ClientError> {
         let mut known = self.known.lock().await;
         if let Some(primary) = &known.primary {
@@ -107,7 +112,13 @@ impl Route {
                 }
             }
             if !answered {
-                return Err(last);
+                return Err(match last {
+                    ClientError::NoAnswer { reason, .. } if self.is_to_several() => {
+                        let addresses = self.addresses();
+                        ClientError::NoneAnswers { addresses, reason }
+                    }
+                    last => last,
+                });
             }
             if Instant::now() >= deadline {
                 return Err(ClientError::NoPrimary {

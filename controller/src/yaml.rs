@@ -10,6 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::{Segment, Track};
 use serde_yaml::{Location, SnippetMode, Spanned};
 
+mod words;
+
+use words::Words;
+
 /// A place in a file, printed as `file:line:column`; lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -159,11 +163,12 @@ fn prefix(field: &str) -> String {
     }
 }
 
-/// The reader's message without its picture of the text (which takes several lines) and without
+/// The reader's message in our words, without its picture of the text (which takes several lines) and without
 /// the place, which stands in front of ours.
 fn one_line(error: &serde_yaml::Error, location: Location) -> String {
-    let plain =
-        error.render_with_options(serde_yaml::render_options! { snippets: SnippetMode::Off });
+    let plain = error.render_with_options(
+        serde_yaml::render_options! { formatter: &Words, snippets: SnippetMode::Off },
+    );
     let at = format!(" at line {}, column {}", location.line(), location.column());
     let message = plain.strip_suffix(&at).unwrap_or(&plain);
     message.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -148,7 +148,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
     assert_eq!(
         create(spec("x", &["h1", "h7"])).await,
         (
-            Code::InvalidArgument,
+            Code::NotFound,
             "job x: members[1]: the fabric has no host \"h7\"; it has h1, h2, h3, h4".into()
         )
     );

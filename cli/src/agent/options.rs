@@ -23,7 +23,8 @@ use crate::units;
     after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n         \
     ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n\n\
     Exit codes: 0 all operations ended, or the rank was left out as the job was resized; 1 a result is wrong, nothing came from\n\
-    anybody, or the job has gone on without the rank; 2 bad input; 5 no rank to take, or none any more before anything began."
+    anybody, or the job has gone on without the rank; 5 no rank to take, or none any more before anything began; others as for all\n\
+    commands, see `ultima --help`."
 )]
 pub struct Options {
     /// The job's name

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{self, Gather, JobRequest, JobSpec};
+use ultima_controller::job::{self, JobRequest};
 use ultima_controller::server::JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
-use crate::document;
-use crate::exit::{Exit, HalfDone};
+use super::desired::{Compared, Resized, compare};
+use crate::document::{self, Action, Applied};
+use crate::exit::{Exit, HalfDone, Refused};
 use crate::output::{self, Output};
 
 /// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
@@ -33,28 +33,6 @@ pub struct Arguments {
     output: Output,
     #[command(flatten)]
     at: ControllerAddress,
-}
-
-/// What was done about a job, as it is printed.
-#[derive(Serialize)]
-struct Applied {
-    name: String,
-    action: Action,
-    /// In what the job that is there is another.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    differs: Vec<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Action {
-    Unchanged,
-    Created,
-    WouldBeCreated,
-    /// Its members are on the way to be those of the file.
-    Resized,
-    WouldBeResized,
-    Differs,
 }
 
 #[derive(Serialize)]
@@ -90,61 +68,53 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCode> {
     let client = Client::connect(&arguments.at.controller).await?;
-    let there = client.jobs().await?;
+    let compared = compare(requests, &client.jobs().await?);
+    let print = |jobs, plan| {
+        let report = Report { jobs, plan };
+        output::print(&arguments.output.print(&report, || report.text())?)?;
+        anyhow::Ok(report)
+    };
+    if arguments.dry_run {
+        let (jobs, resized, missing) = compared.forecast();
+        let resize = resized.iter().map(Resized::request).collect();
+        let plan = client.plan_jobs(&[], resize, &missing).await?;
+        let report = print(jobs, Some(document::Plan::from(&plan)))?;
+        return Ok(match report.is_refused() {
+            true => Exit::Refused.into(),
+            false => Exit::Done.into(),
+        });
+    }
+    let differ = compared
+        .found
+        .iter()
+        .filter_map(|job| Some(format!("{}: {}", job.name, job.refusal()?)));
+    let differ: Vec<String> = differ.collect();
+    if let [first, others @ ..] = &differ[..] {
+        let others = match others.len() {
+            0 => String::new(),
+            others => format!("; so do {others} more"),
+        };
+        print(compared.forecast().0, None)?;
+        bail!(Refused(format!("nothing was done: {first}{others}")));
+    }
     let Compared {
         found: mut jobs,
         missing,
         resized,
-    } = compare(requests, &there);
-    let differs = jobs.iter().any(|job| job.action == Action::Differs);
-    let mut exit = match differs {
-        true => Exit::Refused,
-        false => Exit::Done,
-    };
-    let mut plan = None;
-    if arguments.dry_run {
-        let resize = resized.iter().map(Resized::request).collect();
-        plan = Some(client.plan_jobs(&[], resize, &missing).await?);
-    }
+    } = compared;
     for job in &resized {
-        let action = match arguments.dry_run || differs {
-            true => Action::WouldBeResized,
-            false => {
-                let terms = (JOIN_WAIT, false);
-                let of = (job.name.as_str(), Some(job.number));
-                let resized = client.resize_job(of, &job.members, terms).await;
-                resized.map_err(|error| so_far(&jobs, error))?;
-                Action::Resized
-            }
-        };
-        jobs.push(Applied {
-            name: job.name.clone(),
-            action,
-            differs: Vec::new(),
-        });
+        let of = (job.name.as_str(), Some(job.number));
+        let resized = client.resize_job(of, &job.members, (JOIN_WAIT, false));
+        resized.await.map_err(|error| so_far(&jobs, error))?;
+        jobs.push(Applied::new(&job.name, Action::Resized));
     }
     for spec in &missing {
-        let action = match arguments.dry_run || differs {
-            true => Action::WouldBeCreated,
-            false => {
-                let created = client.create_job(spec).await;
-                created.map_err(|error| so_far(&jobs, error))?;
-                Action::Created
-            }
-        };
-        jobs.push(Applied {
-            name: spec.name.clone(),
-            action,
-            differs: Vec::new(),
-        });
+        let created = client.create_job(spec).await;
+        created.map_err(|error| so_far(&jobs, error))?;
+        jobs.push(Applied::new(&spec.name, Action::Created));
     }
-    let plan = plan.as_ref().map(document::Plan::from);
-    if plan.as_ref().is_some_and(document::Plan::is_refused) {
-        exit = Exit::Refused;
-    }
-    let report = Report { jobs, plan };
-    output::print(&arguments.output.print(&report, || report.text())?)?;
-    Ok(exit.into())
+    print(jobs, None)?;
+    Ok(Exit::Done.into())
 }
 
 /// An error with what had been done before it.
@@ -160,134 +130,18 @@ fn so_far(jobs: &[Applied], error: ClientError) -> anyhow::Error {
     }
 }
 
-/// A job of which only the members are others.
-struct Resized {
-    name: String,
-    /// The number of the epoch whose members the file's were compared with.
-    number: u32,
-    /// The file's.
-    members: Vec<String>,
-}
-
-impl Resized {
-    fn request(&self) -> api::ResizeJobRequest {
-        api::ResizeJobRequest {
-            job: self.name.clone(),
-            members: self.members.clone(),
-            job_id: self.number,
-            ..api::ResizeJobRequest::default()
-        }
-    }
-}
-
-/// What files ask for against what is there.
-struct Compared {
-    found: Vec<Applied>,
-    missing: Vec<JobSpec>,
-    resized: Vec<Resized>,
-}
-
-/// Those of a grid that are missing get the seed that others of it have.
-fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
-    let mut compared = Compared {
-        found: Vec::new(),
-        missing: Vec::new(),
-        resized: Vec::new(),
-    };
-    let named = |name: &str| there.iter().find(|job| job.name == name);
-    for request in requests {
-        let parts = request.jobs(0);
-        let known = parts.iter().find_map(|spec| named(&spec.name));
-        let seed = known.map_or_else(rand::random, |job| job.seed);
-        // A job alone gets its seed from the controller.
-        for spec in request.jobs(seed) {
-            let Some(job) = named(&spec.name) else {
-                compared.missing.push(spec);
-                continue;
-            };
-            let mut differs = differences(&spec, request.seed(), job);
-            let members = members(&spec, job);
-            // A grid keeps its members.
-            let is_alone = matches!(request, JobRequest::Job(_));
-            if members.is_some() && is_alone && differs.is_empty() {
-                compared.resized.push(Resized {
-                    name: spec.name,
-                    number: job.id,
-                    members: spec.members,
-                });
-                continue;
-            }
-            differs.extend(members);
-            let action = match differs.is_empty() {
-                true => Action::Unchanged,
-                false => Action::Differs,
-            };
-            let name = spec.name;
-            compared.found.push(Applied {
-                name,
-                action,
-                differs,
-            });
-        }
-    }
-    compared
-}
-
-fn differs(field: &str, is: &str, wanted: &str) -> Option<String> {
-    (is != wanted).then(|| format!("{field} is {is}, and the file says {wanted}"))
-}
-
-/// In what a job's members are others than its file says, now and in the epoch that comes.
-fn members(spec: &JobSpec, job: &api::Job) -> Option<String> {
-    let list = |hosts: &[&str]| format!("[{}]", hosts.join(", "));
-    let coming = job.next.as_ref().map_or(&job.members, |next| &next.members);
-    let hosts: Vec<&str> = coming.iter().map(|it| it.host.as_str()).collect();
-    let wanted: Vec<&str> = spec.members.iter().map(String::as_str).collect();
-    differs("members", &list(&hosts), &list(&wanted))
-}
-
-/// In which other fields a job is another than its file says.
-fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String> {
-    let gather = |gather| match gather {
-        Gather::Multicast => "multicast",
-        Gather::Unicast => "unicast",
-    };
-    let is = match job.gather() {
-        api::Gather::Unicast => Gather::Unicast,
-        api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
-    };
-    let number =
-        |field: &str, is: u64, wanted: u64| differs(field, &is.to_string(), &wanted.to_string());
-    let (threshold, weight) = (spec.loss_threshold.into(), spec.weight.get().into());
-    let all = [
-        differs("gather", gather(is), gather(spec.gather)),
-        seed.and_then(|seed| number("seed", job.seed, seed)),
-        number("loss_threshold", job.loss_threshold.into(), threshold),
-        number("weight", job.weight.into(), weight),
-        number(
-            "evict_after_s",
-            job.evict_after_s.into(),
-            spec.eviction.seconds().into(),
-        ),
-    ];
-    all.into_iter().flatten().collect()
-}
-
 impl Report<'_> {
+    /// Whether some job cannot be made what its file says.
+    fn is_refused(&self) -> bool {
+        self.jobs.iter().any(|job| job.action == Action::Differs)
+            || self.plan.as_ref().is_some_and(document::Plan::is_refused)
+    }
+
     fn text(&self) -> String {
         let line = |job: &Applied| {
-            let name = &job.name;
-            match job.action {
-                Action::Unchanged => format!("{name}: unchanged\n"),
-                Action::Created => format!("{name}: created\n"),
-                Action::WouldBeCreated => format!("{name}: would be created\n"),
-                Action::Resized => format!("{name}: resized, as soon as newcomers have joined\n"),
-                Action::WouldBeResized => format!("{name}: would be resized\n"),
-                Action::Differs => format!(
-                    "{name}: {}; delete it first, or correct the file\n",
-                    job.differs.join("; ")
-                ),
-            }
+            let refusal = job.refusal();
+            let said = refusal.as_deref().unwrap_or(job.action.text());
+            format!("{}: {said}\n", job.name)
         };
         let plan = self.plan.as_ref().map(document::Plan::text);
         let jobs: String = self.jobs.iter().map(line).collect();

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use ultima_controller::chassis_push::{self, PushError};
 use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
 
-use crate::exit::{Exit, Stopped};
+use crate::exit::{Failed, NotThere, Silent};
 use crate::output;
 
 /// Print how a switch's ports are configured, from the fabric's file, or have Stratum take it
@@ -55,7 +55,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             .map(|it| it.name.as_str())
             .collect();
         let (asked, known) = (&options.switch, known.join(", "));
-        anyhow!("{name}: no switch is called {asked}; there are: {known}")
+        NotThere(format!(
+            "{name}: no switch is called {asked}; there are: {known}"
+        ))
     })?;
     let switch = fabric.switch(id);
     if options.push {
@@ -76,11 +78,8 @@ fn pushed(switch: &Switch) -> Result<ExitCode> {
         .build()?;
     match runtime.block_on(chassis_push::push(switch)) {
         Ok(()) => output::print(&format!("{} has taken its ports\n", switch.name))?,
-        Err(error @ PushError::NoAnswer { .. }) => bail!(Stopped(error.to_string())),
-        Err(error @ PushError::Refused { .. }) => {
-            eprintln!("error: {error}");
-            return Ok(Exit::Found.into());
-        }
+        Err(error @ PushError::NoAnswer { .. }) => bail!(Silent(error.to_string())),
+        Err(error @ PushError::Refused { .. }) => bail!(Failed(error.to_string())),
         Err(PushError::Chassis(error)) => return Err(error.into()),
     }
     Ok(ExitCode::SUCCESS)

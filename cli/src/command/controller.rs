@@ -13,6 +13,7 @@ use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Controller, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
+use crate::exit::Failed;
 use crate::{process, units};
 
 /// Switches that are looked at more often have time for nothing else.
@@ -38,7 +39,7 @@ enum Command {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
-  ultima controller serve --fabric star4.yaml --state star4.redb --listen 10.0.0.1:9555 --peers 10.0.0.2:9555")]
+  ultima controller serve --fabric star4.yaml --state star4.redb --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
 struct Serve {
     /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
@@ -62,11 +63,12 @@ struct Serve {
     /// Serve metrics to Prometheus, at http://ADDRESS:PORT/metrics; without an address on loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     metrics: Option<SocketAddr>,
-    /// Other controllers of the fabric, each where it listens: one leads, the others copy what it promises and take over
+    /// Other controllers of the fabric, where they listen, with a comma between: one leads, the others copy what it promises and take over
     #[arg(
         long,
-        value_name = "ADDR",
+        value_name = "ADDR,...",
         value_delimiter = ',',
+        value_parser = peer,
         requires = "state",
         help_heading = "Several controllers"
     )]
@@ -95,6 +97,20 @@ struct Serve {
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
+}
+
+/// Where another controller listens.
+fn peer(text: &str) -> Result<String, String> {
+    let is_one = match text.strip_prefix("unix:") {
+        Some(path) => !path.is_empty(),
+        None => text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()),
+    };
+    match is_one {
+        true => Ok(text.to_owned()),
+        false => Err("expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555".into()),
+    }
 }
 
 /// Where the controller is to be found that leads, if this process has it.
@@ -135,7 +151,7 @@ fn serve(serve: Serve) -> Result<()> {
     }
     let fabric = fabric::parse(
         &super::read_text(&serve.fabric)?,
-        &serve.fabric.display().to_string(),
+        &super::name_of(&serve.fabric),
     )?;
     let mut config = match &serve.program {
         None => Config::new(fabric)?,
@@ -192,7 +208,7 @@ fn serve(serve: Serve) -> Result<()> {
                     println!("listening on {}", handle.address());
                     tokio::select! {
                         () = super::interrupted() => {}
-                        why = handle.ended() => bail!("the controller has ended: {why}"),
+                        why = handle.ended() => bail!(Failed(format!("the controller has ended: {why}"))),
                     }
                     drop(exporter);
                     handle.stop().await;

@@ -10,9 +10,11 @@ use ultima_controller::client::Client;
 use super::controller_address::ControllerAddress;
 use crate::output::{self, Format, table};
 
-/// Show which controller leads, since when, who stands by, and how far behind
+/// Show which controller leads, in which term, who stands by, and how far behind
 ///
-/// Asks all controllers that --controller names, separated by commas. The exit code is 1 where none of them leads.
+/// TERM is the one in which it leads, or that it follows; each takeover begins another. CHANGES is how many its store has, and of which term
+/// the last is; SWITCHES how many it leads or, of one that stands by, how many say that they have no primary; FOLLOWERS how many have all
+/// of it, how many have to, and who. Asks all controllers that --controller names, separated by commas. The exit code is 1 where none of them leads.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima controller status --controller 10.0.0.1:9555,10.0.0.2:9555"

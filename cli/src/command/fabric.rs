@@ -8,14 +8,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric::Health;
-use ultima_controller::job::{self, JobSpec};
+use ultima_controller::job::{self, JobRequest};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
 use super::controller_address::ControllerAddress;
+use super::desired::{Resized, compare};
 use super::dot;
-use crate::document;
+use crate::document::{self, Applied};
 use crate::exit::Exit;
 use crate::output::{self, Output, table};
 
@@ -67,8 +68,8 @@ enum Command {
     },
     /// Say what a change would do before it is done: nothing is written
     ///
-    /// With files of jobs, what creating them one after the other would; with a fabric's file, what starting the controller with it and
-    /// the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. The exit code
+    /// With files of jobs, what `ultima apply` of them would: which would be created, resized, or left unchanged; with a fabric's file, what
+    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. The exit code
     /// is 5 where something would be refused.
     #[command(after_help = "Example: ultima fabric plan -f job.yaml --without old")]
     Plan {
@@ -85,7 +86,8 @@ enum Command {
     ///
     /// The new ways are there before the old ones are taken, so that nothing is lost where switches have room for both. Of a switch with
     /// hosts that is what it passes on between others; where there is no other way, what uses the part stays. It is refused where a job
-    /// would have no room elsewhere. The exit code is 1 where a switch is not known to have the new ways: the old ones are kept for it. It
+    /// would have no room elsewhere. The exit code is 1 where jobs keep their ways, as there are no others, or where a switch is not known to
+    /// have the new ways and the old ones are kept for it: look at what is printed before you take the part away. It
     /// stays drained until `undrain`, also when the controller is started again with the same --state.
     #[command(after_help = "Example: ultima fabric drain spine1")]
     Drain {
@@ -159,8 +161,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     (show(&switches, &jobs, output)?, Exit::Done)
                 }
                 Command::Plan { output, .. } => {
-                    let plan = planned.expect("read above").plan(&client).await?;
-                    let plan = document::Plan::from(&plan);
+                    let (plan, jobs) = planned.expect("read above").plan(&client).await?;
+                    let plan = document::Plan::from(&plan).with(&jobs);
                     let exit = match plan.is_refused() {
                         true => Exit::Refused,
                         false => Exit::Done,
@@ -190,7 +192,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 enum Planned {
     Jobs {
         delete: Vec<String>,
-        create: Vec<JobSpec>,
+        wanted: Vec<JobRequest>,
     },
     Fabric(String),
 }
@@ -213,18 +215,26 @@ impl Planned {
             fabric::parse(&text, &name)?;
             return Ok(Planned::Fabric(text));
         }
-        let requests = job::parse_all(&text, &name)?;
-        let create = requests.iter().flat_map(|request| request.jobs(0));
         Ok(Planned::Jobs {
             delete: without.to_vec(),
-            create: create.collect(),
+            wanted: job::parse_all(&text, &name)?,
         })
     }
 
-    async fn plan(&self, client: &Client) -> Result<api::PlanResponse, ClientError> {
+    /// What it would do, and of jobs what would be done about each.
+    async fn plan(
+        &self,
+        client: &Client,
+    ) -> Result<(api::PlanResponse, Vec<Applied>), ClientError> {
         match self {
-            Planned::Jobs { delete, create } => client.plan_jobs(delete, Vec::new(), create).await,
-            Planned::Fabric(text) => client.plan_fabric(text).await,
+            Planned::Jobs { delete, wanted } => {
+                let mut there = client.jobs().await?;
+                there.retain(|job| !delete.contains(&job.name));
+                let (jobs, resized, missing) = compare(wanted, &there).forecast();
+                let resize = resized.iter().map(Resized::request).collect();
+                Ok((client.plan_jobs(delete, resize, &missing).await?, jobs))
+            }
+            Planned::Fabric(text) => Ok((client.plan_fabric(text).await?, Vec::new())),
         }
     }
 }
@@ -236,12 +246,9 @@ async fn drain(
     output: Output,
 ) -> Result<(String, Exit)> {
     let answer = client.drain(part, drained).await?;
-    let is_pending = !answer.pending_switches.is_empty();
     let done = document::Drained::new(answer, drained, &client.jobs().await?);
-    Ok((
-        output.print(&done, || done.text())?,
-        Exit::found(is_pending),
-    ))
+    let text = output.print(&done, || done.text())?;
+    Ok((text, Exit::found(!done.is_done())))
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line};
@@ -15,7 +15,7 @@ use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
-use crate::exit::{Exit, HalfDone};
+use crate::exit::{Exit, HalfDone, Refused};
 use crate::output::{self, Format, Output, table};
 use crate::units::{self, bit_rate, bytes};
 
@@ -88,19 +88,21 @@ enum Command {
     /// Give a job other members while it runs
     ///
     /// The new members are installed as another epoch beside the one that the job is in. When all newcomers have joined, the members that stay
-    /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself.
+    /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself. A grid
+    /// keeps its members.
     #[command(
-        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`"
+        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`"
     )]
     Resize(membership::Resize),
     /// Take a member's place away while the job runs
     #[command(
-        after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"\n         ultima job evict train h2 --wait -o yaml"
+        after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
     )]
     Evict(membership::Evict),
     /// Show what happens to a job's members as it happens
     ///
-    /// JSON is one object on one line for each event, YAML one document. The first says how things are, with `now` for its kind.
+    /// JSON is one object on one line for each event, YAML one document. The first says how things are, with `now` for its kind; of several
+    /// controllers it goes on with the one that leads next, beginning with how things are then.
     #[command(
         after_help = "Example: ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'"
     )]
@@ -125,8 +127,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Create {
             file, group_for, ..
         } => {
-            let name = file.display().to_string();
-            let request = job::parse(&super::read_text(file)?, &name)?;
+            let request = only_one(file)?;
             Some(match group_for {
                 Some(grouping) => grouping.apply(request)?,
                 None => request,
@@ -176,11 +177,18 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let text = checks.iter().map(document::Check::text).collect();
                 output.print(&OneOrAll::of(checks), || text)?
             }
-            Command::Resize(arguments) => {
-                return membership::resize(&client, &arguments).await;
+            Command::Resize(resize) => {
+                let done = membership::resize(&client, &arguments.at, &resize).await;
+                return of_no_grid(&client, &resize.name, done).await;
             }
-            Command::Evict(arguments) => return membership::evict(&client, &arguments).await,
-            Command::Watch(arguments) => return membership::watch(&client, &arguments).await,
+            Command::Evict(evict) => {
+                let done = membership::evict(&client, &arguments.at, &evict).await;
+                return of_no_grid(&client, &evict.name, done).await;
+            }
+            Command::Watch(watch) => {
+                let done = membership::watch(&client, &arguments.at, &watch).await;
+                return of_no_grid(&client, &watch.name, done).await;
+            }
             Command::Delete { name, wait, output } => {
                 let mut deleted = Vec::new();
                 for name in jobs_of(&client, &name).await? {
@@ -201,6 +209,35 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         output::print(&text)?;
         Ok(exit.into())
     })
+}
+
+/// The job of a file that has only one.
+fn only_one(file: &std::path::Path) -> Result<JobRequest> {
+    let name = super::name_of(file);
+    let requests = job::parse_all(&super::read_text(file)?, &name)?;
+    let [request] = <[JobRequest; 1]>::try_from(requests).map_err(|requests| {
+        let jobs = requests.len();
+        anyhow!(
+            "{name}: {jobs} jobs; `ultima job create` takes one, `ultima apply -f` creates several"
+        )
+    })?;
+    Ok(request)
+}
+
+/// What came of a command about one job; where there is no job, but a grid of that name, that is said.
+async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Result<ExitCode> {
+    let is_unknown = |error: &anyhow::Error| Exit::of(error) == Exit::NotThere;
+    if !done.as_ref().is_err_and(is_unknown) {
+        return done;
+    }
+    match &jobs_of(client, name).await?[..] {
+        [one] if one == name => done,
+        lines => Err(Refused(format!(
+            "{name} is a grid, which keeps its members, of the jobs {}; watch one of these, or delete the grid and create it with others",
+            lines.join(", ")
+        ))
+        .into()),
+    }
 }
 
 /// What the cost model needs to know of a job's operations.

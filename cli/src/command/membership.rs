@@ -3,15 +3,18 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
+use tokio::time::timeout;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{self, MembershipEvent};
+use ultima_controller::api::{self, MembershipEvent, WatchJobResponse};
 use ultima_controller::client::{Client, JobWatch};
 
+use super::controller_address::ControllerAddress;
+use super::resume::resumed;
 use crate::document;
-use crate::exit::Stopped;
+use crate::exit::{Exit, Failed, NotThere, Silent, TooLate};
 use crate::output::{self, Format, Output};
 use crate::units;
 
@@ -20,7 +23,7 @@ use crate::units;
 #[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove"])]
 pub struct Resize {
     /// The job's name
-    name: String,
+    pub name: String,
     /// The hosts of all members from now on, in rank order
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
     members: Vec<String>,
@@ -42,12 +45,16 @@ pub struct Resize {
 
 /// What takes a member's place away.
 #[derive(clap::Args)]
+#[group(id = "member_meant", required = true, args = ["member", "host"])]
 pub struct Evict {
     /// The job's name
-    name: String,
-    /// The member's rank, or its host where that has one rank of the job
-    #[arg(value_name = "RANK|HOST")]
-    member: String,
+    pub name: String,
+    /// The member's rank, or its host where that has one rank of the job; a number is a rank
+    #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
+    member: Option<String>,
+    /// The member's host, also one that is called like a number
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
     /// Why, for the member itself
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -57,9 +64,10 @@ pub struct Evict {
 
 #[derive(clap::Args)]
 struct End {
-    /// Wait until the old epoch is off all switches, and tell what happens meanwhile; the exit code is 1 if the change is called off
-    #[arg(long)]
-    wait: bool,
+    /// Wait until the old epoch is off all switches, so long at most, and tell what happens meanwhile; the exit code is 1 if the change is
+    /// called off. It goes on also where the time is over
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    wait: Option<Duration>,
     #[command(flatten)]
     output: Output,
 }
@@ -68,13 +76,17 @@ struct End {
 #[derive(clap::Args)]
 pub struct Watch {
     /// The job's name
-    name: String,
+    pub name: String,
     #[command(flatten)]
     output: Output,
 }
 
 /// Gives a job other members.
-pub async fn resize(client: &Client, arguments: &Resize) -> Result<ExitCode> {
+pub async fn resize(
+    client: &Client,
+    at: &ControllerAddress,
+    arguments: &Resize,
+) -> Result<ExitCode> {
     let name = &arguments.name;
     let (members, number) = match &arguments.members[..] {
         [] => {
@@ -82,7 +94,8 @@ pub async fn resize(client: &Client, arguments: &Resize) -> Result<ExitCode> {
             let number = Some(job.id);
             let now = job.members.into_iter().map(|member| member.host);
             let members = changed(now.collect(), &arguments.add, &arguments.remove);
-            (members.with_context(|| format!("job {name}"))?, number)
+            let members = members.map_err(|what| NotThere(format!("job {name} {what}")));
+            (members?, number)
         }
         members => (members.to_vec(), None),
     };
@@ -90,37 +103,85 @@ pub async fn resize(client: &Client, arguments: &Resize) -> Result<ExitCode> {
     let watch = client.watch_job(name).await?;
     let terms = (arguments.join_wait, arguments.leave_out_lost);
     let job = client.resize_job((name, number), &members, terms).await?;
-    follow(watch, &job, &arguments.end).await
+    follow(watch, at, &job, &arguments.end).await
 }
 
 /// Takes a member's place away.
-pub async fn evict(client: &Client, arguments: &Evict) -> Result<ExitCode> {
+pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -> Result<ExitCode> {
     let Evict {
-        name,
-        member,
-        reason,
-        end,
+        name, reason, end, ..
     } = arguments;
-    let member = match member.parse() {
-        Ok(rank) => Named::Rank(rank),
-        Err(_) => Named::Host(member.clone()),
-    };
+    let member = arguments.member();
     let watch = client.watch_job(name).await?;
     let job = client.evict(name, member, reason).await?;
-    follow(watch, &job, end).await
+    follow(watch, at, &job, end).await
+}
+
+impl Evict {
+    fn member(&self) -> Named {
+        let of_either = |member: &String| match member.parse() {
+            Ok(rank) => Named::Rank(rank),
+            Err(_) => Named::Host(member.clone()),
+        };
+        let host = self.host.clone().map(Named::Host);
+        let named = host.or_else(|| self.member.as_ref().map(of_either));
+        named.expect("clap requires one of them")
+    }
+}
+
+/// What happens to a job's members, as long as any of the controllers tells it.
+struct Told<'a> {
+    at: &'a ControllerAddress,
+    name: &'a str,
+    watch: JobWatch,
+    /// Whether the last word has been said.
+    is_over: bool,
+}
+
+impl<'a> Told<'a> {
+    fn new(watch: JobWatch, at: &'a ControllerAddress, name: &'a str) -> Self {
+        Told {
+            at,
+            name,
+            watch,
+            is_over: false,
+        }
+    }
+
+    /// The next that happens; none when the job has been deleted. Where another controller leads by now, how things are comes anew.
+    async fn next(&mut self) -> Result<Option<WatchJobResponse>> {
+        loop {
+            let why = match self.watch.next().await {
+                Ok(Some(next)) => {
+                    self.is_over = next.job.is_none();
+                    return Ok(Some(next));
+                }
+                Ok(None) if self.is_over => return Ok(None),
+                Ok(None) => Silent(format!(
+                    "the controller has stopped; see `ultima job show {}` when it is back",
+                    self.name
+                ))
+                .into(),
+                Err(error) => error.into(),
+            };
+            let begin = async |client: &Client| client.watch_job(self.name).await;
+            self.watch = resumed(&self.at.controller, why, begin).await?;
+        }
+    }
 }
 
 /// Shows what happens to a job's members until it is deleted, or this is interrupted.
-pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
-    let mut watch = client.watch_job(&arguments.name).await?;
-    loop {
-        let next = tokio::select! {
-            next = watch.next() => next?,
-            () = super::interrupted() => return Ok(crate::exit::Exit::Interrupted.into()),
-        };
-        let Some(next) = next else {
-            return Ok(ExitCode::SUCCESS);
-        };
+pub async fn watch(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
+    tokio::select! {
+        ended = show(client, at, arguments) => ended,
+        () = super::interrupted() => Ok(Exit::Interrupted.into()),
+    }
+}
+
+async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
+    let watch = client.watch_job(&arguments.name).await?;
+    let mut told = Told::new(watch, at, &arguments.name);
+    while let Some(next) = told.next().await? {
         let format = arguments.output.format();
         let text = match (&next.event, &next.job) {
             (Some(event), _) => one_of(format, &document::Event::from(event), || described(event))?,
@@ -134,13 +195,11 @@ pub async fn watch(client: &Client, arguments: &Watch) -> Result<ExitCode> {
             })?,
             (None, None) => continue,
         };
-        tokio::select! {
-            printed = output::print_beside(text) => if printed?.is_break() {
-                return Ok(ExitCode::SUCCESS);
-            },
-            () = super::interrupted() => return Ok(crate::exit::Exit::Interrupted.into()),
+        if output::print_beside(text).await?.is_break() {
+            break;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One of many documents: a line of JSON, or YAML that says where it begins; for people a line.
@@ -157,54 +216,76 @@ fn one_of(
 }
 
 /// Says what was begun, and with `--wait` what becomes of it. Documents are of the job as it is then.
-async fn follow(mut watch: JobWatch, job: &api::Job, end: &End) -> Result<ExitCode> {
+async fn follow(
+    watch: JobWatch,
+    at: &ControllerAddress,
+    job: &api::Job,
+    end: &End,
+) -> Result<ExitCode> {
+    let Some(bound) = end.wait else {
+        return told_so(end, job, begun(job));
+    };
+    let waited = timeout(bound, until_over(watch, at, job, end)).await;
+    waited.unwrap_or_else(|_| {
+        let name = &job.name;
+        Err(TooLate(format!(
+            "job {name}: after {bound:?} the change is not over; it goes on: `ultima job watch {name}`"
+        ))
+        .into())
+    })
+}
+
+/// Prints the job with what is said of it at last.
+fn told_so(end: &End, job: &api::Job, text: String) -> Result<ExitCode> {
+    let text = end.output.print(&document::Job::from(job), || text)?;
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what becomes of a change until it is over.
+async fn until_over(
+    watch: JobWatch,
+    at: &ControllerAddress,
+    job: &api::Job,
+    end: &End,
+) -> Result<ExitCode> {
     let is_told = end.output.format() == Format::Table;
     let say = |text: String| match is_told {
         true => output::print(&text),
         false => Ok(()),
     };
-    let is_so = |job: &api::Job, text: String| {
-        let text = end.output.print(&document::Job::from(job), || text)?;
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
-    };
-    if !end.wait {
-        return is_so(job, begun(job));
-    }
     say(begun(job))?;
+    let mut told = Told::new(watch, at, &job.name);
     let mut change = Awaited::new(job);
     // The first word is how the job was before.
     let mut was_before = true;
-    while let Some(next) = watch.next().await? {
+    while let Some(next) = told.next().await? {
         let is_before = std::mem::take(&mut was_before);
         let Some(event) = next.event else {
             let Some(job) = next.job.filter(|_| !is_before) else {
                 continue;
             };
             match change.missed(&job) {
-                Heard::Over => return is_so(&job, begun(&job)),
+                Heard::Over => return told_so(end, &job, begun(&job)),
                 Heard::Failed => {
-                    eprintln!("{}", job.unchanged);
-                    return Ok(ExitCode::FAILURE);
+                    return Err(Failed(format!("job {}: {}", job.name, job.unchanged)).into());
                 }
                 Heard::Told | Heard::Nothing => continue,
             }
         };
-        let line = described(&event) + "\n";
+        let line = described(&event);
         match change.hear(&event) {
-            Heard::Over => return is_so(next.job.as_ref().unwrap_or(job), line),
-            Heard::Failed => {
-                eprint!("{line}");
-                return Ok(ExitCode::FAILURE);
-            }
-            Heard::Told => say(line)?,
+            Heard::Over => return told_so(end, next.job.as_ref().unwrap_or(job), line + "\n"),
+            Heard::Failed => return Err(Failed(format!("job {}: {line}", job.name)).into()),
+            Heard::Told => say(line + "\n")?,
             Heard::Nothing => {}
         }
     }
-    let name = &job.name;
-    let what =
-        format!("the controller stopped before the change was over; see `ultima job show {name}`");
-    Err(Stopped(what).into())
+    Err(Failed(format!(
+        "job {} was deleted before the change was over",
+        job.name
+    ))
+    .into())
 }
 
 /// A change whose end is waited for.
@@ -289,10 +370,10 @@ fn begun(job: &api::Job) -> String {
 }
 
 /// The members with these more and those less.
-fn changed(mut now: Vec<String>, add: &[String], remove: &[String]) -> Result<Vec<String>> {
+fn changed(mut now: Vec<String>, add: &[String], remove: &[String]) -> Result<Vec<String>, String> {
     for host in remove {
         let at = now.iter().rposition(|it| it == host);
-        let at = at.with_context(|| format!("it has no member on host {host} to remove"))?;
+        let at = at.ok_or_else(|| format!("has no member on host {host} to remove"))?;
         now.remove(at);
     }
     now.extend_from_slice(add);
@@ -430,8 +511,8 @@ mod tests {
         assert_eq!(of("d", "a").unwrap(), hosts("a b c d"));
         assert_eq!(of("", "a a").unwrap(), hosts("b c"));
         assert_eq!(
-            of("d", "d").unwrap_err().to_string(),
-            "it has no member on host d to remove"
+            of("d", "d").unwrap_err(),
+            "has no member on host d to remove"
         );
     }
 }

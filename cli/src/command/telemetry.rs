@@ -12,8 +12,9 @@ use ultima_controller::client::Client;
 use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
 use super::controller_address::ControllerAddress;
+use super::resume::resumed;
 use crate::document;
-use crate::exit::{Exit, Stopped};
+use crate::exit::{Exit, Silent};
 use crate::output::{self, Format, Output, table};
 use crate::units;
 
@@ -28,7 +29,8 @@ const SHOWN: usize = 20;
 pub struct Arguments {
     /// The job's name; without it all jobs
     job: Option<String>,
-    /// Show it anew every second, until interrupted; of the lossy operations JSON and YAML then have those told since the last time
+    /// Show it anew every second, until interrupted; of the lossy operations JSON and YAML then have those told since the last time.
+    /// Of several controllers it goes on with the one that leads next
     #[arg(long)]
     watch: bool,
     /// Show it anew so often, 100ms to 60s
@@ -85,19 +87,29 @@ fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
         .collect()
 }
 
-fn stopped() -> Stopped {
-    Stopped("the controller stops".to_owned())
+fn stopped() -> Silent {
+    Silent("the controller stops".to_owned())
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
     let every = arguments.every.unwrap_or(WATCH_INTERVAL);
-    let mut watch = client
-        .watch_telemetry(arguments.job.as_deref(), every)
-        .await?;
+    let begin = async |client: &Client| {
+        client
+            .watch_telemetry(arguments.job.as_deref(), every)
+            .await
+    };
+    let mut watch = begin(client).await?;
     let format = arguments.output.format();
     let mut shown = Shown::default();
-    while let Some(jobs) = watch.next().await? {
-        let mut jobs = by_name(jobs);
+    loop {
+        let next = watch.next().await.map_err(anyhow::Error::from);
+        let mut jobs = match next.and_then(|next| Ok(next.ok_or_else(stopped)?)) {
+            Ok(jobs) => by_name(jobs),
+            Err(why) => {
+                watch = resumed(&arguments.at.controller, why, &begin).await?;
+                continue;
+            }
+        };
         if format == Format::Table {
             shown.complete(&mut jobs);
         }
@@ -105,7 +117,6 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
             return Ok(());
         }
     }
-    Err(stopped().into())
 }
 
 /// The latest lossy operations of each job, which tables show again.

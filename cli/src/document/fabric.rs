@@ -117,6 +117,11 @@ impl Drained {
         }
     }
 
+    /// Whether nothing uses the part any more that could be taken off it: of one that is in use again, whether all switches know.
+    pub fn is_done(&self) -> bool {
+        self.pending_switches.is_empty() && (self.held_back.is_empty() || !self.drained)
+    }
+
     /// A line for the part, one or two for each job, and one for each switch.
     pub fn text(&self) -> String {
         let part = &self.part;

@@ -1,6 +1,7 @@
 //! What commands print as JSON or YAML: one place for each shape. docs/guide.md tells users what the fields are; names of fields stay,
 //! others may come.
 
+mod applied;
 mod check;
 mod fabric;
 mod job;
@@ -10,6 +11,7 @@ mod telemetry;
 
 use serde::Serialize;
 
+pub use applied::{Action, Applied};
 pub use check::Report as Check;
 pub use fabric::{Checked, Diff, Drained, Switch, held_back_text};
 pub use job::{Deleted, Job, state};

@@ -1,8 +1,11 @@
 //! What a change would do.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use ultima_controller::api;
 
+use super::applied::{Action, Applied};
 use super::fabric::Difference;
 use super::job::Job;
 use crate::output::table;
@@ -17,8 +20,11 @@ pub struct Plan<'a> {
 #[derive(Serialize)]
 struct PlannedJob<'a> {
     name: &'a str,
+    /// What would be done about it, of those of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Action>,
     #[serde(skip_serializing_if = "str::is_empty")]
-    refusal: &'a str,
+    refusal: Cow<'a, str>,
     /// Switches of its tree on which it has no members: spines.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<Vec<&'a str>>,
@@ -47,7 +53,8 @@ impl<'a> From<&'a api::PlanResponse> for Plan<'a> {
     fn from(plan: &'a api::PlanResponse) -> Self {
         let jobs = plan.jobs.iter().map(|it| PlannedJob {
             name: &it.name,
-            refusal: &it.refusal,
+            action: None,
+            refusal: it.refusal.as_str().into(),
             over: it.job.as_ref().map(junctions),
             job: it.job.as_ref().map(Into::into),
         });
@@ -84,7 +91,24 @@ fn junctions(job: &api::Job) -> Vec<&str> {
         .collect()
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// The same with what would be done about jobs, those included about which that is nothing.
+    pub fn with(mut self, jobs: &'a [Applied]) -> Self {
+        for job in jobs {
+            match self.jobs.iter_mut().find(|it| it.name == job.name) {
+                Some(planned) => planned.action = Some(job.action),
+                None => self.jobs.push(PlannedJob {
+                    name: &job.name,
+                    action: Some(job.action),
+                    refusal: job.refusal().unwrap_or_default().into(),
+                    over: None,
+                    job: None,
+                }),
+            }
+        }
+        self
+    }
+
     /// Whether something would be refused.
     pub fn is_refused(&self) -> bool {
         self.jobs.iter().any(|job| !job.refusal.is_empty())
@@ -119,12 +143,17 @@ impl Plan<'_> {
 
 impl PlannedJob<'_> {
     fn text(&self) -> String {
+        let name = self.name;
+        if !self.refusal.is_empty() {
+            return format!("{name} would be refused: {}\n", self.refusal);
+        }
+        let action = self.action.map(Action::text);
         let Some(job) = &self.job else {
-            return format!("{} would be refused: {}\n", self.name, self.refusal);
+            return format!("{name}: {}\n", action.unwrap_or_default());
         };
+        let action = action.map_or_else(String::new, |action| format!("{action}, "));
         let mut text = format!(
-            "{}: id {} on {}",
-            self.name,
+            "{name}: {action}id {} on {}",
             job.id,
             job.switches.join(", ")
         );

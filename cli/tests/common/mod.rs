@@ -79,7 +79,12 @@ impl Switch {
 
     /// What it says instead, in one line.
     pub fn refused(&self, command: &[&str]) -> String {
-        refused(&self.at_it(command))
+        self.refused_with(2, command)
+    }
+
+    /// The same with another exit code.
+    pub fn refused_with(&self, code: i32, command: &[&str]) -> String {
+        refused_with(code, &self.at_it(command))
     }
 }
 

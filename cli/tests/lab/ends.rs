@@ -39,7 +39,7 @@ fn a_second_lab_of_the_name_says_what_runs() {
     let file = topology("star4.yaml");
     let lab = Lab::of_file(&file, &[]);
     let again = common::output(&["lab", "up", &file.to_string_lossy(), "--name", &lab.name]);
-    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(again.status.code(), Some(5));
     let said = String::from_utf8_lossy(&again.stderr);
     let start = format!(
         "error: lab {} is up already: {} on embedded, 2 of 2 processes run; ",
@@ -52,7 +52,7 @@ fn a_second_lab_of_the_name_says_what_runs() {
     let gone = lab.name.clone();
     lab.down();
     let again = common::output(&["lab", "down", &gone]);
-    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(again.status.code(), Some(4));
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(
         said.starts_with(&format!("error: there is no lab {gone}; ")),
@@ -114,7 +114,7 @@ fn a_lab_says_what_of_it_is_gone() {
         (Some(1), &gone.as_str().into())
     );
     let output = lab.exec("h2", &["true"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         said.starts_with("error: the namespace of h2 is gone; "),
@@ -193,7 +193,7 @@ fn what_fails_half_way_is_undone() {
 
     write("#!/bin/sh\necho 'no such device' >&2\nexit 1\n");
     let output = up().output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "error: switch-s1: no such device\n"

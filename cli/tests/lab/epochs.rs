@@ -153,6 +153,7 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
         "--members",
         "h5,h3,h2,h4",
         "--wait",
+        "60s",
     ];
     let said = loop {
         let output = lab.controlled(&resized).output().expect("it runs");

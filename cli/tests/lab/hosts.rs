@@ -84,10 +84,11 @@ fn a_command_runs_as_on_its_host() {
         lab.exec("h1", &["sh", "-c", "exit 37"]).status.code(),
         Some(37)
     );
-    for (host, command, said) in [
+    for (host, command, code, said) in [
         (
             "h9",
             "true",
+            4,
             format!(
                 "lab {} has no host or switch \"h9\"; it has h1, h2, h3, h4, s1",
                 lab.name
@@ -96,11 +97,12 @@ fn a_command_runs_as_on_its_host() {
         (
             "h1",
             "no-such-program",
+            2,
             "no-such-program is not on the PATH".to_owned(),
         ),
     ] {
         let output = lab.exec(host, &[command]);
-        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(output.status.code(), Some(code));
         assert_eq!(
             String::from_utf8_lossy(&output.stderr),
             format!("error: {said}\n")

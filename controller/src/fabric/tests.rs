@@ -222,7 +222,7 @@ fn each_bad_file_gives_its_one_line() {
         (
             "ranks: 2",
             "ranks: two",
-            "f.yaml:6:64: hosts[0].ranks: invalid u16",
+            "f.yaml:6:64: hosts[0].ranks: expected a whole number from 0 to 65535",
         ),
         (
             ", ip: 10.0.0.1,",

@@ -231,13 +231,24 @@ pub fn load(path: &Path) -> Result<JobRequest, JobError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
-/// Reads the jobs in `text`, a YAML document each, which errors call `source`.
+/// Reads the jobs in `text`, a YAML document each, one at least, which errors call `source`.
 ///
 /// # Errors
-/// As [`load`], for the first that is wrong.
+/// There is none; as [`load`], for the first that is wrong.
 pub fn parse_all(text: &str, source: &str) -> Result<Vec<JobRequest>, JobError> {
     let documents = yaml::documents(text);
-    documents.map(|text| parse(&text, source)).collect()
+    let jobs: Vec<JobRequest> = documents
+        .map(|text| parse(&text, source))
+        .collect::<Result<_, _>>()?;
+    match jobs.is_empty() {
+        true => Err(JobError::Form {
+            place: yaml::Place::whole(source),
+            field: String::new(),
+            message: "there is no job in it; expected at least { name: train, members: [h1, h2] }"
+                .into(),
+        }),
+        false => Ok(jobs),
+    }
 }
 
 /// Reads the job in `text`, which errors call `source`.

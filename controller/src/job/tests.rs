@@ -62,12 +62,41 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: train\nmembers: [h1, h2]\ngather: broadcast",
-            "j.yaml:3:9: gather: unknown variant `broadcast`, expected one of multicast, unicast",
+            "j.yaml:3:9: gather: `broadcast` is unknown, expected one of multicast, unicast",
         ),
         (
             "name: train\nmembers: [h1, h2]\nseed: -1",
-            "j.yaml:3:7: seed: invalid u64",
+            "j.yaml:3:7: seed: expected a whole number from 0 to 18446744073709551615",
         ),
+        (
+            "name: train\nmembers: h1",
+            "j.yaml:2:10: members: expected a list, such as [a, b], or a line with `- ` for each",
+        ),
+        (
+            "name: train\nmembers: [[h1], h2]",
+            "j.yaml:2:11: members[0]: expected one value, no list and no fields; text that begins with [ or { is quoted",
+        ),
+        (
+            "- train",
+            "j.yaml:1:1: expected fields, such as { name: value }",
+        ),
+        (
+            "name:\nmembers: [h1, h2]",
+            "j.yaml:1:5: name: expected a text, and nothing is there",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\ngather: [unicast]",
+            "j.yaml:3:9: gather: expected one word",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\nname: again",
+            "j.yaml:3:1: `name` stands here twice",
+        ),
+        (
+            "name: train\nmembers: [h1, h2]\n---\nname: again",
+            "j.yaml:4:1: a second document begins, where the file is to be one",
+        ),
+        ("", "j.yaml:1:1: it ends where a value is expected"),
         (
             "name: train\nmembers: [h1, h2]\nweight: 0",
             "j.yaml:3:9: weight: a job's weight is 1 to 100, not 0",
@@ -92,6 +121,18 @@ fn each_bad_file_gives_its_one_line() {
     for (text, line) in cases {
         assert_eq!(parse(text, "j.yaml").unwrap_err().to_string(), line);
     }
+}
+
+#[test]
+fn a_file_without_a_job_is_none() {
+    for text in ["", "---\n", "# nothing\n--- # here\n"] {
+        assert_eq!(
+            parse_all(text, "j.yaml").unwrap_err().to_string(),
+            "j.yaml: there is no job in it; expected at least { name: train, members: [h1, h2] }"
+        );
+    }
+    let both = "{ name: a, members: [h1, h2] }\n---\n---\n{ name: b, members: [h1, h2] }";
+    assert_eq!(parse_all(both, "j.yaml").unwrap().len(), 2);
 }
 
 #[test]

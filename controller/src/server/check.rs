@@ -19,7 +19,7 @@ use crate::check::{
     diagnose, unreachable,
 };
 use crate::fabric::{HostId, SwitchId};
-use crate::job::{Job, JobId, Rank};
+use crate::job::{Job, JobId, Line, Rank};
 use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use crate::routing::Passage;
 
@@ -258,6 +258,9 @@ impl Controller {
 
     /// Members that cannot take part, which is itself a finding.
     fn find_absent(&self, state: &JobState, attending: &[Rank], findings: &mut Findings) {
+        // What agents are started for, and jobs created as: of a row or a column its whole grid.
+        let job = &state.job.name;
+        let job = Line::of(job).map_or(job.as_str(), |(grid, _)| grid);
         for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
             if attending.binary_search(&rank).is_ok() {
                 continue;
@@ -266,10 +269,7 @@ impl Controller {
             let (what, advice) = match seat {
                 Seat::Free => (
                     format!("rank {rank} on {host} has not joined"),
-                    format!(
-                        "start its agent: `ultima agent --job {} --host {host}`",
-                        state.job.name
-                    ),
+                    format!("start its agent: `ultima agent --job {job} --host {host}`"),
                 ),
                 Seat::Joining | Seat::Joined => (
                     format!(
@@ -279,10 +279,7 @@ impl Controller {
                 ),
                 Seat::Left => (
                     format!("rank {rank} on {host} has left"),
-                    format!(
-                        "ranks are handed out once: create job {} again to start over",
-                        state.job.name
-                    ),
+                    format!("ranks are handed out once: create job {job} again to start over"),
                 ),
             };
             let diagnosis = Diagnosis {

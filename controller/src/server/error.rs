@@ -156,6 +156,15 @@ impl BringUpError {
         matches!(self, BringUpError::Connect(NoAnswer { .. } | Broken { .. }))
     }
 
+    /// Whether the switch works, and answers to another controller.
+    pub fn is_anothers(&self) -> bool {
+        use ConnectError::{NotPrimary, Superseded};
+        matches!(
+            self,
+            BringUpError::Connect(NotPrimary { .. } | Superseded { .. })
+        )
+    }
+
     /// The term of the controller that has led it since, if that is why.
     pub fn superseded(&self) -> Option<Term> {
         match self {

@@ -38,6 +38,7 @@ impl From<JobRequestError> for Status {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }
                 | Refusal::Limit(_) => Code::ResourceExhausted,
+                Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
                 Refusal::Placement(_) => Code::InvalidArgument,
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
@@ -87,7 +88,16 @@ mod tests {
             members: 4097,
             most: 4096,
         };
+        let unknown = JobRequestError::Refused {
+            name: name(),
+            refusal: Box::new(Refusal::Placement(PlacementError::UnknownHost {
+                index: 0,
+                host: "h9".into(),
+                known: "h1".into(),
+            })),
+        };
         for (error, code) in [
+            (unknown, Code::NotFound),
             (changing, Code::FailedPrecondition),
             (other, Code::FailedPrecondition),
             (many, Code::ResourceExhausted),

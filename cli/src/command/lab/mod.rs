@@ -103,7 +103,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&show::removed(&name, removed))?;
         }
         Command::Plan { file } => {
-            let fabric = fabric::parse(&super::read_text(&file)?, &file.display().to_string())?;
+            let fabric = fabric::parse(&super::read_text(&file)?, &super::name_of(&file))?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
             output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))?;
         }

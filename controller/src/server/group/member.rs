@@ -178,7 +178,7 @@ impl Member {
             service,
         });
         self.set_problem(None);
-        tracing::info!(%term, "primary");
+        tracing::info!("leads since term {term}");
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let later = loop {

@@ -395,11 +395,8 @@ impl Client {
         wait: Duration,
     ) -> Result<api::JoinResponse, ClientError> {
         let (begun, attempt) = (Instant::now(), rand::random_range(1..=u64::MAX));
-        let mut lost: Option<Instant> = None;
+        let (mut left, mut lost) = (wait, None);
         loop {
-            // What is left of a time that was given is not none.
-            let left = wait.saturating_sub(begun.elapsed());
-            let left = left.max(wait.min(Duration::from_millis(1)));
             let request = api::JoinRequest {
                 job: job.into(),
                 host: host.into(),
@@ -424,6 +421,9 @@ impl Client {
             lost = Some(since);
             tracing::debug!(%error, "asking for the rank again");
             tokio::time::sleep(PAUSE).await;
+            // What is left of a time that was given is not none.
+            let rest = wait.saturating_sub(begun.elapsed());
+            left = rest.max(wait.min(Duration::from_millis(1)));
         }
     }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::time::Duration;
 
 use common::output;
 use serde_json::{Value, json};
@@ -280,7 +281,10 @@ fn members_are_named_by_rank_or_host() {
             "{said}"
         );
 
-        // Nobody joins.
+        // One runs, and the newcomer does not join.
+        let client = stage.controller.client();
+        let joined = client.join("heavy", "h1", Duration::ZERO);
+        (stage.testbed.runtime.block_on(joined)).expect("it has a place");
         let resize = ["resize", "heavy", "--add", "h2", "--wait", "200ms"];
         let late = output(&[&at[..], &resize].concat());
         let said = String::from_utf8_lossy(&late.stderr).into_owned();

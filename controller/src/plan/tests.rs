@@ -484,7 +484,8 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
          never cut; give the port to a host that takes part in no job"
     );
     assert_eq!(uncut(&fabric, other.names(), SwitchId(0)), None);
-    let without = text.replace("  - { ends: [storage, tofino1/16/0], mtu: 9000 }\n", "");
+    let lines = text.lines().filter(|line| !line.contains("storage"));
+    let without = lines.collect::<Vec<_>>().join("\n");
     let fabric = fabric::parse(&without, "tofino32.yaml").unwrap();
     assert_eq!(uncut(&fabric, program.names(), SwitchId(0)), None);
 }

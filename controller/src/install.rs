@@ -14,7 +14,7 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, Update};
 
 use crate::fabric::SwitchId;
-use crate::p4rt::{SwitchClient, WriteError, describe, failed};
+use crate::p4rt::{Order, SwitchClient, WriteError, describe, failed};
 use crate::plan::{Entity, JobPlan, SchemaError};
 
 /// The connections that an installation may use.
@@ -215,14 +215,14 @@ pub struct Written {
     pub cause: Option<Cause>,
 }
 
-/// Writes entities to one switch.
+/// Writes entities that do not depend on each other to one switch.
 #[tracing::instrument(level = "debug", skip_all, fields(switch = client.device().name, entities = entities.len()))]
 pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
     let updates = entities
         .iter()
         .map(|prepared| prepared.creation.clone())
         .collect();
-    let Err(error) = client.write(updates).await else {
+    let Err(error) = client.write(updates, Order::Any).await else {
         return Written {
             present: entities,
             cause: None,
@@ -263,7 +263,7 @@ async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     let (removable, updates): (Vec<&Prepared>, Vec<Update>) = (written.iter().rev())
         .filter_map(|prepared| Some((prepared, prepared.removal.clone()?)))
         .unzip();
-    match client.write(updates).await {
+    match client.write(updates, Order::AsGiven).await {
         Ok(()) => true,
         Err(WriteError::Rpc(error)) => {
             tracing::warn!(switch, %error, "{} entities not removed", removable.len());

@@ -3,13 +3,22 @@
 mod chaos;
 mod target;
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
+use ultima_controller::MacAddr;
 use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
+use ultima_controller::p4rt::{
+    BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
+};
+use ultima_controller::plan::{Entity, table::Neighbor};
+use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Handle};
+use ultima_p4runtime::v1::Update;
 
 /// Two switches with a trunk, two hosts at each.
 fn fabric_on(switches: &[ChaosSwitch; 2]) -> Fabric {
@@ -484,6 +493,42 @@ async fn what_somebody_changed_is_put_right() {
     assert_eq!(all().await, [[""; 0], []]);
 }
 
+/// What is changed behind its back is put right by itself, unless repairs are not wanted: then it is left until they are asked for.
+#[tokio::test]
+async fn without_repairs_what_somebody_changed_is_left() {
+    for repair in [true, false] {
+        let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            repair,
+            audit_every: Duration::from_millis(20),
+            ..target::config(fabric_on(&switches))
+        };
+        let handle = server::serve(config).await.unwrap();
+        let controller = handle.controller();
+        controller.create_job(&spec("train")).await.unwrap();
+        let switch = &switches[0];
+        let whole = switch.held();
+        let keys: Vec<Vec<u8>> = whole.keys().cloned().collect();
+        spoil(switch, &keys[0], &keys[1]);
+        let spoilt = switch.held();
+        match repair {
+            true => {
+                while switch.held() != whole {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            false => {
+                // Many times what it takes where it is wanted.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert_eq!(switch.held(), spoilt);
+                controller.audit(true).await;
+                assert_eq!(switch.held(), whole);
+            }
+        }
+    }
+}
+
 /// Takes one row off a switch, and gives another an action that nobody asked for.
 fn spoil(switch: &ChaosSwitch, gone: &Vec<u8>, other: &Vec<u8>) {
     use ultima_p4runtime::v1::{entity, table_action};
@@ -546,20 +591,76 @@ async fn a_second_controller_is_turned_away() {
         .unwrap();
 }
 
-#[tokio::test]
-async fn a_client_with_a_higher_election_id_is_noticed() {
-    let (switches, handle) = start().await;
-    let device = ultima_controller::p4rt::Device {
+async fn client(switch: &ChaosSwitch, election_id: u128) -> SwitchClient {
+    let device = Device {
         name: "s1".into(),
-        grpc: switches[0].address().to_string(),
+        grpc: switch.address().to_string(),
         device_id: 1,
         tls: None,
         packing: Default::default(),
     };
-    let other =
-        ultima_controller::p4rt::SwitchClient::connect(device, u128::MAX, Duration::from_secs(5))
-            .await
-            .unwrap();
+    let client = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
+    client.unwrap()
+}
+
+/// As many rows as are four batches, from this one on.
+fn four_batches(first: u32) -> Vec<Update> {
+    let program = Program::v1model().unwrap();
+    let row = |at: u32| {
+        let ip = Ipv4Addr::from(0x0a00_0000 + first + at);
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let row = Entity::Neighbor(Neighbor { ip, mac });
+        row.creation(program.names()).unwrap()
+    };
+    (0..3 * BATCH as u32 + 1).map(row).collect()
+}
+
+#[tokio::test]
+async fn batches_without_an_order_are_under_way_together() {
+    let switch = ChaosSwitch::start().await;
+    let client = Arc::new(client(&switch, ELECTION_ID).await);
+    for (first, order, together) in [(0, Order::AsGiven, 1), (1 << 16, Order::Any, 4)] {
+        switch.state().stalls_writes = true;
+        let writing = tokio::spawn({
+            let client = Arc::clone(&client);
+            async move { client.write(four_batches(first), order).await }
+        });
+        while switch.state().stalled_writes < together {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Time for one that should not come.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(switch.state().stalled_writes, together, "{order:?}");
+        switch.state().stalls_writes = false;
+        writing.await.unwrap().unwrap();
+    }
+    assert_eq!(switch.held().len(), 2 * four_batches(0).len());
+}
+
+#[tokio::test]
+async fn what_a_batch_lacks_is_told_beside_what_others_did() {
+    let switch = ChaosSwitch::start().await;
+    let client = client(&switch, ELECTION_ID).await;
+    // In the second batch; of those that are sent only when it is done none is.
+    for (first, order, refused) in [(0, Order::AsGiven, 1 + BATCH + 1), (1 << 16, Order::Any, 1)] {
+        let before = switch.held().len();
+        switch.fail_at(BATCH + 7, Fault::Refuse);
+        let rows = four_batches(first);
+        let written = client.write(rows.clone(), order).await;
+        let Err(WriteError::Updates(outcomes)) = written else {
+            panic!("{written:?}");
+        };
+        assert_eq!(outcomes.len(), rows.len());
+        let count = outcomes.iter().filter(|outcome| failed(outcome)).count();
+        assert_eq!(count, refused, "{order:?}");
+        assert_eq!(switch.held().len() - before, rows.len() - refused);
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_higher_election_id_is_noticed() {
+    let (switches, handle) = start().await;
+    let other = client(&switches[0], u128::MAX).await;
     let error = handle
         .controller()
         .create_job(&spec("train"))

@@ -1,8 +1,11 @@
 //! The client of one switch.
 
 use std::error::Error as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
@@ -32,7 +35,33 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// its ports.
 const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Updates of one WriteRequest. A request stays far below the 4 MiB that gRPC servers accept.
-pub(super) const BATCH: usize = 1000;
+pub const BATCH: usize = 1000;
+
+/// Batches that are under way to a switch at the same time where their order does not matter: while it works on one the next is
+/// on its way.
+const IN_FLIGHT: usize = 4;
+
+/// Whether updates have an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// No batch is sent before the one before it is done.
+    AsGiven,
+    /// They do not depend on each other: several batches are under way at a time, which a switch may take in any order
+    /// (P4Runtime has none between calls).
+    Any,
+}
+
+/// What a switch says of one batch.
+enum Answer {
+    /// It is done.
+    Written,
+    /// Some of it was refused: an outcome for each update.
+    Refused(Vec<v1::Error>),
+    /// The call failed.
+    Failed(RpcError),
+    /// Another one had failed before it was its turn.
+    NotSent,
+}
 
 /// A connection to one switch as its primary. Dropping it gives mastership up.
 pub struct SwitchClient {
@@ -191,52 +220,59 @@ impl SwitchClient {
         }
     }
 
-    /// Writes `updates` in order, in one batch or as many as their number takes. Each is tried,
-    /// whatever becomes of the others (CONTINUE_ON_ERROR, all that BMv2 has).
+    /// Writes `updates`, in one batch or as many as their number takes. Each is tried, whatever becomes of the others
+    /// (CONTINUE_ON_ERROR, all that BMv2 has).
     ///
     /// # Errors
-    /// Of the first batch in which something failed; later batches are not sent, and of their
-    /// updates the outcome says ABORTED.
-    pub async fn write(&self, updates: Vec<Update>) -> Result<(), WriteError> {
-        let total = updates.len();
-        let mut sent = 0;
-        for batch in updates.chunks(BATCH) {
-            let request = WriteRequest {
-                device_id: self.device.device_id,
-                election_id: Some(Uint128::from(self.election_id)),
-                updates: batch.to_vec(),
-                atomicity: write_request::Atomicity::ContinueOnError.into(),
-                ..Default::default()
-            };
-            let begun = Instant::now().into_std();
-            let answer = self.answered(self.rpc.clone().write(request)).await;
-            self.writes.written(begun, batch.len(), answer.is_ok());
-            match answer {
-                Ok(_) => sent += batch.len(),
-                Err(RpcError::Status(status)) => {
-                    let failed_whole = RpcError::Status(status.clone());
-                    return Err(match batch::outcomes(&status) {
-                        Some(outcomes) if describes(&outcomes, batch) => {
-                            let not_sent = batch::failure(Code::Aborted, "not sent");
-                            let mut all = vec![batch::success(); sent];
-                            all.extend(outcomes);
-                            all.resize(total, not_sent);
-                            WriteError::Updates(all)
-                        }
-                        // Nothing of this batch was done, but the batches before it were.
-                        _ if sent > 0 && !failed_whole.is_uncertain() => {
-                            let failed = batch::failure(status.code(), status.message());
-                            let mut all = vec![batch::success(); sent];
-                            all.resize(total, failed);
-                            WriteError::Updates(all)
-                        }
-                        _ => failed_whole.into(),
-                    });
-                }
-                Err(error) => return Err(error.into()),
-            }
+    /// Something failed. Batches that were not under way then are not sent, and of their updates the outcome says
+    /// ABORTED.
+    pub async fn write(&self, updates: Vec<Update>, order: Order) -> Result<(), WriteError> {
+        let has_failed = AtomicBool::new(false);
+        let batches = updates.chunks(BATCH);
+        let batches: Vec<_> = batches
+            .map(|batch| self.write_in_turn(batch, &has_failed))
+            .collect();
+        let in_flight = match order {
+            Order::AsGiven => 1,
+            Order::Any => IN_FLIGHT,
+        };
+        let answers = stream::iter(batches).buffered(in_flight);
+        outcome_of(answers.collect().await)
+    }
+
+    /// Writes a batch, unless one before it has failed by then.
+    async fn write_in_turn<'a>(
+        &self,
+        batch: &'a [Update],
+        has_failed: &AtomicBool,
+    ) -> (&'a [Update], Answer) {
+        let answer = match has_failed.load(Ordering::Relaxed) {
+            true => Answer::NotSent,
+            false => self.write_batch(batch).await,
+        };
+        has_failed.fetch_or(!matches!(answer, Answer::Written), Ordering::Relaxed);
+        (batch, answer)
+    }
+
+    async fn write_batch(&self, batch: &[Update]) -> Answer {
+        let request = WriteRequest {
+            device_id: self.device.device_id,
+            election_id: Some(Uint128::from(self.election_id)),
+            updates: batch.to_vec(),
+            atomicity: write_request::Atomicity::ContinueOnError.into(),
+            ..Default::default()
+        };
+        let begun = Instant::now().into_std();
+        let answer = self.answered(self.rpc.clone().write(request)).await;
+        self.writes.written(begun, batch.len(), answer.is_ok());
+        match answer {
+            Ok(_) => Answer::Written,
+            Err(RpcError::Status(status)) => match batch::outcomes(&status) {
+                Some(outcomes) if describes(&outcomes, batch) => Answer::Refused(outcomes),
+                _ => Answer::Failed(RpcError::Status(status)),
+            },
+            Err(error) => Answer::Failed(error),
         }
-        Ok(())
     }
 
     /// Reads everything that matches one of `entities`.
@@ -314,6 +350,33 @@ async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
 }
 
 /// Whether a failed batch's outcomes can be believed: one for each update, and one that failed.
+/// What a write has come to whose batches were answered so.
+fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
+    let is_whole = |answer: &Answer| matches!(answer, Answer::Written);
+    if answers.iter().all(|(_, answer)| is_whole(answer)) {
+        return Ok(());
+    }
+    let has_done = |answer: &Answer| matches!(answer, Answer::Written | Answer::Refused(_));
+    let some_done = answers.iter().any(|(_, answer)| has_done(answer));
+    let mut all = Vec::new();
+    for (batch, answer) in answers {
+        let same = |outcome: v1::Error| vec![outcome; batch.len()];
+        all.extend(match answer {
+            Answer::Written => same(batch::success()),
+            Answer::Refused(outcomes) => outcomes,
+            Answer::NotSent => same(batch::failure(Code::Aborted, "not sent")),
+            // Nothing of this batch was done, but something of others was.
+            Answer::Failed(RpcError::Status(status))
+                if some_done && !RpcError::Status(status.clone()).is_uncertain() =>
+            {
+                same(batch::failure(status.code(), status.message()))
+            }
+            Answer::Failed(error) => return Err(error.into()),
+        });
+    }
+    Err(WriteError::Updates(all))
+}
+
 fn describes(outcomes: &[v1::Error], batch: &[Update]) -> bool {
     outcomes.len() == batch.len() && outcomes.iter().any(failed)
 }

@@ -8,7 +8,7 @@ mod observer;
 mod session;
 mod term;
 
-pub use client::SwitchClient;
+pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
 pub use error::{ConnectError, RpcError, WriteError, describe, failed};
 pub use observer::Observer;

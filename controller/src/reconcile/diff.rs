@@ -165,10 +165,10 @@ impl Diff {
         self.0.is_empty()
     }
 
-    /// One update for each difference, in the order of writing: what is new and what changes, what carries before what
+    /// One update for each difference, round after round in the order of writing, within a round in any: what is new and what changes, what carries before what
     /// admits; then what goes, the other way round. So what stays meets no gap. Only where old and new together are more
     /// than a switch has room for, the old goes first there.
-    pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Update> {
+    pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Vec<Update>> {
         let full = self.full(held, room);
         let stage = |difference: &&Difference| difference.key.stage(room.names);
         let mut leaving: Vec<&Difference> = (self.0.iter())
@@ -185,9 +185,12 @@ impl Diff {
             .filter(|difference| difference.wanted.is_some())
             .collect();
         coming.sort_by_key(stage);
-        (first.into_iter().chain(coming).chain(last))
-            .map(Difference::update)
-            .collect()
+        let rounds = |of: Vec<&Difference>| {
+            let rounds = of.chunk_by(|one, next| stage(one) == stage(next));
+            let rounds = rounds.map(|round| round.iter().map(|it| it.update()).collect());
+            rounds.collect::<Vec<Vec<Update>>>()
+        };
+        [first, coming, last].into_iter().flat_map(rounds).collect()
     }
 
     /// Where old and new have no room together.

@@ -16,7 +16,7 @@ use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
 use crate::metrics::Metrics;
-use crate::p4rt::{Device, Mastership, SwitchClient, Term};
+use crate::p4rt::{BATCH, Device, Mastership, Order, SwitchClient, Term};
 use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
@@ -307,8 +307,19 @@ impl ManagedSwitch {
     ) -> Result<(), BringUpError> {
         self.doubt();
         let limits = self.limits;
-        let updates = diff.updates(held, Room { names, limits });
-        self.change(client, names, updates).await?;
+        let rounds = diff.updates(held, Room { names, limits });
+        match rounds.iter().map(Vec::len).sum::<usize>() {
+            // They take one call together.
+            ..=BATCH => {
+                self.change(client, names, rounds.concat(), Order::AsGiven)
+                    .await?
+            }
+            _ => {
+                for round in rounds {
+                    self.change(client, names, round, Order::Any).await?;
+                }
+            }
+        }
         self.with_state(|state| {
             state.in_doubt = false;
             let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
@@ -424,15 +435,16 @@ impl ManagedSwitch {
         }
     }
 
-    /// Writes `updates`, in order; what is not known to be done leaves the switch in doubt.
+    /// Writes `updates`; what is not known to be done leaves the switch in doubt.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn change(
         &self,
         client: &SwitchClient,
         names: &Names,
         updates: Vec<Update>,
+        order: Order,
     ) -> Result<(), BringUpError> {
-        let Err(error) = client.write(updates.clone()).await else {
+        let Err(error) = client.write(updates.clone(), order).await else {
             return Ok(());
         };
         let name = |at: usize| reconcile::name(&updates[at], names);
@@ -468,11 +480,13 @@ async fn clear_replication(client: &SwitchClient, target: &Target) {
         return;
     };
     let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
-    if let Err(error) = client.write(groups).await {
+    if let Err(error) = client.write(groups, Order::Any).await {
         tracing::warn!(switch = client.device().name, %error, "old groups not removed");
     }
     if let Ok(session) = LossSession::of(target).entry()
-        && let Err(error) = client.write(vec![Update::delete(session)]).await
+        && let Err(error) = client
+            .write(vec![Update::delete(session)], Order::Any)
+            .await
     {
         // A switch that has just started has none.
         tracing::debug!(switch = client.device().name, %error, "no old clone session removed");

@@ -78,6 +78,8 @@ pub struct State {
     pub stalls_reads: bool,
     /// Whether writes wait until this is not so any more.
     pub stalls_writes: bool,
+    /// Writes that do.
+    pub stalled_writes: usize,
     /// Whether a new program does.
     pub stalls_pipelines: bool,
 }

@@ -183,7 +183,9 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
         emulate::check_batch(&request)?;
+        self.state.lock().unwrap().stalled_writes += 1;
         self.stall(|state| state.stalls_writes).await;
+        self.state.lock().unwrap().stalled_writes -= 1;
         let election_id = request.election_id.as_ref().map(u128::from);
         if election_id != self.state.lock().unwrap().primary() {
             return Err(Status::permission_denied("not primary"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
-use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
+use ultima_controller::p4rt::{Device, ELECTION_ID, Order, SwitchClient};
 use ultima_controller::program::Program;
 use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::loss;
@@ -98,7 +98,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
         let client = client.unwrap_or_else(|error| panic!("{name}: {error}"));
         let set = client.set_pipeline(&program).await;
         set.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let written = client.write(updates).await;
+        let written = client.write(updates, Order::AsGiven).await;
         written.unwrap_or_else(|error| panic!("{name}: {error}"));
         let counters = CounterReader::connect([(grpc, device_id(0))]).await;
         (client, counters.expect("the switch serves P4Runtime"))

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::fabric::SwitchId;
 use crate::install::Untranslatable;
 use crate::moves::{Change, Round};
-use crate::p4rt::SwitchClient;
+use crate::p4rt::{Order, SwitchClient};
 use crate::plan::Entity;
 use crate::reconcile::Held;
 use crate::server::controller::Controller;
@@ -120,7 +120,7 @@ impl<'a> Progress<'a> {
             .filter_map(|change| change.update(names).transpose());
         let updates = updates.collect::<Result<Vec<_>, Untranslatable>>()?;
         let switch = &self.controller.switches[id.0];
-        switch.change(client, names, updates).await
+        switch.change(client, names, updates, Order::AsGiven).await
     }
 
     /// Makes a switch hold what it should after all rounds so far and these changes.

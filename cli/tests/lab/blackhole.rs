@@ -1,5 +1,7 @@
 //! A link that loses what is sent into it while both of its ends are up.
 
+use std::time::Instant;
+
 use serde_json::Value;
 use ultima_tests::needs;
 
@@ -100,11 +102,16 @@ fn a_link_that_swallows_what_is_sent_into_it_is_left() {
     let ultima = env!("CARGO_BIN_EXE_ultima");
     let set = ["switch", "tm", "set", "--grpc", settings, "--loss", "1"];
     printed(&lab.exec("leaf1", &[&[ultima][..], &set].concat()));
+    let began = Instant::now();
 
     wait_until("the tree is elsewhere", || {
         let links = tree(&lab);
         !links.is_empty() && !links.iter().any(|link| before.contains(link))
     });
+    eprintln!(
+        "the tree is elsewhere {:?} after its link began to lose all",
+        began.elapsed()
+    );
     let said = health(&lab);
     assert!(said.contains("loses what is sent into it"), "{said}");
     for agent in agents {

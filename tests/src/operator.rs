@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use ultima_controller::p4rt::{Device, ELECTION_ID, SwitchClient};
+use ultima_controller::p4rt::{Device, ELECTION_ID, Order, SwitchClient};
 use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
@@ -315,7 +315,7 @@ impl Operator {
 
     async fn write(&self, updates: Vec<Update>) {
         self.client
-            .write(updates)
+            .write(updates, Order::AsGiven)
             .await
             .unwrap_or_else(|error| panic!("{error}"));
     }

@@ -207,8 +207,15 @@ impl ManagedSwitch {
     ) -> Result<(), BringUpError> {
         match found {
             Found::OurProgram => self.look(&client, desired).await?,
-            // That it holds next to nothing is no news.
-            Found::Another => drop(self.reconcile(&client, desired).await?),
+            // A new program holds nothing yet; not every switch says so when it is asked.
+            Found::Another => {
+                let division = desired.division(self.id);
+                let wanted = desired.on(self.id, &division)?;
+                let held = Held::default();
+                let diff = Diff::between(&held, &wanted, self.target);
+                let names = desired.program.names();
+                self.write(&client, names, (&held, &diff), division).await?;
+            }
         }
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
         Ok(())

@@ -370,8 +370,7 @@ async fn what_a_full_disk_refuses_changes_nothing() {
         let ignore = "trap '' XFSZ; exec \"$0\" \"$@\"";
         shell.args(["-c", ignore, env!("CARGO_BIN_EXE_ultima")]);
         // What it logs may go to a file, too.
-        shell.stderr(Stdio::null());
-        bed.start_by(shell, "a", &[], Stdio::inherit())
+        bed.start_by(shell, "a", &[], Stdio::null())
     };
     let mut controller = start();
     let connect = async || {

@@ -256,6 +256,8 @@ fn watches_outlive_their_primary() {
     let (a, b) = (bed.address("a"), bed.address("b"));
     let options = |peer| ["--copies", "1", "--peers", peer];
     let mut first = bed.start("a", &options(&b));
+    // It is to lead first.
+    while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
     let mut second = bed.start_by(ultima(&[]), "b", &options(&a), Stdio::piped());
     let both = format!("{a},{b}");
     let file = bed.path("job.yaml");

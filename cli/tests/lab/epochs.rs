@@ -238,7 +238,15 @@ fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host()
     lab.create("{ name: other, members: [h1, h2, h3] }");
     let agent = start("train", "h1", "2");
     wait_until("its ranks have joined", || joined(&lab, "train") == 2);
-    let resize = ["job", "resize", "train", "--members", "h1,h2", "--wait", "60s"];
+    let resize = [
+        "job",
+        "resize",
+        "train",
+        "--members",
+        "h1,h2",
+        "--wait",
+        "60s",
+    ];
     let said = done(&lab, &resize);
     let line = "rank 1 on h1 of epoch 1 has no place in the next: the job was resized without it\n";
     assert!(said.contains(line), "{said}");

@@ -11,6 +11,7 @@
 #endif
 
 #include "target_tna.p4"
+#include "sizes.p4"
 #include "constants.p4"
 #include "headers.p4"
 #include "parser.p4"
@@ -191,12 +192,7 @@ control UltimaIngressDeparser(packet_out packet, inout frame_t frame, in metadat
     Digest<operation_loss_t>(DIGEST_LOSS) loss;
 
     apply {
-        frame.headers.ipv4.checksum = ipv4_sum.update({
-            frame.headers.ipv4.version, frame.headers.ipv4.ihl, frame.headers.ipv4.tos,
-            frame.headers.ipv4.total_length, frame.headers.ipv4.identification, frame.headers.ipv4.reserved,
-            frame.headers.ipv4.dont_fragment, frame.headers.ipv4.more_fragments,
-            frame.headers.ipv4.fragment_offset, frame.headers.ipv4.ttl, frame.headers.ipv4.protocol,
-            frame.headers.ipv4.src_addr, frame.headers.ipv4.dst_addr });
+        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_SUMMED(frame.headers.ipv4));
         if (to_deparser.digest_type == DIGEST_LOSS) {
             loss.pack({ frame.headers.ultima.job, frame.headers.ultima.epoch, meta.told_step,
                 meta.told_bucket, frame.headers.ultima.source_rank, meta.told_port, meta.told_trimmed,
@@ -283,6 +279,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
         meta.mirrored_as = CUT;
         meta.told_port = (bit<16>)meta.egress_port;
         to_deparser.mirror_type = MIRROR_CUT;
+        MIRROR_AS_IT_LEAVES(to_deparser);
         to_deparser.drop_ctl = 1;
     }
 
@@ -290,6 +287,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
         meta.mirrored_as = LOSS;
         meta.session = LOSS_SESSION;
         to_deparser.mirror_type = MIRROR_LOSS;
+        MIRROR_AS_IT_LEAVES(to_deparser);
     }
 
     apply {
@@ -338,12 +336,7 @@ control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata
     Mirror(MIRROR_LOSS) loss;
 
     apply {
-        frame.headers.ipv4.checksum = ipv4_sum.update({
-            frame.headers.ipv4.version, frame.headers.ipv4.ihl, frame.headers.ipv4.tos,
-            frame.headers.ipv4.total_length, frame.headers.ipv4.identification, frame.headers.ipv4.reserved,
-            frame.headers.ipv4.dont_fragment, frame.headers.ipv4.more_fragments,
-            frame.headers.ipv4.fragment_offset, frame.headers.ipv4.ttl, frame.headers.ipv4.protocol,
-            frame.headers.ipv4.src_addr, frame.headers.ipv4.dst_addr });
+        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_SUMMED(frame.headers.ipv4));
         if (meta.summed == 1) {
             frame.headers.udp.checksum = udp_sum.update(data = {
                 frame.headers.ipv4.dst_addr, frame.headers.udp.dst_port, frame.headers.ultima.version,

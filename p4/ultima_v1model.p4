@@ -7,6 +7,7 @@
 #include <v1model.p4>
 
 #include "target_v1model.p4"
+#include "sizes.p4"
 #include "constants.p4"
 #include "headers.p4"
 #include "parser.p4"
@@ -42,11 +43,7 @@ parser UltimaParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
-              hdr.ipv4.identification, hdr.ipv4.reserved, hdr.ipv4.dont_fragment,
-              hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
-              hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr },
-            hdr.ipv4.checksum, HashAlgorithm.csum16);
+            IPV4_SUMMED(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 

@@ -1,4 +1,4 @@
-// Numbers that every target shares; how large its tables are is the target's. What the controller must know it reads
+// Numbers that packets have and controls compare with; how large tables are is in sizes.p4. What the controller must know it reads
 // from P4Info (table and counter sizes) or from ultima_p4::names (the trunk RID).
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;

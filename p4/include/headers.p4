@@ -36,6 +36,11 @@ header ipv4_h {
     bit<32> dst_addr;
 }
 
+// The fields of an IPv4 header that its checksum covers.
+#define IPV4_SUMMED(IPV4) { \
+    IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.reserved, IPV4.dont_fragment, \
+    IPV4.more_fragments, IPV4.fragment_offset, IPV4.ttl, IPV4.protocol, IPV4.src_addr, IPV4.dst_addr }
+
 header udp_h {
     bit<16> src_port;
     bit<16> dst_port;

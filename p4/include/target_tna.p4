@@ -1,4 +1,4 @@
-// How Tofino spells what the shared control blocks use, and how large its tables are. Tofino 1 and 2 differ here only.
+// How Tofino spells what the shared control blocks use. Tofino 1 and 2 differ here only.
 
 // The frame check sequence, which the chip counts and the other targets do not have; in egress, what ingress put in
 // front, too: the top file says which.
@@ -103,6 +103,13 @@ const MirrorType_t MIRROR_CUT  = 1;
 const MirrorType_t MIRROR_LOSS = 2;
 const DigestType_t DIGEST_LOSS = 1;
 
+// What is mirrored is the packet as egress leaves it: Tofino 1 does no other, Tofino 2 has to be told.
+#if __TARGET_TOFINO__ == 1
+#define MIRROR_AS_IT_LEAVES(TO_DEPARSER)
+#else
+#define MIRROR_AS_IT_LEAVES(TO_DEPARSER) TO_DEPARSER.mirror_io_select = 1
+#endif
+
 // A packet is cut where its port has a session for it.
 #define CUT_HAS_A_WAY (meta.session != 0)
 
@@ -115,15 +122,3 @@ const bit<7> RECIRCULATING_PORT = 68;
 #else
 const bit<7> RECIRCULATING_PORT = 6;
 #endif
-
-const bit<32> MAX_PORTS        = 512;
-const bit<32> MAX_JOBS         = 1024;
-const bit<32> MAX_SOURCES      = 16384;
-const bit<32> MAX_DESTINATIONS = 16384;
-// Sources whose host is linked to this switch, from 1.
-const bit<32> MAX_HOST_SOURCES = 2048;
-// Pairs of a job and an egress port, from 1.
-const bit<32> MAX_SHARES       = 2048;
-const bit<32> MAX_REPLICAS     = 16384;
-const bit<32> MAX_ROUTES       = 4096;
-const bit<32> MAX_NEIGHBORS    = 4096;

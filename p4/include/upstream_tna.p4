@@ -10,6 +10,11 @@ const bit<3> RENUMBERED = 2;
 const bit<3> OVERTAKEN  = 3;
 const bit<3> AGAIN      = 4;
 
+// The round that a remainder's first is compared with: far from those of the multiples of 2^20, at which numbers begin.
+const int<16> NEVER = 0x2000;
+// Rounds that a packet may be late and leaves the latest as it is. A number that is further behind is of another numbering.
+const int<16> LATE_ROUNDS = 8;
+
 struct operation_losses_t {
     bit<32> tag;
     bit<32> lost;
@@ -24,7 +29,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_step;
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_bucket;
     // By source index and the number's remainder modulo 64: the 16 bits above that.
-    Register<bit<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS) latest;
+    Register<int<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS, NEVER) latest;
     // By source index and slot of the operation that losses count for: a digest of job, epoch, step and bucket, and
     // the losses.
     Register<operation_losses_t, bit<16>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
@@ -72,10 +77,13 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             }
         }
     };
-    RegisterAction<bit<16>, bit<32>, bit<16>>(latest) take_latest = {
-        void apply(inout bit<16> value, out bit<16> since) {
-            since = meta.source.round[15:0] - value;
-            value = meta.source.round[15:0];
+    RegisterAction<int<16>, bit<32>, int<16>>(latest) take_latest = {
+        void apply(inout int<16> value, out int<16> since) {
+            int<16> round = (int<16>)meta.source.round[15:0];
+            since = round - value;
+            if (round - value >= 0 || round - value < -LATE_ROUNDS) {
+                value = round;
+            }
         }
     };
     RegisterAction<bit<32>, bit<16>, bit<32>>(lost) begin_lost = {
@@ -168,11 +176,12 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         if (hdr.ultima.packet_number[19:12] != 0) {
             start_gap = 0;
         }
-        if (meta.names_operation == 1) {
+        other_member = take_membership.execute(meta.source_index);
+        // Of a source that begins nobody's packet has shown a gap, unless this one does.
+        if (meta.names_operation == 1 && (other_member == 0 || start_gap != 0)) {
             meta.source.shows = 15w0 ++ 1w1 ++ hdr.ultima.bucket;
         }
-        other_member = take_membership.execute(meta.source_index);
-        rounds = take_latest.execute(10w0 ++ meta.source_index ++ hdr.ultima.packet_number[5:0]);
+        rounds = (bit<16>)take_latest.execute(10w0 ++ meta.source_index ++ hdr.ultima.packet_number[5:0]);
         if (other_member == 1) {
             meta.gap = (bit<32>)begin.execute(meta.source_index);
         } else {
@@ -206,12 +215,12 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             meta.upstream_lost = add_lost.execute(meta.source_index);
         }
         gaps.apply(hdr, meta);
-        if (meta.gap != 0) {
+        if (meta.gap != 0 || came == BEGINS) {
             meta.source.step = show_step.execute(meta.source_index);
         } else {
             meta.source.step = step_shown.execute(meta.source_index);
         }
-        if (meta.gap != 0) {
+        if (meta.gap != 0 || came == BEGINS) {
             meta.source.bucket = show_bucket.execute(meta.source_index);
         } else {
             meta.source.bucket = bucket_shown.execute(meta.source_index);

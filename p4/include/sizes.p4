@@ -1,0 +1,14 @@
+// How large tables and arrays are: the same on every target, so that a job that fits one fits the others. What a Tofino has room
+// for is in docs/tofino.md.
+
+const bit<32> MAX_PORTS        = 512;
+const bit<32> MAX_JOBS         = 1024;
+const bit<32> MAX_SOURCES      = 16384;
+const bit<32> MAX_DESTINATIONS = 16384;
+// Sources whose host is linked to this switch, from 1.
+const bit<32> MAX_HOST_SOURCES = 2048;
+// Pairs of a job and an egress port, from 1.
+const bit<32> MAX_SHARES       = 2048;
+const bit<32> MAX_REPLICAS     = 16384;
+const bit<32> MAX_ROUTES       = 4096;
+const bit<32> MAX_NEIGHBORS    = 4096;

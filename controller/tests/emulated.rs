@@ -10,6 +10,8 @@ mod away;
 mod control_api;
 #[path = "embedded.rs"]
 mod embedded;
+#[path = "epochs.rs"]
+mod epochs;
 #[path = "install.rs"]
 mod install;
 #[path = "moves.rs"]
@@ -18,3 +20,5 @@ mod moves;
 mod restart;
 #[path = "standby.rs"]
 mod standby;
+#[path = "unkept.rs"]
+mod unkept;

@@ -16,7 +16,6 @@ use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{Job, JoinRequest, MemberState};
 use ultima_controller::client::{Client, ClientError, JobWatch};
-use ultima_controller::fabric;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
@@ -46,7 +45,7 @@ async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
         listen: Listen::Unix(socket.to_owned()),
         patience: Duration::from_millis(500),
         state: Some(state.to_owned()),
-        ..Config::new(fabric::parse(text, "two.yaml").unwrap()).unwrap()
+        ..target::config(target::fabric(text, "two.yaml"))
     };
     let handle = loop {
         match server::serve(config.clone()).await {

@@ -1,6 +1,7 @@
 //! What stands between the controller and a rank's collective, whatever the process around it does.
 //!
 //! - [`Membership`]: a rank that a job has given, as the collective's configuration and addresses.
+//! - [`Limits`]: what the fabric has room for of what the rank sends.
 //! - [`Epochs`]: its operations where the job's members change; [`Follower`]: what it hears of that.
 //! - [`ask`]: what the first switch knows of an operation.
 //! - [`meet`]: all ranks hear each other before the first operation.
@@ -12,6 +13,7 @@ mod ask;
 mod epochs;
 mod exporter;
 mod kernel;
+mod limits;
 mod membership;
 mod metrics;
 mod probes;
@@ -21,6 +23,7 @@ mod rendezvous;
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
 pub use exporter::{Exporter, Source};
+pub use limits::Limits;
 pub use membership::{JoinError, Membership, Seat, SocketError};
 pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;

@@ -9,8 +9,9 @@ use ultima_controller::MacAddr;
 use ultima_controller::api::{self, Attendance, JoinResponse};
 use ultima_controller::client::{Client, ClientError};
 use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Key, UDP_PORT, group_address};
 
+use crate::Limits;
 use crate::kernel::deaf_to_itself;
 
 /// A rank's part in a job, as the controller gave it.
@@ -30,6 +31,10 @@ pub struct Membership {
     pub gather: Gather,
     /// By how many packets of one member the fabric may let others of it overtake them.
     pub reorder: u32,
+    /// What the job's packets are sealed with in this epoch; none if it is not sealed.
+    pub key: Option<Key>,
+    /// What the fabric has room for.
+    pub limits: Limits,
     /// All members, by rank.
     pub seats: Vec<Seat>,
 }
@@ -130,12 +135,15 @@ impl Membership {
                 api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
             },
             reorder: answer.reorder,
+            key: key(&answer.key)?,
+            limits: answer.limits.as_ref().map(Limits::read).unwrap_or_default(),
             seats,
         })
     }
 
     /// The collective's configuration, with what most jobs use where the controller says nothing;
-    /// see [`Config::new`].
+    /// see [`Config::new`]. Slots fit the fabric's links as long as nothing else is changed that takes room:
+    /// [`Limits::slot_bytes`].
     pub fn config(&self, t_b: Duration) -> Config {
         // The controller gives no more members than ranks have numbers.
         let ranks = u16::try_from(self.seats.len()).unwrap_or(u16::MAX);
@@ -144,11 +152,16 @@ impl Membership {
             let seat = &self.seats[usize::from(rank)];
             rank != self.rank && seat.address.socket.ip() == host
         });
-        Config {
+        let config = Config {
             gather: self.gather,
             reorder: self.reorder,
             beside: beside.collect(),
+            key: self.key,
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
+        };
+        Config {
+            slot_bytes: self.limits.slot_bytes(&config),
+            ..config
         }
     }
 
@@ -245,6 +258,21 @@ fn seat(member: &api::Member) -> Result<Seat, JoinError> {
     })
 }
 
+fn key(bytes: &[u8]) -> Result<Option<Key>, JoinError> {
+    let key = match bytes {
+        [] => return Ok(None),
+        bytes => <[u8; 16]>::try_from(bytes),
+    };
+    match key {
+        Ok(key) => Ok(Some(Key(key))),
+        // What stands there is a secret, whatever is wrong with it.
+        Err(_) => Err(JoinError::Answer {
+            what: "a key that is not of 16 bytes, but of",
+            value: bytes.len().to_string(),
+        }),
+    }
+}
+
 fn short(what: &'static str, value: u32) -> Result<u16, JoinError> {
     u16::try_from(value).map_err(|_| JoinError::Answer {
         what,
@@ -270,6 +298,8 @@ mod tests {
             job_id: 7,
             epoch: 1,
             reorder: 40,
+            key: vec![7; 16],
+            limits: Some(api::Limits { rate: 0, mtu: 576 }),
             members: vec![member(0), member(1)],
             ..JoinResponse::default()
         }
@@ -284,7 +314,17 @@ mod tests {
         );
         let config = membership.config(Duration::from_secs(1));
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
-        assert_eq!((config.beside, config.reorder), (vec![0], 40));
+        assert_eq!((&config.beside, config.reorder), (&vec![0], 40));
+        assert_eq!((config.key, config.slot_bytes), (Some(Key([7; 16])), 480));
+        assert!(!format!("{membership:?} {config:?}").contains("7, 7"));
+        let unsealed = JoinResponse {
+            key: Vec::new(),
+            limits: None,
+            ..answer()
+        };
+        let unsealed = Membership::read("train", &unsealed).unwrap();
+        let config = unsealed.config(Duration::from_secs(1));
+        assert_eq!((config.key, config.slot_bytes), (None, 1408));
         assert_eq!(membership.group(), "239.85.0.7:21836".parse().unwrap());
 
         let refused = |change: fn(&mut JoinResponse)| {
@@ -295,6 +335,7 @@ mod tests {
         assert!(refused(|a| a.rank = 2).contains("without a member: 2"));
         assert!(refused(|a| a.job_id = 70_000).contains("70000"));
         assert!(refused(|a| a.members[0].ip = "h1".into()).contains("IPv4 address: h1"));
+        assert!(refused(|a| a.key.truncate(15)).contains("not of 16 bytes, but of: 15"));
         assert!(refused(|a| a.members[1].mac = "x".into()).contains("MAC address: x"));
     }
 }

@@ -144,6 +144,7 @@ fn spec(n: usize) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     }
 }
 

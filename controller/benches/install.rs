@@ -45,6 +45,7 @@ fn spec(ranks: usize) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::Never,
+        sealed: false,
     }
 }
 

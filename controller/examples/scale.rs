@@ -66,6 +66,7 @@ fn job(name: String, members: Vec<String>) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::Never,
+        sealed: false,
     }
 }
 

@@ -108,6 +108,7 @@ async fn lose(loss: Loss) -> Result<(), Box<dyn std::error::Error>> {
             loss_threshold: DEFAULT_LOSS_THRESHOLD,
             weight: Weight::default(),
             eviction: Eviction::default(),
+            sealed: false,
         };
         controller.create_job(&spec).await?;
     }

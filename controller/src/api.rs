@@ -2,4 +2,104 @@
 
 #![allow(missing_docs)] // tonic's own items carry no comments.
 
+use std::fmt;
+
 tonic::include_proto!("ultima.control.v1");
+
+/// Without the key: whoever prints what a member was told must not give it away.
+impl fmt::Debug for JoinResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every field by name, so that a new one is not forgotten.
+        let JoinResponse {
+            rank,
+            job_id,
+            epoch,
+            seed,
+            gather,
+            group_address,
+            group_mac,
+            members,
+            reorder,
+            key,
+            limits,
+        } = self;
+        f.debug_struct("JoinResponse")
+            .field("rank", rank)
+            .field("job_id", job_id)
+            .field("epoch", epoch)
+            .field("seed", seed)
+            .field("gather", gather)
+            .field("group_address", group_address)
+            .field("group_mac", group_mac)
+            .field("members", members)
+            .field("reorder", reorder)
+            .field("sealed", &!key.is_empty())
+            .field("limits", limits)
+            .finish()
+    }
+}
+
+/// Without the change, which may have keys.
+impl fmt::Debug for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Changed { history, change } = self;
+        f.debug_struct("Changed")
+            .field("history", history)
+            .field("change_bytes", &change.len())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Copy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Copy { part } = self;
+        f.debug_struct("Copy").field("part", part).finish()
+    }
+}
+
+/// Without a job's record, which may have a key.
+impl fmt::Debug for copy::Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            copy::Part::Contents(contents) => f.debug_tuple("Contents").field(contents).finish(),
+            copy::Part::Job(record) => write!(f, "Job({} bytes)", record.len()),
+            copy::Part::Changed(changed) => f.debug_tuple("Changed").field(changed).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_not_printed() {
+        let seat = JoinResponse {
+            rank: 3,
+            key: vec![173; 16],
+            ..JoinResponse::default()
+        };
+        let prepared = PrepareEpoch {
+            place: Some(prepare_epoch::Place::Seat(seat.clone())),
+            ..PrepareEpoch::default()
+        };
+        for printed in [format!("{seat:?}"), format!("{prepared:#?}")] {
+            assert!(printed.contains("rank: 3") && printed.contains("sealed: true"));
+            assert!(
+                !printed.contains("173") && !printed.contains("key"),
+                "{printed}"
+            );
+        }
+        let changed = Changed {
+            change: vec![173; 99],
+            ..Changed::default()
+        };
+        for part in [copy::Part::Job(vec![173; 99]), copy::Part::Changed(changed)] {
+            let printed = format!("{:?}", Copy { part: Some(part) });
+            assert!(
+                printed.contains("99") && !printed.contains("173"),
+                "{printed}"
+            );
+        }
+    }
+}

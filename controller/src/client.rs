@@ -189,6 +189,7 @@ impl From<&JobSpec> for api::CreateJobRequest {
             loss_threshold: Some(spec.loss_threshold),
             weight: Some(spec.weight.get().into()),
             evict_after_s: spec.eviction.seconds(),
+            sealed: spec.sealed,
         }
     }
 }

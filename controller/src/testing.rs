@@ -83,6 +83,7 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     }
 }
 

@@ -43,6 +43,7 @@ async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     };
     client.create_job(&spec).await.unwrap();
     (switches, handle, client)

@@ -3,6 +3,7 @@
 mod chaos;
 mod target;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chaos::ChaosSwitch;
@@ -55,6 +56,7 @@ fn spec(name: &str, members: &[&str]) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     }
 }
 
@@ -239,6 +241,48 @@ async fn members_learn_their_rank_when_all_have_come() {
             "rank 1 of job train has not joined in epoch 1".into()
         )
     );
+}
+
+#[tokio::test]
+async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
+    let (_switch, _handle, client) = start_with(
+        "{ ends: [h2, s1/2] }",
+        "{ ends: [h2, s1/2], mtu: 9000, a_to_b: { rate: 1G } }",
+    )
+    .await;
+    let sealed = |name: &str, members: &[&str]| JobSpec {
+        sealed: true,
+        ..spec(name, members)
+    };
+    let mut keys = BTreeSet::new();
+    for job in [
+        sealed("one", &["h1", "h2"]),
+        sealed("two", &["h3", "h4"]),
+        sealed("again", &["h1", "h2"]),
+        spec("open", &["h1", "h2"]),
+    ] {
+        let created = client.create_job(&job).await.unwrap();
+        assert_eq!(created.sealed, job.sealed);
+        let mut told = Vec::new();
+        for host in &job.members {
+            let seat = client.join(&job.name, host, Duration::ZERO).await.unwrap();
+            let limits = seat.limits.unwrap();
+            // What other links carry is not said: then it is what most do.
+            let rate = u64::from(host == "h2") * 1_000_000_000;
+            assert_eq!((limits.rate, limits.mtu), (rate, 1500), "{host}");
+            told.push(seat.key);
+        }
+        assert_eq!(told[0], told[1]);
+        assert_eq!(told[0].len(), if job.sealed { 16 } else { 0 });
+        let shown = client.job(&job.name).await.unwrap();
+        assert_eq!(shown.sealed, job.sealed);
+        if job.sealed {
+            assert!(keys.insert(told.remove(0)), "another job's key");
+        }
+        if job.name != "two" {
+            client.delete_job(&job.name).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ mod chaos;
 mod crew;
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
@@ -138,6 +139,7 @@ fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction,
+        sealed: true,
     }
 }
 
@@ -213,6 +215,12 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     until(&mut watch, Kind::Fenced).await;
     let job = site.job().await;
     assert_eq!(crew.epochs()[&3], job.first_operation);
+    // All members of an epoch have one key, whenever they came, and no epoch another's.
+    let keys = crew.keys();
+    let lengths = keys.values().flatten().map(Vec::len);
+    assert_eq!(lengths.collect::<Vec<_>>(), [16, 16, 16], "{keys:?}");
+    assert_eq!(keys.values().flatten().collect::<BTreeSet<_>>().len(), 3);
+    assert!(first.sealed && job.sealed);
     // Nor a UDP port that an agent's socket of them may still have.
     let ports = [&first, &grown, &job].map(|job| {
         let member = job.members.iter().find(|member| member.host == "h3");
@@ -526,6 +534,7 @@ async fn who_has_not_heard_its_rank_gets_the_same_again() {
     let spec = spec(&["h1", "h1", "h2"], Eviction::Never);
     site.client.create_job(&spec).await.unwrap();
     let address = format!("unix:{}", site.socket.display());
+    let keys = Mutex::new(BTreeSet::new());
     let join = async |attempt: u64| {
         let mut rpc = ControlClient::connect(address.clone()).await.unwrap();
         let request = JoinRequest {
@@ -535,9 +544,13 @@ async fn who_has_not_heard_its_rank_gets_the_same_again() {
             attempt,
         };
         let seat = rpc.join(request).await.map(tonic::Response::into_inner);
+        if let Ok(seat) = &seat {
+            keys.lock().unwrap().insert(seat.key.clone());
+        }
         seat.map(|seat| seat.rank).map_err(|status| status.code())
     };
     assert_eq!([join(7).await, join(7).await], [Ok(0), Ok(0)]);
+    // The key is of the epoch, whichever controller tells it.
     site.restart().await;
     assert_eq!([join(8).await, join(7).await], [Ok(1), Ok(0)]);
     assert_eq!(join(9).await, Err(Code::FailedPrecondition));
@@ -553,6 +566,7 @@ async fn who_has_not_heard_its_rank_gets_the_same_again() {
     let states: Vec<MemberState> = members.iter().map(|member| member.state()).collect();
     use MemberState::{Free, Joined};
     assert_eq!(states, [Joined, Joined, Free]);
+    assert_eq!(keys.into_inner().unwrap().len(), 1);
 }
 
 #[tokio::test]

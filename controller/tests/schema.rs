@@ -31,6 +31,7 @@ seed: 7
 loss_threshold: 10
 weight: 2
 evict_after_s: 30
+sealed: true
 ";
 
 fn accepts(schema: &Value, yaml: &str) -> bool {
@@ -84,6 +85,7 @@ fn what_the_reader_refuses_is_refused() {
         ("seed: 7", "seed: seven"),
         ("weight: 2", "weight: 101"),
         ("weight: 2", "groups: 1"),
+        ("sealed: true", "sealed: 1"),
     ] {
         let wrong = JOB.replace(from, to);
         assert!(!accepts(&schema, &wrong), "{to}");

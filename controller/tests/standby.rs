@@ -12,6 +12,7 @@ use group::{Bed, GRACE, Node, names, until};
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::client::Client;
+use ultima_controller::job::JobSpec;
 use ultima_controller::p4rt::Term;
 use ultima_controller::server::{Group, JobRequestError, Listen};
 use ultima_controller::store::Store;
@@ -81,7 +82,11 @@ async fn a_rank_whose_answer_was_lost_is_given_again() {
     let second = bed.start(1).await;
     first.followers(1).await;
     let client = first.client().await;
-    client.create_job(&group::spec("one")).await.unwrap();
+    let sealed = JobSpec {
+        sealed: true,
+        ..group::spec("one")
+    };
+    client.create_job(&sealed).await.unwrap();
     let mut watch = client.watch_job("one").await.unwrap();
 
     let Listen::Tcp(address) = first.handle().address() else {
@@ -95,8 +100,10 @@ async fn a_rank_whose_answer_was_lost_is_given_again() {
     let rank = async || client.job("one").await.unwrap().members[0].state();
     until(async || rank().await != MemberState::Free).await;
     wire.swallow(true);
+    let mut keys = Vec::new();
     for host in ["h2", "h3"] {
-        client.join("one", host, Duration::ZERO).await.unwrap();
+        let seat = client.join("one", host, Duration::ZERO).await.unwrap();
+        keys.push(seat.key);
     }
     let mut joined = 0;
     while joined < 3 {
@@ -107,6 +114,9 @@ async fn a_rank_whose_answer_was_lost_is_given_again() {
     wire.refuse(true);
     let seat = joining.await.unwrap().unwrap();
     assert_eq!((seat.rank, seat.epoch), (0, 1));
+    // Of the same epoch it tells the same key.
+    assert_eq!((keys[0].len(), &seat.key), (16, &keys[0]));
+    assert_eq!(keys[1], keys[0]);
     assert!(second.is_primary());
 }
 

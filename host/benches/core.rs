@@ -1,11 +1,12 @@
 //! The protocol core without a network: packets per second that all ranks together send and
-//! receive, on one thread; with a trace, what telling it costs them: `cargo bench -p ultima-host --bench core`.
+//! receive, on one thread; with a trace, what telling it costs them; with a key, what sealing and verifying does: `cargo bench -p ultima-host --bench core`.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
+use ultima_wire::Key;
 
 /// Runs one operation among `cores`, each packet handed over at once; returns the datagrams
 /// delivered.
@@ -48,15 +49,18 @@ fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Vec<f32>], buf: &mut 
 
 fn core(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("core");
-    for (ranks, slot_bytes, traced) in [
-        (4, 1408, false),
-        (4, 1408, true),
-        (4, 8192, false),
-        (32, 1408, false),
+    for (ranks, slot_bytes, how) in [
+        (4, 1408, ""),
+        (4, 1408, ", traced"),
+        (4, 1408, ", sealed"),
+        (4, 8192, ""),
+        (4, 8192, ", sealed"),
+        (32, 1408, ""),
     ] {
         let len = 1_000_000;
         let config = Config {
             slot_bytes,
+            key: (how == ", sealed").then_some(Key([7; 16])),
             coding: Coding::Identity,
             ..Config::new(1, 1, 0, ranks, 42, Duration::from_secs(1))
         };
@@ -69,7 +73,7 @@ fn core(criterion: &mut Criterion) {
                 .expect("a good configuration")
             })
             .collect();
-        let trace = traced.then(|| {
+        let trace = (how == ", traced").then(|| {
             let path = std::env::temp_dir().join("ultima-bench-trace.jsonl");
             let head = Head::new(&config, Clock::Real, "a benchmark");
             let trace = TraceFile::create(&path, &head, WhenFull::Drop).expect("a file");
@@ -91,7 +95,6 @@ fn core(criterion: &mut Criterion) {
             )
         };
         group.throughput(Throughput::Elements(next()));
-        let how = if traced { ", traced" } else { "" };
         let name = format!("slots of {slot_bytes}{how}");
         let name = BenchmarkId::new(format!("{ranks} ranks"), name);
         group.bench_function(name, |bencher| bencher.iter(&mut next));

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ultima_wire::Key;
+
 use crate::codec::{Codec, Coding};
 use crate::config::{Config, ConfigError};
 use crate::core::{Core, StartError};
@@ -163,8 +165,8 @@ impl Collective {
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if the socket cannot be set up.
     pub fn over_udp(config: Config, udp: UdpConfig) -> Result<Self, Error> {
         let peers = udp.peers.len();
-        Self::new(config, peers, move |max_datagram| {
-            UdpLink::new(udp, max_datagram)
+        Self::new(config, peers, move |max_datagram, key| {
+            UdpLink::new(udp, max_datagram, key)
         })
     }
 
@@ -174,15 +176,15 @@ impl Collective {
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if no thread can be started.
     pub fn over_port(config: Config, port: PortConfig) -> Result<Self, Error> {
         let peers = port.peers.len();
-        Self::new(config, peers, move |max_datagram| {
-            Ok(PortLink::new(port, max_datagram))
+        Self::new(config, peers, move |max_datagram, key| {
+            Ok(PortLink::new(port, max_datagram, key))
         })
     }
 
     fn new<L: Link>(
         config: Config,
         peers: usize,
-        connect: impl FnOnce(usize) -> Result<L, LinkError> + Send + 'static,
+        connect: impl FnOnce(usize, Option<Key>) -> Result<L, LinkError> + Send + 'static,
     ) -> Result<Self, Error> {
         let core = Core::new(config)?;
         let config = core.config().clone();
@@ -190,6 +192,7 @@ impl Collective {
             ranks,
             coding,
             seed,
+            key,
             recycling,
             ..
         } = config;
@@ -197,7 +200,7 @@ impl Collective {
             return Err(Error::Peers { peers, ranks });
         }
         let max_datagram = core.max_datagram();
-        let data = Handle::spawn(core, move || connect(max_datagram))?;
+        let data = Handle::spawn(core, move || connect(max_datagram, key))?;
         Ok(Self {
             data,
             codec: Codec::new(coding, seed),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_wire::{HEADER_LEN, bitmap};
+use ultima_wire::{AUTH_LEN, HEADER_LEN, Key, bitmap};
 
 use crate::answers::Answers;
 use crate::codec::Coding;
@@ -30,8 +30,11 @@ pub struct Config {
     pub ranks: u16,
     /// What signs and rotations are drawn from.
     pub seed: u64,
-    /// Payload of a full packet in bytes, a multiple of 4; with 80 bytes of headers from IPv4 on it must fit
-    /// the path's MTU.
+    /// What this rank's packets are sealed with and the others' are verified with, the same on every rank; none for a
+    /// job whose packets carry no tag. Simulations have none: what is only counted cannot be sealed.
+    pub key: Option<Key>,
+    /// Payload of a full packet in bytes, a multiple of 4; with 80 bytes of headers from IPv4 on, 96 with a key, it
+    /// must fit the path's MTU.
     pub slot_bytes: usize,
     /// What values are on the wire.
     pub element: Element,
@@ -163,8 +166,13 @@ pub enum ConfigError {
         ranks: u16,
     },
     /// Slots that no packet can carry.
-    #[error("slots of {0} bytes: a multiple of 4 from 4 to {max} is needed", max = Config::MAX_SLOT_BYTES)]
-    Slot(usize),
+    #[error("slots of {bytes} bytes: a multiple of 4 from 4 to {most} is needed")]
+    Slot {
+        /// What was asked for.
+        bytes: usize,
+        /// What fits a datagram beside headers and the bitmap of counted ranks.
+        most: usize,
+    },
     /// t_S after t_B.
     #[error("t_S is {t_s:?}; it must be over zero and under t_B, which is {t_b:?}")]
     Bounds {
@@ -197,7 +205,7 @@ impl Config {
     /// Slots that most networks carry whole: with all headers they fit an MTU of 1,500.
     pub const SLOT_BYTES: usize = 1408;
 
-    /// The largest slot that fits a UDP datagram over IPv4.
+    /// The largest slot that fits a UDP datagram over IPv4, without a key and recycling.
     pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
 
     /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at
@@ -209,6 +217,7 @@ impl Config {
             rank,
             ranks,
             seed,
+            key: None,
             slot_bytes: Self::SLOT_BYTES,
             element: Element::default(),
             coding: Coding::default(),
@@ -242,10 +251,10 @@ impl Config {
                 ranks: self.ranks,
             });
         }
-        if !(4..=Self::MAX_SLOT_BYTES - self.counted_len()).contains(&self.slot_bytes)
-            || !self.slot_bytes.is_multiple_of(4)
-        {
-            return Err(ConfigError::Slot(self.slot_bytes));
+        let most = (MAX_DATAGRAM - self.header_len() - self.counted_len()) / 4 * 4;
+        if !(4..=most).contains(&self.slot_bytes) || !self.slot_bytes.is_multiple_of(4) {
+            let bytes = self.slot_bytes;
+            return Err(ConfigError::Slot { bytes, most });
         }
         if self.t_s.is_zero() || self.t_s >= self.t_b {
             return Err(ConfigError::Bounds {
@@ -278,8 +287,13 @@ impl Config {
         }
     }
 
-    /// Bytes that an aggregate may be longer than its slot, to say which ranks it counts.
-    pub(crate) fn counted_len(&self) -> usize {
+    /// Bytes of a packet's header: with a key digest and tag are part of it.
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + self.key.map_or(0, |_| AUTH_LEN)
+    }
+
+    /// Bytes that an aggregate may be longer than its slot, to say which ranks it counts: none without recycling.
+    pub fn counted_len(&self) -> usize {
         self.recycling.map_or(0, |_| bitmap::len(self.ranks.into()))
     }
 
@@ -306,6 +320,8 @@ mod tests {
         assert!(refused(|c| c.rank = 4).contains("rank 4"));
         assert!(refused(|c| c.slot_bytes = 1410).contains("multiple of 4"));
         assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
+        let sealed = refused(|c| (c.key, c.slot_bytes) = (Some(Key([1; 16])), 65_440));
+        assert!(sealed.contains("65436"), "{sealed}");
         assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));

@@ -235,6 +235,8 @@ pub fn underweight(weights: &[f32]) -> impl Iterator<Item = (u16, f32)> + '_ {
 pub enum Rejection {
     /// Not a version 1 header.
     Malformed,
+    /// No tag, or another one than the packet has under the job's key; a tag in a job without a key.
+    Seal,
     /// A kind that the collective doesn't use.
     Kind,
     /// Another job's.
@@ -264,8 +266,9 @@ pub enum Rejection {
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Rejection; 13] = [
+    pub const ALL: [Rejection; 14] = [
         Rejection::Malformed,
+        Rejection::Seal,
         Rejection::Kind,
         Rejection::Job,
         Rejection::Epoch,
@@ -284,6 +287,7 @@ impl Rejection {
     pub fn name(self) -> &'static str {
         match self {
             Rejection::Malformed => "malformed",
+            Rejection::Seal => "seal",
             Rejection::Kind => "kind",
             Rejection::Job => "job",
             Rejection::Epoch => "epoch",

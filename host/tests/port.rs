@@ -17,7 +17,7 @@ use ultima_host::{
     ClosedBy, Collective, Config, Error, LinkError, OperationId, PortAddress, PortConfig, Rejection,
 };
 use ultima_wire::frame::{self, Endpoints};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Key, UDP_PORT, group_address};
 
 fn address(rank: u16) -> PortAddress {
     PortAddress {
@@ -101,6 +101,16 @@ fn switch(ports: Vec<OwnedFd>, stop: Arc<AtomicBool>) {
 
 #[test]
 fn four_ranks_average_over_ports() {
+    average(None);
+}
+
+/// The link numbers what leaves, and numbers are under the tag.
+#[test]
+fn four_ranks_of_a_sealed_job_average_over_ports() {
+    average(Some(Key(*b"a job's own key!")));
+}
+
+fn average(key: Option<Key>) {
     const RANKS: u16 = 4;
     const LEN: usize = 50_021;
     let (ports, fds): (Vec<_>, Vec<_>) = (0..RANKS).map(|_| pair()).unzip();
@@ -121,7 +131,10 @@ fn four_ranks_average_over_ports() {
             thread::spawn(move || {
                 // A bound that even a busy machine meets.
                 let t_b = Duration::from_secs(20);
-                let config = Config::new(7, 1, rank, RANKS, 42, t_b);
+                let config = Config {
+                    key,
+                    ..Config::new(7, 1, rank, RANKS, 42, t_b)
+                };
                 let mut collective =
                     Collective::over_port(config, port_config(fd, rank, RANKS)).expect("starts");
                 let mut results = Vec::new();

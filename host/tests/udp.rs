@@ -15,7 +15,7 @@ use ultima_host::{
     Gather, Heard, OperationId, Outcome, Rejection, Report, Rules, Safeguards, Stopped, Time,
     UdpConfig,
 };
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Key, UDP_PORT, group_address};
 
 fn sockets(ranks: u16) -> (Vec<UdpSocket>, Vec<SocketAddrV4>) {
     (0..ranks)
@@ -93,8 +93,10 @@ fn run(config: &Config, steps: &Arc<Vec<Vec<Vec<f32>>>>) -> Vec<Rank> {
 fn four_ranks_average_over_loopback() {
     // Two operations fit a socket's default receive buffer, so that nothing is lost however late a
     // thread gets its turn.
-    for (slot_bytes, len) in [(8192, 20_003), (256, 5_003)] {
+    let key = Some(Key(*b"a job's own key!"));
+    for (slot_bytes, len, key) in [(8192, 20_003, None), (256, 5_003, None), (256, 5_003, key)] {
         let config = Config {
+            key,
             gather: Gather::Unicast,
             slot_bytes,
             t_b: Duration::from_secs(20),

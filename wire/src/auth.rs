@@ -3,18 +3,28 @@
 //! The tag covers the fields that switches do not write, and the payload only through its digest, so
 //! that a header whose payload a switch cut can still be verified.
 
-use std::hash::Hasher;
+use std::fmt;
 
 use siphasher::sip::SipHasher24;
 
-use crate::header::{AUTH_LEN, HEADER_LEN, Header};
+use crate::header::{AUTH_LEN, HEADER_LEN, HOST_FLAGS_AT, Header};
+use crate::types::HostFlags;
 
-/// A job's secret, shared by its members: 128 bits.
-#[derive(Clone, Copy)]
+/// Bytes of a header with [`Auth`].
+const SEALED_LEN: usize = HEADER_LEN + AUTH_LEN;
+
+/// A job's secret, shared by its members: 128 bits. What prints it shows none of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
 /// The 16 bytes that follow the header when the AUTH flag is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Auth {
     /// SipHash-2-4 of the payload as it was sent.
     pub payload_digest: u64,
@@ -69,7 +79,8 @@ impl Header {
         });
     }
 
-    /// Checks the header's tag and, unless a switch trimmed it, the payload's digest.
+    /// Checks the header's tag and the payload's digest, unless the payload is gone and a flag says that a switch cut it:
+    /// those flags are not under the tag, and must not make way for another payload.
     ///
     /// # Errors
     /// [`VerifyError`]: the packet must then be counted and dropped.
@@ -79,31 +90,63 @@ impl Header {
             return Err(VerifyError::Tag);
         }
         let cut = self.switch_flags.trimmed || self.switch_flags.late;
-        if !cut && siphash(key, payload) != auth.payload_digest {
+        let gone = cut && payload.is_empty();
+        if !gone && siphash(key, payload) != auth.payload_digest {
             return Err(VerifyError::Payload);
         }
         Ok(())
     }
 
     fn tag(&self, key: &Key) -> u64 {
-        let mut bytes = [0; HEADER_LEN + AUTH_LEN];
+        let mut bytes = [0; SEALED_LEN];
         self.emit(&mut bytes);
-        bytes[3..12].fill(0);
-        siphash(key, &bytes[..HEADER_LEN + 8])
+        tag(key, &bytes)
     }
 }
 
+/// Seals a datagram whose header was written with room for [`Auth`]; any other stays as it is. Call it last.
+pub fn seal(datagram: &mut [u8], key: &Key) {
+    if let Some((header, payload)) = sealed_parts(datagram) {
+        let digest = siphash(key, payload);
+        header[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&digest.to_be_bytes());
+        write_tag(header, key);
+    }
+}
+
+/// Seals a datagram again whose header alone was changed since; one that was not sealed stays as it is.
+pub fn seal_header(datagram: &mut [u8], key: &Key) {
+    if let Some((header, _)) = sealed_parts(datagram) {
+        write_tag(header, key);
+    }
+}
+
+/// Header and payload, if the header says that digest and tag stand between.
+fn sealed_parts(datagram: &mut [u8]) -> Option<(&mut [u8; SEALED_LEN], &mut [u8])> {
+    let parts = datagram.split_first_chunk_mut::<SEALED_LEN>();
+    parts.filter(|(header, _)| header[HOST_FLAGS_AT] & HostFlags::AUTH != 0)
+}
+
+fn write_tag(header: &mut [u8; SEALED_LEN], key: &Key) {
+    let tag = tag(key, header);
+    header[HEADER_LEN + 8..].copy_from_slice(&tag.to_be_bytes());
+}
+
+/// Of a header with its digest: what switches write counts as zero, and the tag that stands there not at all.
+fn tag(key: &Key, header: &[u8; SEALED_LEN]) -> u64 {
+    let mut bytes = *header;
+    bytes[3..12].fill(0);
+    siphash(key, &bytes[..HEADER_LEN + 8])
+}
+
 fn siphash(key: &Key, bytes: &[u8]) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(&key.0);
-    hasher.write(bytes);
-    hasher.finish()
+    SipHasher24::new_with_key(&key.0).hash(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::types::Kind;
-    use crate::{SwitchFlags, Ticks};
+    use crate::{PACKET_NUMBER_AT, SwitchFlags, Ticks};
 
     const KEY: Key = Key(*b"0123456789abcdef");
 
@@ -120,6 +163,48 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(header.verify(&KEY, b""), Ok(()));
+        // The flag is not under the tag: who sets it must not get another payload through.
+        assert_eq!(header.verify(&KEY, b"pAyload"), Err(VerifyError::Payload));
+    }
+
+    #[test]
+    fn datagrams_are_sealed_where_they_lie() {
+        let payload = b"payload";
+        let written = |auth| {
+            let mut header = Header::new(Kind::Scatter, 7, 1, 2, 3);
+            header.auth = auth;
+            let mut datagram = vec![0; header.len()];
+            header.emit(&mut datagram);
+            datagram.extend(payload);
+            datagram
+        };
+        let verified = |datagram: &[u8]| {
+            let (header, payload) = Header::parse(datagram).unwrap();
+            header.verify(&KEY, payload)
+        };
+        let mut datagram = written(Some(Auth::default()));
+        seal(&mut datagram, &KEY);
+        assert_eq!(verified(&datagram), Ok(()));
+        let mut header = Header::new(Kind::Scatter, 7, 1, 2, 3);
+        header.seal(&KEY, payload);
+        assert_eq!(Header::parse(&datagram).unwrap().0, header);
+
+        datagram[PACKET_NUMBER_AT] ^= 1;
+        assert_eq!(verified(&datagram), Err(VerifyError::Tag));
+        seal_header(&mut datagram, &KEY);
+        assert_eq!(verified(&datagram), Ok(()));
+
+        let mut unsealed = written(None);
+        for seal in [seal, seal_header] {
+            seal(&mut unsealed, &KEY);
+            seal(&mut unsealed[..HEADER_LEN], &KEY);
+        }
+        assert_eq!(unsealed, written(None));
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        assert_eq!(format!("{KEY:?} {:?}", Some(KEY)), "Key(..) Some(Key(..))");
     }
 
     #[test]

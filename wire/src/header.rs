@@ -20,6 +20,8 @@ pub const KIND_AT: usize = 2;
 pub const KIND_MASK: u8 = 0x0f;
 /// Where the packet number, 4 bytes, stands in the header: links number what leaves.
 pub const PACKET_NUMBER_AT: usize = 20;
+/// Where the byte with the flags of the sending host stands in the header.
+pub(crate) const HOST_FLAGS_AT: usize = 30;
 /// Where the slot, 4 bytes, stands in the header.
 pub const SLOT_AT: usize = 32;
 /// The most senders at once that [`Header::incast`] can say.
@@ -164,7 +166,7 @@ impl Header {
         if bytes[KIND_AT] >> 4 != VERSION {
             return Err(ParseError::Version(bytes[KIND_AT] >> 4));
         }
-        let auth = if bytes[30] & HostFlags::AUTH != 0 {
+        let auth = if bytes[HOST_FLAGS_AT] & HostFlags::AUTH != 0 {
             let (auth, payload) = rest
                 .split_first_chunk::<AUTH_LEN>()
                 .ok_or(need(HEADER_LEN + AUTH_LEN))?;
@@ -186,7 +188,7 @@ impl Header {
             packet_number: u32_at(PACKET_NUMBER_AT),
             step: u32_at(24),
             bucket: u16_at(28),
-            host_flags: HostFlags::from_bits(bytes[30]),
+            host_flags: HostFlags::from_bits(bytes[HOST_FLAGS_AT]),
             dtype: Dtype::from_bits(bytes[31] >> 4).ok_or(ParseError::Dtype(bytes[31] >> 4))?,
             incast: bytes[31] & INCAST_MAX,
             slot: u32_at(SLOT_AT),
@@ -223,7 +225,7 @@ impl Header {
             .copy_from_slice(&self.packet_number.to_be_bytes());
         buf[24..28].copy_from_slice(&self.step.to_be_bytes());
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
-        buf[30] = self.host_flags.to_bits() | auth;
+        buf[HOST_FLAGS_AT] = self.host_flags.to_bits() | auth;
         buf[31] = ((self.dtype as u8) << 4) | self.incast.min(INCAST_MAX);
         buf[SLOT_AT..SLOT_AT + 4].copy_from_slice(&self.slot.to_be_bytes());
         buf[36..40].copy_from_slice(&self.slots.to_be_bytes());

@@ -17,7 +17,7 @@ mod report;
 mod ticks;
 mod types;
 
-pub use auth::{Auth, Key, VerifyError};
+pub use auth::{Auth, Key, VerifyError, seal, seal_header};
 pub use control::{Check, RepairRequest, Requested};
 pub use feedback::Feedback;
 pub use header::{

@@ -13,7 +13,7 @@ pub enum Averager {
     Flat(Box<Side>),
     Grid {
         both: Box<Hierarchical>,
-        memberships: [Membership; 2],
+        memberships: Box<[Membership; 2]>,
         attending: [Option<AbortHandle>; 2],
     },
 }

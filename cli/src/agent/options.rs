@@ -5,9 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_host::{
-    Answers, Config, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts,
-};
+use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
 use crate::policies;
@@ -85,9 +83,10 @@ pub struct Options {
     /// and what was sent after it (order)
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
     pub answers: Answers,
-    /// Bytes of values in a full packet; with 80 bytes of headers it must fit the MTU
-    #[arg(long, value_name = "BYTES", default_value_t = Config::SLOT_BYTES)]
-    pub slot_bytes: usize,
+    /// Bytes of values in a full packet; with 80 bytes of headers, 96 in a sealed job, it must fit the MTU. Without it 1408, 16 less
+    /// in a sealed job, or what the links of the fabric's file have room for
+    #[arg(long, value_name = "BYTES")]
+    pub slot_bytes: Option<usize>,
     /// Send gradients as they are, without the Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,

@@ -216,7 +216,7 @@ impl Seat {
         let mut sides = self.sides;
         let averager = match (self.grid, sides.pop(), sides.pop()) {
             (Some(grid), Some(column), Some(row)) => {
-                let memberships = [&row, &column].map(|side| side.membership.clone());
+                let memberships = Box::new([&row, &column].map(|side| side.membership.clone()));
                 let attending = [row.attending(), column.attending()];
                 let both = Hierarchical::new(grid, row.collective, column.collective)?;
                 Averager::Grid {
@@ -235,7 +235,7 @@ impl Seat {
 /// A rank's configuration as the command line has it.
 pub fn configure(options: &Options, config: Config) -> Config {
     Config {
-        slot_bytes: options.slot_bytes,
+        slot_bytes: options.slot_bytes.unwrap_or(config.slot_bytes),
         coding: match options.no_hadamard {
             true => Coding::Identity,
             false => Coding::default(),

@@ -91,6 +91,9 @@ impl Side {
         match opened {
             Ok(mut side) => {
                 let Membership { job, rank, .. } = &side.membership;
+                for line in side.membership.limits.exceeded(side.collective.config()) {
+                    eprintln!("warning: rank {rank} of {job}: {line}");
+                }
                 let observer = side.collective.observer();
                 side.watched = Some(shared.metrics.watch(job, *rank, observer));
                 side.attend(client);
@@ -104,7 +107,11 @@ impl Side {
     }
 
     fn open(shared: &Shared, membership: &Membership, configure: &Configure) -> Result<Self> {
-        let config = configure(membership.config(shared.options.deadline));
+        let mut config = configure(membership.config(shared.options.deadline));
+        if shared.options.slot_bytes.is_none() {
+            // What recycles needs more room.
+            config.slot_bytes = membership.limits.slot_bytes(&config);
+        }
         let udp = membership.udp()?;
         let attendance = membership.attendance(config.slot_bytes);
         let collective = Collective::over_udp(config, udp)?;

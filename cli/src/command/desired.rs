@@ -130,6 +130,7 @@ fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String>
             job.evict_after_s.into(),
             spec.eviction.seconds().into(),
         ),
+        differs("sealed", &job.sealed.to_string(), &spec.sealed.to_string()),
     ];
     all.into_iter().flatten().collect()
 }

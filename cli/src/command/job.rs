@@ -40,6 +40,7 @@ enum Command {
         loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
         weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100\n  \
         evict_after_s: 0              # seconds after which a suspected member loses its place; 0 for never\n  \
+        sealed: false                 # true: members seal their packets and refuse others', under a key that they are given\n  \
         groups: 2                     # makes a job of each group, NAME.row0 …, and of each\n                                \
         # place in groups, NAME.column0 …, for hierarchical\n                                \
         # AllReduces; show, check, delete take NAME for all"

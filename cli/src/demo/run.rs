@@ -179,6 +179,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     };
     Client::connect(&controller_address)
         .await?

@@ -20,6 +20,7 @@ pub struct Job<'a> {
     pub tree: Vec<String>,
     stays: &'a str,
     evict_after_s: u32,
+    sealed: bool,
     first_operation: u32,
     unchanged: &'a str,
     /// What it is changing to.
@@ -67,6 +68,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             tree: job.tree.iter().map(link_name).collect(),
             stays: &job.stays,
             evict_after_s: job.evict_after_s,
+            sealed: job.sealed,
             first_operation: job.first_operation,
             unchanged: &job.unchanged,
             next: job.next.as_ref().map(|next| NextEpoch {

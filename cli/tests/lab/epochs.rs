@@ -131,7 +131,7 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
         return;
     }
     let lab = Lab::of_text(FIVE, &[]);
-    lab.create("{ name: train, members: [h1, h2, h3, h4], evict_after_s: 1 }");
+    lab.create("{ name: train, members: [h1, h2, h3, h4], evict_after_s: 1, sealed: true }");
     let mut agents: BTreeMap<&str, Child> = ["h1", "h2", "h3", "h4"]
         .map(|host| (host, agent(&lab, host)))
         .into();

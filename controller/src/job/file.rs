@@ -35,6 +35,9 @@ pub(super) struct JobFile {
     /// Seconds after which a suspected member loses its place; 0, and where it is not said, for never.
     #[schemars(with = "Option<u32>")]
     evict_after_s: Option<Spanned<u32>>,
+    /// Whether members seal what they send under a key that the controller gives them, and refuse what is not sealed.
+    #[serde(default)]
+    sealed: bool,
     /// Makes it a grid: a job of each of so many groups of equal size, and of each place in groups.
     #[schemars(with = "Option<u16>", range(min = 2))]
     groups: Option<Spanned<u16>>,
@@ -81,6 +84,7 @@ pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError>
         loss_threshold: file.loss_threshold,
         weight: weight.transpose()?.unwrap_or_default(),
         eviction: eviction.transpose()?.unwrap_or_default(),
+        sealed: file.sealed,
     };
     let checked = spec.check().and_then(|()| match &file.groups {
         Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),

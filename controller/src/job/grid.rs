@@ -123,6 +123,7 @@ mod tests {
             loss_threshold: DEFAULT_LOSS_THRESHOLD,
             weight: Weight::default(),
             eviction: Eviction::default(),
+            sealed: false,
         }
     }
 

@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod grid;
+pub(crate) mod key;
 mod placement;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
+
+use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::{GridSpec, Line};
@@ -91,6 +94,8 @@ pub struct JobSpec {
     pub weight: Weight,
     /// When a member that is suspected loses its place.
     pub eviction: Eviction,
+    /// Whether its members seal what they send.
+    pub sealed: bool,
 }
 
 impl JobRequest {
@@ -181,6 +186,8 @@ pub struct Job {
     pub weight: Weight,
     /// As in [`JobSpec`].
     pub eviction: Eviction,
+    /// What its members seal packets with in this epoch; none if it is not sealed.
+    pub key: Option<Key>,
     /// Its members in rank order.
     pub members: Vec<Member>,
     /// Where its counts stand for each port that it leaves switches by.

@@ -20,6 +20,7 @@ fn spec(members: &[&str]) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     }
 }
 
@@ -29,13 +30,13 @@ fn reads_yaml() {
         parse("name: train\nmembers: [h1, h2]\n", "j.yaml").unwrap(),
         JobRequest::Job(spec(&["h1", "h2"]))
     );
-    let full =
-        "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\nevict_after_s: 5\n";
+    let full = "name: train\nmembers: [h1, h2]\ngather: unicast\nseed: 7\nweight: 100\nevict_after_s: 5\nsealed: true\n";
     let expected = JobSpec {
         gather: Gather::Unicast,
         seed: Some(7),
         weight: Weight(100),
         eviction: Eviction::After(5),
+        sealed: true,
         ..spec(&["h1", "h2"])
     };
     assert_eq!(parse(full, "j.yaml").unwrap(), JobRequest::Job(expected));
@@ -50,7 +51,7 @@ fn each_bad_file_gives_its_one_line() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: nam: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, groups",
+            "j.yaml:1:1: nam: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, sealed, groups",
         ),
         (
             "name: a b\nmembers: [h1, h2]",

@@ -24,7 +24,7 @@ use self::numbers::Numbers;
 use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::{
     CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
-    SourceIndex, place_in,
+    SourceIndex, key, place_in,
 };
 use crate::plan::{self, JobPlan, Usage, Ways};
 use crate::routing::Routes;
@@ -142,6 +142,7 @@ impl Ledger {
             loss_threshold: spec.loss_threshold,
             weight: spec.weight,
             eviction: spec.eviction,
+            key: spec.sealed.then(key::draw),
             members,
             shares: BTreeMap::new(),
             sources,

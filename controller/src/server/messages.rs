@@ -2,13 +2,14 @@
 
 use tonic::Status;
 use ultima_p4runtime::names::Names;
+use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
 use super::controller::{Controller, JobState};
 use super::seats::Seat;
 use crate::api;
 use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, TrunkId};
+use crate::fabric::{Fabric, LinkEnd, TrunkId};
 use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, Rank, Weight};
 use crate::mac::MacAddr;
 use crate::membership::Eviction;
@@ -30,7 +31,32 @@ impl Controller {
             group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
             members: members(self.fabric(), state),
             reorder: self.reorder(job),
+            key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
+            limits: Some(limits(self.fabric(), job, rank)),
         }
+    }
+}
+
+/// What the fabric has room for of what a rank of a job sends.
+fn limits(fabric: &Fabric, job: &Job, rank: Rank) -> api::Limits {
+    let links = |host| {
+        let at = LinkEnd::Host(host);
+        let links = fabric.links().iter();
+        links.filter_map(move |link| Some((link, link.ends.iter().position(|end| *end == at)?)))
+    };
+    let host = job.members[usize::from(rank.0)].host;
+    let rate = links(host).find_map(|(link, end)| link.wires[end].rate);
+    // Those of hosts and those that the job leaves switches by: all that its packets cross.
+    let to_switches = (job.members.iter())
+        .flat_map(|member| links(member.host))
+        .map(|(link, _)| link.mtu);
+    let from_switches = job.shares.keys().filter_map(|at| {
+        let (_, mtu) = fabric.wire_out_of(*at)?;
+        Some(mtu)
+    });
+    api::Limits {
+        rate: rate.unwrap_or(0),
+        mtu: to_switches.chain(from_switches).min().unwrap_or(0).into(),
     }
 }
 
@@ -87,6 +113,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
         weight: job.weight.get().into(),
         stays: state.stays.clone().unwrap_or_default(),
         evict_after_s: job.eviction.seconds(),
+        sealed: job.key.is_some(),
         first_operation: state.first_operation,
         unchanged: state.unchanged.clone().unwrap_or_default(),
         next: state.next.as_ref().map(|next| api::NextEpoch {
@@ -124,6 +151,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
         loss_threshold,
         weight,
         evict_after_s,
+        sealed,
         ..
     } = request;
     let weight = weight
@@ -140,6 +168,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
             let problem = JobProblem::Eviction(evict_after_s);
             Status::invalid_argument(format!("job {name}: {problem}"))
         })?,
+        sealed,
         name,
     })
 }

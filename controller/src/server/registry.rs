@@ -336,6 +336,7 @@ mod tests {
                 loss_threshold: DEFAULT_LOSS_THRESHOLD,
                 weight: Weight::default(),
                 eviction: Eviction::default(),
+                sealed: false,
             };
             registry.propose(&fabric, program.names(), &spec).unwrap()
         };

@@ -16,6 +16,9 @@ mod record;
 mod tests;
 
 use std::fmt;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
@@ -159,7 +162,8 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// The store in the file at `path`, which is made if there is none.
+    /// The store in the file at `path`, which is made if there is none; nobody but its owner reads it, as it has the keys of
+    /// sealed jobs.
     ///
     /// # Errors
     /// Another process has it, it is no store, or one of another version.
@@ -167,6 +171,10 @@ impl Store {
         let name = path.display().to_string();
         let path = path.to_owned();
         let open = move || {
+            for_its_owner(&path).map_err(|error| StoreError::Open {
+                path: path.clone(),
+                reason: error.to_string(),
+            })?;
             Database::create(&path).map_err(|error| match error {
                 DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
                 error => StoreError::Open {
@@ -465,6 +473,15 @@ impl Store {
         tracing::info!(store = self.name, "opened again after an error of the disk");
         Ok(())
     }
+}
+
+/// Makes the file at `path`, empty, if there is none, and lets only its owner read it.
+fn for_its_owner(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(path)?;
+    // One that an earlier version made; where it is another user's, who may read it is theirs to say.
+    let _ = fs::set_permissions(path, Permissions::from_mode(0o600));
+    Ok(())
 }
 
 fn history(numbers: &impl ReadableTable<&'static str, u64>) -> Result<History, redb::Error> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use ultima_wire::Key;
 
 use super::origin::OriginRecord;
 use crate::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
@@ -31,6 +32,13 @@ pub struct JobRecord {
     /// Seconds, 0 for never.
     #[serde(default)]
     pub evict_after_s: u32,
+    /// What the members of a sealed job seal packets with.
+    #[serde(
+        default,
+        with = "crate::job::key",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub key: Option<Key>,
     /// In rank order.
     pub members: Vec<MemberRecord>,
     pub shares: Vec<ShareRecord>,
@@ -186,6 +194,7 @@ impl JobRecord {
             loss_threshold: job.loss_threshold,
             weight: job.weight.get(),
             evict_after_s: job.eviction.seconds(),
+            key: job.key,
             members: members.collect(),
             shares: shares.collect(),
             origin: None,
@@ -236,6 +245,7 @@ impl JobRecord {
             loss_threshold: self.loss_threshold,
             weight,
             eviction,
+            key: self.key,
             members,
             shares: self.shares.iter().filter_map(share).collect(),
             sources: (self.members.iter())

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use redb::StorageBackend;
+use ultima_wire::Key;
 
 use super::*;
 
@@ -25,6 +27,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         loss_threshold: 1,
         weight: 1,
         evict_after_s: 0,
+        key: (!id.is_multiple_of(2)).then_some(Key([id as u8; 16])),
         members: vec![MemberRecord {
             host: "h1".into(),
             udp_port: 9000,
@@ -65,6 +68,44 @@ proptest! {
         }
         let stored = Store::open(&path).unwrap().read().unwrap();
         prop_assert_eq!(stored, Stored { last_id, jobs: jobs.into_values().collect(), drained: vec![] });
+    }
+}
+
+#[test]
+fn a_key_is_in_the_store_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let sealed = JobRecord {
+        key: Some(Key(*b"\x01\xab is the key...")),
+        ..record(1, 1)
+    };
+    let store = Store::open(&path).unwrap();
+    store.commit(ALONE, &Change::Put(sealed.clone())).unwrap();
+    assert_eq!(store.read().unwrap().jobs.first(), Some(&sealed));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "others read it");
+    let printed = format!("{sealed:?} {:#?}", Change::Put(sealed.clone()));
+    assert!(printed.contains("Key(..)"));
+    assert!(
+        !printed.contains("171") && !printed.contains("01ab"),
+        "{printed}"
+    );
+
+    // A record from before there were keys is of a job that is not sealed.
+    let mut text = serde_json::to_value(&sealed).unwrap();
+    let key = text.as_object_mut().unwrap().remove("key").unwrap();
+    assert_eq!(key, "01ab20697320746865206b65792e2e2e");
+    let old: JobRecord = serde_json::from_value(text.clone()).unwrap();
+    let open = JobRecord {
+        key: None,
+        ..sealed
+    };
+    assert_eq!(old, open);
+    assert_eq!(serde_json::to_value(&open).unwrap(), text);
+    for wrong in ["", "01ab", "+1ab20697320746865206b65792e2e2e"] {
+        text["key"] = wrong.into();
+        let error = serde_json::from_value::<JobRecord>(text.clone()).unwrap_err();
+        assert_eq!(error.to_string(), "a key has 32 hexadecimal digits");
     }
 }
 

@@ -20,10 +20,14 @@ use ultima_controller::membership::{Turn, Turns};
 /// By operation: the hosts that ran it, each with the epoch.
 type Log = BTreeMap<u32, Vec<(String, u32)>>;
 
+/// By epoch: the keys that members were told.
+type Keys = BTreeMap<u32, BTreeSet<Vec<u8>>>;
+
 /// Members of one job.
 #[derive(Default)]
 pub struct Crew {
     log: Arc<Mutex<Log>>,
+    keys: Arc<Mutex<Keys>>,
     members: Vec<(String, JoinHandle<()>)>,
     /// Hosts whose members are out of touch with the controller, and run on.
     away: watch::Sender<BTreeSet<String>>,
@@ -200,7 +204,7 @@ impl Crew {
             client.clone(),
             host.to_owned(),
             seat,
-            self.log.clone(),
+            (self.log.clone(), self.keys.clone()),
             refuses,
             self.away.subscribe(),
         );
@@ -251,6 +255,11 @@ impl Crew {
         }
     }
 
+    /// The keys that members were told, when they joined or went over.
+    pub fn keys(&self) -> Keys {
+        self.keys.lock().unwrap().clone()
+    }
+
     /// All that was run; no operation in two epochs. The first operation of each epoch by its number.
     pub fn epochs(&self) -> BTreeMap<u32, u32> {
         let mut first = BTreeMap::new();
@@ -270,10 +279,16 @@ async fn work(
     client: Client,
     host: String,
     seat: api::JoinResponse,
-    log: Arc<Mutex<Log>>,
+    (log, keys): (Arc<Mutex<Log>>, Arc<Mutex<Keys>>),
     refuses: bool,
     away: watch::Receiver<BTreeSet<String>>,
 ) {
+    let told = |seat: &api::JoinResponse| {
+        let mut keys = keys.lock().unwrap();
+        let of_epoch = keys.entry(seat.epoch).or_default();
+        of_epoch.insert(seat.key.clone());
+    };
+    told(&seat);
     let api::JoinResponse {
         mut epoch,
         mut rank,
@@ -310,6 +325,7 @@ async fn work(
                     ..
                 }),
             ) => {
+                told(&seat);
                 (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
                 let part = (&*host, epoch, &log);
                 script = Script::new(part, job_id, Some(operation), refuses, away.clone());

@@ -58,6 +58,7 @@ pub fn spec(name: &str) -> JobSpec {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     }
 }
 

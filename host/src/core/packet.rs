@@ -1,7 +1,7 @@
 //! Datagrams: what is read from them and written to them.
 
 use ultima_wire::{
-    Check, Dtype, Feedback, HEADER_LEN, Header, HostFlags, Kind, RepairRequest, Report, Requested,
+    Auth, Check, Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Report, Requested,
     SwitchFlags, Ticks, bitmap,
 };
 
@@ -26,7 +26,7 @@ const REQUEST_ROOM: usize = 64;
 
 /// The longest datagram of a job.
 pub(super) fn max_datagram(config: &Config) -> usize {
-    HEADER_LEN
+    config.header_len()
         + (config.slot_bytes + config.counted_len())
             .max(Feedback::LEN)
             .max(Report::LEN + Check::LEN)
@@ -35,7 +35,7 @@ pub(super) fn max_datagram(config: &Config) -> usize {
 
 /// Bytes of the longest bitmap in a request for repair.
 pub(super) fn request_room(config: &Config) -> usize {
-    max_datagram(config) - HEADER_LEN - RepairRequest::PREFIX
+    max_datagram(config) - config.header_len() - RepairRequest::PREFIX
 }
 
 /// A datagram: its bytes as far as they are at hand, and how many it has.
@@ -145,6 +145,7 @@ pub(super) fn admit<'a>(
     if header.epoch != config.epoch {
         return Err(Rejection::Epoch);
     }
+    verify(config, &header, payload)?;
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
@@ -167,7 +168,7 @@ pub(super) fn admit<'a>(
         }
         Kind::Control | Kind::Report => (
             header.source,
-            payload.len() <= max_datagram(config) - HEADER_LEN,
+            payload.len() <= max_datagram(config) - config.header_len(),
         ),
         Kind::Probe | Kind::Repair => return Err(Rejection::Kind),
     };
@@ -178,6 +179,34 @@ pub(super) fn admit<'a>(
         return Err(Rejection::Length);
     }
     Ok((header, payload))
+}
+
+/// Whether a packet of this job's present epoch is from a member, as far as that can be told. Neither a PROBE, which
+/// the first switch answers, nor its answer, the REPORT, has a tag: switches have no key.
+fn verify(config: &Config, header: &Header, payload: Payload<'_>) -> Result<(), Rejection> {
+    let holds = match &config.key {
+        _ if !is_sealed(header.kind) => header.auth.is_none(),
+        None => header.auth.is_none(),
+        Some(key) => payload.is_whole() && header.verify(key, payload.bytes()).is_ok(),
+    };
+    holds.then_some(()).ok_or(Rejection::Seal)
+}
+
+/// Whether packets of this kind carry a tag, in a job with a key.
+fn is_sealed(kind: Kind) -> bool {
+    !matches!(kind, Kind::Probe | Kind::Report)
+}
+
+/// This rank's header of `kind` about `owner`'s shard, everything else zero but the time; where the job has a key, with
+/// room for digest and tag, which [`ultima_wire::seal`] fills when the rest is written.
+pub(super) fn header(config: &Config, now: Time, kind: Kind, owner: u16) -> Header {
+    Header {
+        sent_at: Ticks::from_clock_ns(now.as_nanos()),
+        auth: (config.key)
+            .filter(|_| is_sealed(kind))
+            .map(|_| Auth::default()),
+        ..Header::new(kind, config.job, config.epoch, config.rank, owner)
+    }
 }
 
 fn longest_aggregate(config: &Config) -> usize {
@@ -312,15 +341,8 @@ pub(super) fn write(
         contributions: packet.contributions,
         shared_tc: SharedTc::from(outgoing.t_c).0,
         incast: said.incast,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
         echoed: said.echoed,
-        ..Header::new(
-            packet.kind,
-            config.job,
-            config.epoch,
-            config.rank,
-            packet.owner,
-        )
+        ..header(config, now, packet.kind, packet.owner)
     };
     let start = header.emit(buf);
     let payload = &mut buf[start..];
@@ -364,14 +386,7 @@ pub(super) fn write_repair(
         slot: repair.slot,
         slots: repair.slots,
         contributions: repair.contributions,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
-        ..Header::new(
-            Kind::Repair,
-            config.job,
-            config.epoch,
-            config.rank,
-            config.rank,
-        )
+        ..header(config, now, Kind::Repair, config.rank)
     };
     let start = header.emit(buf);
     let counted = repair.counted.unwrap_or_default();
@@ -391,15 +406,8 @@ pub(super) fn write_request(
         step: request.id.step,
         bucket: request.id.bucket,
         slots: request.slots,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
         echoed,
-        ..Header::new(
-            Kind::Control,
-            config.job,
-            config.epoch,
-            config.rank,
-            config.rank,
-        )
+        ..header(config, now, Kind::Control, config.rank)
     };
     let start = header.emit(buf);
     let request = RepairRequest {
@@ -417,22 +425,16 @@ pub(super) fn write_check(
     packet: &CheckPacket,
     buf: &mut [u8],
 ) -> Written {
+    let kind = match packet.probe {
+        true => Kind::Probe,
+        false => Kind::Control,
+    };
     let header = Header {
         // It is no operation's: nobody waits, and it is never too late.
         budget: Ticks::MAX,
         step: packet.about.step,
         bucket: packet.about.bucket,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
-        ..Header::new(
-            match packet.probe {
-                true => Kind::Probe,
-                false => Kind::Control,
-            },
-            config.job,
-            config.epoch,
-            config.rank,
-            config.rank,
-        )
+        ..header(config, now, kind, config.rank)
     };
     let start = header.emit(buf);
     let room = match packet.probe {

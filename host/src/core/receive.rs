@@ -20,7 +20,7 @@ impl Core {
     }
 
     /// The same for a datagram of `len` bytes of which only the first are at hand: all but the
-    /// values. Operations that were started with values refuse what has none.
+    /// values. Operations that were started with values refuse what has none, and so does a job with a key.
     pub fn handle_head(&mut self, now: Time, head: &[u8], len: usize) {
         let len = len.max(head.len());
         self.handle(now, Datagram { bytes: head, len });

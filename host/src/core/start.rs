@@ -57,6 +57,11 @@ pub enum StartError {
         "{0} is half an AllReduce, of which nothing can be recycled; leave recycling out of the job's configuration"
     )]
     Recycling(OperationId),
+    /// There is nothing to make a digest of.
+    #[error(
+        "{0} has values that are only counted, which no packet can be sealed with; leave the key out of the configuration"
+    )]
+    Sealed(OperationId),
     /// The step before is not over.
     #[error(
         "{id} cannot start while {under_way} is under way; a step starts when the one before has ended"
@@ -75,6 +80,7 @@ impl StartError {
         match *self {
             StartError::Repeated(id)
             | StartError::Recycling(id)
+            | StartError::Sealed(id)
             | StartError::Past { id, .. }
             | StartError::Alone { id, .. }
             | StartError::Root { id, .. }
@@ -116,7 +122,7 @@ impl Core {
     /// stored, written to a packet or read from one, and the result is empty.
     ///
     /// # Errors
-    /// As [`Core::start`].
+    /// As [`Core::start`]; [`StartError::Sealed`].
     pub fn start_counted(
         &mut self,
         now: Time,
@@ -182,6 +188,9 @@ impl Core {
         let part = piece.part;
         if piece != Piece::default() && self.recycler.is_some() {
             return Err(StartError::Recycling(id));
+        }
+        if matches!(contributions, Values::Counted(_)) && self.config.key.is_some() {
+            return Err(StartError::Sealed(id));
         }
         if let Some(operations) = self.members.is_alone() {
             return Err(StartError::Alone {

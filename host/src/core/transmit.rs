@@ -1,7 +1,7 @@
 //! Datagrams leave: which is next.
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{HEADER_LEN, Kind, Ticks};
+use ultima_wire::{Kind, Ticks, seal};
 
 use crate::config::{Gather, GatherStart};
 use crate::operation::{OperationId, Part};
@@ -14,12 +14,17 @@ use super::{Core, Destination, Transmit};
 
 impl Core {
     /// Writes the next datagram to send to the front of `buf`, which has room for
-    /// [`Core::max_datagram`]; values that are only counted are left out. None if there is nothing to send now.
+    /// [`Core::max_datagram`]; values that are only counted are left out. None if there is nothing to send now. With
+    /// [`Config::key`](crate::Config::key) it is sealed: who changes its header, as a link that numbers what leaves, calls
+    /// [`ultima_wire::seal_header`] then.
     ///
     /// # Panics
     /// If `buf` is too short.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let transmit = self.transmit(now, buf)?;
+        if let Some(key) = &self.config.key {
+            seal(&mut buf[..transmit.len], key);
+        }
         self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
         Some(transmit)
     }
@@ -149,7 +154,7 @@ impl Core {
         };
         if self.config.gather == Gather::Multicast {
             let frame = FRAME_OVERHEAD
-                + HEADER_LEN
+                + self.config.header_len()
                 + operation.longest_slot(self.config.rank, self.config.element);
             let before = frame as u64 * u64::from(self.config.rank);
             let turn = congestion.pacer.time(before);

@@ -3,21 +3,31 @@
 //! The link gives them, not the core: a batch may leave in another order than the core made it, what the kernel
 //! refuses never leaves, and what goes to a rank of the same host passes no switch.
 
-use ultima_wire::PACKET_NUMBER_AT;
+use ultima_wire::{Key, PACKET_NUMBER_AT, seal_header};
 
 /// The numbers of what leaves a rank for its switch, wrapping.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PacketNumbers {
     next: u32,
+    /// The job's: numbers are under the tag.
+    key: Option<Key>,
 }
 
 impl PacketNumbers {
+    /// From 0 on, in a job with this key.
+    pub(super) fn new(key: Option<Key>) -> Self {
+        Self { next: 0, key }
+    }
+
     /// Numbers datagrams of `len` bytes, one after the other in `run`, as those that leave next.
     pub(super) fn stamp(&self, run: &mut [u8], len: usize) {
         let mut number = self.next;
         for datagram in run.chunks_mut(len.max(1)) {
             if let Some(field) = datagram.get_mut(PACKET_NUMBER_AT..PACKET_NUMBER_AT + 4) {
                 field.copy_from_slice(&number.to_be_bytes());
+            }
+            if let Some(key) = &self.key {
+                seal_header(datagram, key);
             }
             number = number.wrapping_add(1);
         }
@@ -32,11 +42,12 @@ impl PacketNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ultima_wire::{HEADER_LEN, Header, Kind};
+    use ultima_wire::{HEADER_LEN, Header, Kind, seal};
 
     #[test]
     fn only_what_left_takes_a_number() {
-        let mut numbers = PacketNumbers { next: u32::MAX };
+        let (next, key) = (u32::MAX, None);
+        let mut numbers = PacketNumbers { next, key };
         let mut run = vec![0; 2 * HEADER_LEN + 10];
         for datagram in run.chunks_mut(HEADER_LEN + 10) {
             Header::new(Kind::Scatter, 1, 1, 0, 1).emit(datagram);
@@ -52,5 +63,28 @@ mod tests {
         assert_eq!(stamped(&numbers, &mut run), [u32::MAX, 0]);
         numbers.left(2);
         assert_eq!(stamped(&numbers, &mut run), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_numbered_still_verifies() {
+        let key = Key([7; 16]);
+        let numbers = PacketNumbers {
+            next: 9,
+            key: Some(key),
+        };
+        let mut header = Header::new(Kind::Scatter, 1, 1, 0, 1);
+        header.auth = Some(Default::default());
+        let mut run = vec![0; 2 * header.len() + 10];
+        for datagram in run.chunks_mut(header.len() + 10) {
+            header.emit(datagram);
+            seal(datagram, &key);
+        }
+        // A run's last datagram may be shorter.
+        numbers.stamp(&mut run, header.len() + 10);
+        for (datagram, number) in run.chunks(header.len() + 10).zip(9..) {
+            let (header, payload) = Header::parse(datagram).unwrap();
+            assert_eq!(header.packet_number, number);
+            assert_eq!(header.verify(&key, payload), Ok(()));
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg, sendmmsg};
+use ultima_wire::Key;
 use ultima_wire::frame::{self, Endpoints, FRAME_OVERHEAD, FrameError, Mac};
 
 use crate::core::{Destination, Transmit};
@@ -59,8 +60,8 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// A link for datagrams up to `max_datagram`.
-    pub(crate) fn new(config: PortConfig, max_datagram: usize) -> Self {
+    /// A link for datagrams up to `max_datagram`, sealed with `key`.
+    pub(crate) fn new(config: PortConfig, max_datagram: usize, key: Option<Key>) -> Self {
         let to = |mac, socket| Endpoints {
             src_mac: config.local.mac,
             dst_mac: mac,
@@ -76,7 +77,7 @@ impl PortLink {
             fd: config.fd,
             local: config.local.socket,
             endpoints,
-            numbers: PacketNumbers::default(),
+            numbers: PacketNumbers::new(key),
             frame_len,
             out: vec![0; frame_len * BATCH],
             out_lens: [0; BATCH],

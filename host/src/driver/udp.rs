@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::libc::EMSGSIZE;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use socket2::SockRef;
+use ultima_wire::Key;
 use ultima_wire::frame::TTL;
 
 use crate::core::{Destination, Transmit};
@@ -69,8 +70,12 @@ struct Queued {
 }
 
 impl UdpLink {
-    /// A link for datagrams up to `max_datagram`.
-    pub(crate) fn new(config: UdpConfig, max_datagram: usize) -> Result<Self, LinkError> {
+    /// A link for datagrams up to `max_datagram`, sealed with `key`.
+    pub(crate) fn new(
+        config: UdpConfig,
+        max_datagram: usize,
+        key: Option<Key>,
+    ) -> Result<Self, LinkError> {
         let fail = |what| move |error: io::Error| LinkError::io(what, error);
         let UdpConfig {
             socket,
@@ -109,7 +114,7 @@ impl UdpLink {
             socket,
             state,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
-            numbers: PacketNumbers::default(),
+            numbers: PacketNumbers::new(key),
             max_datagram,
             staged: vec![0; max_datagram * STAGED],
             queued: Vec::with_capacity(STAGED),
@@ -317,6 +322,7 @@ mod tests {
                 group,
             },
             100,
+            None,
         )
         .expect("sets up");
         // Datagrams by destination (0 is elsewhere, 3 the group) and length; the first byte numbers

@@ -19,8 +19,8 @@ mod timely;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_wire::Feedback;
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Feedback, HEADER_LEN};
 
 use crate::config::{Config, Pacing};
 use crate::time::Time;
@@ -113,8 +113,9 @@ impl Scale {
     pub(crate) fn new(config: &Config, pacing: &Pacing) -> Self {
         let time = |bytes: u64| pacing.time(bytes);
         let ranks = config.ranks;
-        let packet = time((FRAME_OVERHEAD + HEADER_LEN + config.slot_bytes) as u64);
-        let feedback = (FRAME_OVERHEAD + HEADER_LEN + Feedback::LEN) as u64;
+        let headers = FRAME_OVERHEAD + config.header_len();
+        let packet = time((headers + config.slot_bytes) as u64);
+        let feedback = (headers + Feedback::LEN) as u64;
         let feedback = time(feedback * Self::FEEDBACK_PART * u64::from(ranks));
         // Packets of N senders that keep no step queue up to √N of each other (Swift, §3.5, scales by flows alike).
         let others = packet.mul_f64(f64::from(ranks).sqrt());

@@ -34,6 +34,7 @@ mod ports;
 mod ptf;
 mod rates;
 mod recovery;
+mod sealed;
 mod slots;
 mod spines;
 mod stamps;

@@ -213,6 +213,7 @@ pub fn next_spec(
         loss_threshold: job.loss_threshold,
         weight: job.weight,
         eviction: job.eviction,
+        sealed: job.key.is_some(),
     };
     Ok((spec, epoch))
 }

@@ -261,8 +261,7 @@ fn write(
         },
         slots: outgoing.slots,
         incast,
-        sent_at: Ticks::from_clock_ns(now.as_nanos()),
-        ..Header::new(kind, config.job, config.epoch, config.rank, outgoing.owner)
+        ..packet::header(config, now, kind, outgoing.owner)
     };
     match outgoing.body {
         Body::Values {

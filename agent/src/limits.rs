@@ -1,0 +1,133 @@
+//! What the fabric has room for.
+
+use ultima_controller::api;
+use ultima_host::Config;
+use ultima_wire::HEADER_LEN;
+use ultima_wire::frame::FRAME_OVERHEAD;
+
+/// Bytes of an Ethernet header, which no MTU counts.
+const ETHERNET: usize = 14;
+
+/// What the fabric has room for of what a rank sends, as far as its file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bits per second that the link of this rank's host carries towards its switch, for all ranks there.
+    pub rate: Option<u64>,
+    /// Bytes of the largest IPv4 packet that all links of the job carry.
+    pub mtu: Option<u32>,
+}
+
+impl Limits {
+    pub(crate) fn read(limits: &api::Limits) -> Self {
+        Self {
+            rate: Some(limits.rate).filter(|rate| *rate > 0),
+            mtu: Some(limits.mtu).filter(|mtu| *mtu > 0),
+        }
+    }
+
+    /// The slot of a job with this configuration whose user says none: [`Config::SLOT_BYTES`], less what a tag takes,
+    /// and less where the fabric carries less. The same on every rank.
+    pub fn slot_bytes(&self, config: &Config) -> usize {
+        let usual = Config::SLOT_BYTES - (config.header_len() - HEADER_LEN);
+        let Some(mtu) = self.mtu else {
+            return usual;
+        };
+        // An MTU without room for anything is the configuration's to refuse, or the network's.
+        let room = (mtu as usize).saturating_sub(beside(config)) / 4 * 4;
+        usual.min(room.max(4))
+    }
+
+    /// What this configuration wants beyond them, a line each.
+    pub fn exceeded(&self, config: &Config) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (slot, packet) = (config.slot_bytes, beside(config) + config.slot_bytes);
+        if let Some(mtu) = self.mtu.filter(|mtu| packet > *mtu as usize) {
+            lines.push(format!(
+                "slots of {slot} bytes make packets of {packet}, and by the fabric's file a link of the job carries \
+                 {mtu}: unless that link carries more they are lost; slots of {} fit",
+                self.slot_bytes(config)
+            ));
+        }
+        let rate = config.pacing.map(|pacing| pacing.bits_per_second);
+        if let Some((rate, limit)) = rate.zip(self.rate).filter(|(rate, limit)| rate > limit) {
+            lines.push(format!(
+                "a rate of {rate} bit/s is more than the {limit} bit/s that by the fabric's file this host's link carries: \
+                 what is beyond waits and is lost in front of it"
+            ));
+        }
+        lines
+    }
+}
+
+/// Bytes of a job's longest IPv4 packet beside its slot.
+fn beside(config: &Config) -> usize {
+    FRAME_OVERHEAD - ETHERNET + config.header_len() + config.counted_len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ultima_host::{Pacing, RatePolicy, Recycling};
+    use ultima_wire::Key;
+
+    use super::*;
+
+    fn config(sealed: bool, ranks: u16, recycles: bool) -> Config {
+        Config {
+            key: sealed.then_some(Key([1; 16])),
+            recycling: recycles.then(Recycling::default),
+            ..Config::new(1, 1, 0, ranks, 7, Duration::from_secs(1))
+        }
+    }
+
+    #[test]
+    fn slots_fit_the_links() {
+        let slot = |mtu, config: &Config| {
+            let limits = Limits { mtu, rate: None };
+            let slot_bytes = limits.slot_bytes(config);
+            let config = Config {
+                slot_bytes,
+                ..config.clone()
+            };
+            assert_eq!(limits.exceeded(&config), [""; 0]);
+            assert_eq!(config.validate(), Ok(()));
+            slot_bytes
+        };
+        let (open, sealed) = (config(false, 96, true), config(true, 96, true));
+        assert_eq!((slot(None, &open), slot(Some(1500), &open)), (1408, 1408));
+        assert_eq!(
+            (slot(None, &sealed), slot(Some(1500), &sealed)),
+            (1392, 1392)
+        );
+        // One bit more is one byte more.
+        assert_eq!(slot(Some(1500), &config(true, 97, true)), 1388);
+        assert_eq!(slot(Some(1500), &config(true, 97, false)), 1392);
+        // Larger slots are for those who ask for them.
+        assert_eq!(slot(Some(9000), &open), 1408);
+        assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
+    }
+
+    #[test]
+    fn what_is_beyond_is_said() {
+        let limits = Limits {
+            rate: Some(1_000_000_000),
+            mtu: Some(1500),
+        };
+        let paced = |bits_per_second| Config {
+            pacing: Some(Pacing {
+                bits_per_second,
+                burst: 0,
+                policy: RatePolicy::Fixed,
+            }),
+            ..config(true, 4, false)
+        };
+        // The usual slot is too long with a tag.
+        let lines = limits.exceeded(&paced(1_000_000_001));
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("packets of 1504") && lines[0].contains("slots of 1392 fit"));
+        assert!(lines[1].contains("1000000001 bit/s"), "{lines:?}");
+        assert_eq!(limits.exceeded(&paced(1_000_000_000)).len(), 1);
+        assert_eq!(Limits::default().exceeded(&paced(u64::MAX)), [""; 0]);
+    }
+}

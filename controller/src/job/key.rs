@@ -1,0 +1,46 @@
+//! The keys that members of sealed jobs seal packets with.
+
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use ultima_wire::Key;
+
+/// A key that nobody else has: 128 bits of the system's randomness.
+///
+/// # Panics
+/// If the system has none, as every other number that is drawn does then.
+pub fn draw() -> Key {
+    let mut key = [0; 16];
+    SysRng
+        .try_fill_bytes(&mut key)
+        .expect("the system has randomness");
+    Key(key)
+}
+
+/// A key as records have it: 32 hexadecimal digits. For `#[serde(with)]`.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(key: &Option<Key>, serializer: S) -> Result<S::Ok, S::Error> {
+    let digits = key.map(|Key(key)| format!("{:032x}", u128::from_be_bytes(key)));
+    digits.serialize(serializer)
+}
+
+/// Reads what [`serialize`] writes.
+///
+/// # Errors
+/// It is none; what stands there instead is not repeated.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Key>, D::Error> {
+    let Some(digits) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let all = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let key = all
+        .then(|| u128::from_str_radix(&digits, 16).ok())
+        .flatten();
+    match key {
+        Some(key) => Ok(Some(Key(key.to_be_bytes()))),
+        None => Err(D::Error::custom("a key has 32 hexadecimal digits")),
+    }
+}

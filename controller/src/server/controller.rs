@@ -391,10 +391,10 @@ impl Controller {
         clients: &Clients,
         more: Option<&Job>,
     ) -> Result<(), BringUpError> {
-        let installed = self.registry().jobs();
-        let jobs = || installed.iter().map(|job| &**job).chain(more);
         let divided = join_all(clients.iter().map(|(id, client)| {
-            let division = plan::divide(&self.fabric, *id, jobs());
+            let here = self.registry().jobs_on(*id);
+            let jobs = here.iter().map(|job| &**job).chain(more);
+            let division = plan::divide(&self.fabric, *id, jobs);
             self.switches[id.0].divide(client, self.program.names(), division)
         }));
         divided.await.into_iter().collect()

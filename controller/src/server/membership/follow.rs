@@ -236,7 +236,7 @@ impl Controller {
         &self,
         id: JobId,
     ) -> Result<Option<(JobId, Arc<Job>)>, JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let known = self.of_next(id, |next| {
             let is_decided = (next.change.as_ref())
                 .is_some_and(|change| matches!(change.phase(), Phase::Decided(_)));
@@ -246,7 +246,7 @@ impl Controller {
         let Some((of, job)) = known else {
             return Ok(None);
         };
-        self.take_off(id)
+        self.take_off(&changes, id)
             .await
             .map_err(|error| unkept(&job, error))?;
         self.attendants
@@ -263,7 +263,7 @@ impl Controller {
     }
 
     async fn try_to_fence(&self, id: JobId) -> Result<(), JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let of = {
             let registry = self.registry();
             let origin = registry.get(id).and_then(|next| next.origin.as_ref());
@@ -271,7 +271,7 @@ impl Controller {
             of.map(|of| Arc::clone(&of.job))
         };
         if let Some(of) = &of {
-            let taken_off = self.take_off(of.id).await;
+            let taken_off = self.take_off(&changes, of.id).await;
             taken_off.map_err(|error| unkept(of, error))?;
         }
         if let Some(record) = self.registry().get_mut(id) {

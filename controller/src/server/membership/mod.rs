@@ -214,7 +214,7 @@ impl Controller {
         terms: Terms,
         want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
     ) -> Result<JobState, JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let (job, plan, origin) = {
             let registry = self.registry();
             let (record, hosts, succession) = succeed(&registry, name, want)?;
@@ -240,7 +240,8 @@ impl Controller {
             origin: Some(OriginRecord::from(&origin)),
             ..JobRecord::new(&self.fabric, &job, seats.states().map(SeatRecord::from))
         };
-        self.put_on_switches(&job, &plan, record).await?;
+        self.put_on_switches(&changes, (&job, &plan), record)
+            .await?;
         let (id, of) = (job.id, origin.of);
         tracing::info!(
             job = name,

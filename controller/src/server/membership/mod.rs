@@ -329,7 +329,9 @@ fn to_members(
     }
     let stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
-    if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
+    // A place that somebody has left comes free again by another epoch; of any other nothing would change, taken or not.
+    let has_left = record.seats.states().any(|seat| seat == Seat::Left);
+    if now.eq(hosts.iter().copied()) && !has_left {
         return Err(JobRequestError::SameMembers { name: name() });
     }
     Ok(Wanted {

@@ -358,6 +358,7 @@ impl Controller {
         }
     }
 
+    #[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
     async fn restore(
         &self,
         switch: &ManagedSwitch,

@@ -216,6 +216,7 @@ impl Controller {
         })
     }
 
+    #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
     async fn make(self: &Arc<Self>, planned: PlannedMove) {
         let PlannedMove {
             before,

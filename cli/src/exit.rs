@@ -88,6 +88,12 @@ impl Exit {
         }
     }
 
+    /// The error that ends a command so, and says why.
+    pub fn because(self, why: impl Into<String>) -> Ended {
+        let why = why.into();
+        Ended { exit: self, why }
+    }
+
     /// How a command ended that gave this error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.is::<HalfDone>() {
@@ -99,17 +105,7 @@ impl Exit {
                 _ => None,
             };
             let client = cause.downcast_ref::<ClientError>().or(joining);
-            let ours = [
-                (cause.is::<TooLate>(), Exit::TooLate),
-                (cause.is::<Silent>(), Exit::NoAnswer),
-                (cause.is::<NotThere>(), Exit::NotThere),
-                (cause.is::<Refused>(), Exit::Refused),
-                (cause.is::<NoPlace>(), Exit::Refused),
-                (cause.is::<Failed>(), Exit::Found),
-            ];
-            let ours = ours
-                .into_iter()
-                .find_map(|(is_it, exit)| is_it.then_some(exit));
+            let ours = cause.downcast_ref::<Ended>().map(|ended| ended.exit);
             let client = client.map(Exit::of_client);
             let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
             let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
@@ -202,35 +198,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A time that was waited for is over; the text says for what.
+/// Why a command ends as it does, where it says so itself.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct TooLate(pub String);
-
-/// What is needed does not answer, or has ended while something of it was waited for; the text says what.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Silent(pub String);
-
-/// Nothing has the name that was said; the text says which.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NotThere(pub String);
-
-/// It cannot be granted as things stand; the text says why.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
-
-/// A rank has no place in its job any more; the text says which and why.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoPlace(pub String);
-
-/// What was begun has failed; the text says how.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Failed(pub String);
+#[error("{why}")]
+pub struct Ended {
+    exit: Exit,
+    why: String,
+}
 
 /// What had been done before the error that this is the context of: whatever that is, it is no input that nothing was done with.
 #[derive(Debug)]
@@ -280,7 +254,7 @@ mod tests {
         let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
         let half = half.context("applying").unwrap_err();
         assert_eq!(Exit::of(&half), Exit::Found);
-        let stopped = anyhow::Error::from(Silent("the controller stopped".into()));
+        let stopped = anyhow::Error::from(Exit::NoAnswer.because("the controller stopped"));
         assert_eq!(Exit::of(&stopped), Exit::NoAnswer);
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
@@ -303,16 +277,11 @@ mod tests {
             let error = Err::<(), _>(error).context("creating").unwrap_err();
             assert_eq!(Exit::of(&error), exit, "{error:?}");
         }
-        let late = anyhow::Error::from(TooLate("over".into()));
-        assert_eq!(Exit::of(&late), Exit::TooLate);
-        let error = anyhow::Error::from(NotThere("h9".into())).context("job train");
-        assert_eq!(Exit::of(&error), Exit::NotThere);
-        let error = anyhow::Error::from(Refused("a grid".into()));
-        assert_eq!(Exit::of(&error), Exit::Refused);
-        let error = anyhow::Error::from(NoPlace("evicted".into()));
-        assert_eq!(Exit::of(&error), Exit::Refused);
-        let error = anyhow::Error::from(Failed("it ended".into()));
-        assert_eq!(Exit::of(&error), Exit::Found);
+        for (exit, _) in ALL {
+            let error = anyhow::Error::from(exit.because("h9")).context("job train");
+            assert_eq!(Exit::of(&error), exit);
+            assert_eq!(format!("{error:#}"), "job train: h9");
+        }
         assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
     }
 }

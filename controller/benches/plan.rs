@@ -1,6 +1,7 @@
 //! Planning a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning it anew when a spine fails:
 //! `cargo bench -p ultima-controller --bench plan`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hint::black_box;
 
@@ -19,7 +20,8 @@ const HOSTS: usize = 1000;
 /// Ranks of each job, one on each of as many hosts in a row: a scheduler keeps a job together.
 const RANKS: usize = 16;
 
-fn leaf_spine() -> Fabric {
+/// Links between switches have `settings`, such as `, rate: 1G`.
+fn leaf_spine(settings: &str) -> Fabric {
     let mut text = String::from("switches:\n");
     let mut line = |entry: std::fmt::Arguments<'_>| writeln!(text, "{entry}").expect("room");
     for spine in 0..SPINES {
@@ -39,7 +41,7 @@ fn leaf_spine() -> Fabric {
     for leaf in 0..LEAVES {
         for spine in 0..SPINES {
             line(format_args!(
-                "  - {{ ends: [leaf{leaf}/{}, spine{spine}/{}] }}",
+                "  - {{ ends: [leaf{leaf}/{}, spine{spine}/{}]{settings} }}",
                 101 + spine,
                 1 + leaf
             ));
@@ -113,7 +115,7 @@ fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
 }
 
 fn planning(criterion: &mut Criterion) {
-    let (fabric, program) = (leaf_spine(), Program::v1model().expect("the program"));
+    let (fabric, program) = (leaf_spine(""), Program::v1model().expect("the program"));
     let specs: Vec<JobSpec> = (0..500).map(spec).collect();
     let mut group = criterion.benchmark_group("plan");
     group.sample_size(10);
@@ -135,5 +137,48 @@ fn planning(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, planning);
+/// What a creation divides anew: the ports of each of the job's switches, among the jobs that there are. Looked at are all of them, as it
+/// once was, and those on the switch only. More jobs than a switch has counters for are those that there can be, under other numbers.
+fn division(criterion: &mut Criterion) {
+    let program = Program::v1model().expect("the program");
+    let mut group = criterion.benchmark_group("divide");
+    group.sample_size(10);
+    for (rate, of_links) in [("no rate", ""), ("100G", ", rate: 100G")] {
+        let fabric = leaf_spine(of_links);
+        let specs: Vec<JobSpec> = (0..250).map(spec).collect();
+        let planned = plan(&fabric, &program, &specs);
+        for jobs in [250, 1000, 4000] {
+            let jobs: Vec<Job> = (planned.jobs.iter().map(|(job, _)| job).cycle())
+                .zip(0..jobs)
+                .map(|(job, number)| Job {
+                    name: format!("job{number}"),
+                    ..job.clone()
+                })
+                .collect();
+            let new = &jobs[0];
+            let switches: BTreeSet<SwitchId> = new.shares.keys().map(|at| at.switch).collect();
+            let is_on = |job: &Job, id| job.shares.keys().any(|at| at.switch == id);
+            let here = |id: &SwitchId| jobs.iter().filter(|job| is_on(job, *id)).collect();
+            let by_switch: Vec<(SwitchId, Vec<&Job>)> =
+                switches.iter().map(|id| (*id, here(id))).collect();
+            let all: Vec<(SwitchId, Vec<&Job>)> = (switches.iter())
+                .map(|id| (*id, jobs.iter().collect()))
+                .collect();
+            for (looks_at, jobs_on) in [("all", &all), ("its own", &by_switch)] {
+                let id = BenchmarkId::new(format!("{rate}, {looks_at}"), jobs.len());
+                group.bench_function(id, |bencher| {
+                    bencher.iter(|| {
+                        for (id, jobs) in jobs_on {
+                            let jobs = jobs.iter().copied();
+                            black_box(plan::divide(&fabric, *id, jobs));
+                        }
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, planning, division);
 criterion_main!(benches);

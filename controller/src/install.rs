@@ -258,6 +258,7 @@ pub async fn remove(clients: &Clients, written: WrittenOn) -> Vec<SwitchId> {
 }
 
 /// Removes what was written from one switch, last first; false if something is left, or may be.
+#[tracing::instrument(level = "debug", skip_all, fields(switch = client.device().name, entities = written.len()))]
 async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     let switch = client.device().name.as_str();
     let (removable, updates): (Vec<&Prepared>, Vec<Update>) = (written.iter().rev())

@@ -588,3 +588,33 @@ async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
     let why = "nobody had joined, and the job was resized without it";
     assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
 }
+
+/// Whether members have joined or not: the same list of them is no change, unless somebody has left.
+#[tokio::test]
+async fn the_same_members_are_no_change() {
+    let site = Site::start().await;
+    let hosts = ["h1", "h3"];
+    let client = &site.client;
+    client
+        .create_job(&spec(&hosts, Eviction::Never))
+        .await
+        .unwrap();
+    let before = site.held();
+    let refused = async || {
+        let refused = site.resize(&hosts, WAIT).await.unwrap_err().to_string();
+        let says = "job train has these members, in this order, already; nothing was changed";
+        assert!(refused.contains(says), "{refused}");
+        assert_eq!((site.job().await.next, site.held()), (None, before.clone()));
+    };
+    refused().await;
+    let mut seats = Vec::new();
+    for host in hosts {
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
+        refused().await;
+    }
+    let left = &seats[1];
+    let epoch = (left.epoch, left.job_id);
+    client.leave("train", epoch, left.rank).await.unwrap();
+    let resized = site.resize(&hosts, WAIT).await.unwrap();
+    assert_eq!(resized.next.unwrap().epoch, 2);
+}

@@ -124,6 +124,12 @@ async fn is_whole(handle: &Handle) -> bool {
         .all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
 }
 
+/// Waits until a switch is trusted again and nothing is missing anywhere.
+async fn comes_back(handle: &Handle, client: &Client, switch: usize) {
+    until(async || health(client, switch).await.is_empty()).await;
+    until(async || is_whole(handle).await).await;
+}
+
 fn updates(switches: &[ChaosSwitch]) -> Vec<usize> {
     switches.iter().map(ChaosSwitch::updates).collect()
 }
@@ -175,8 +181,7 @@ async fn a_spine_that_hangs_is_left_as_one_that_goes() {
     assert!(!states[SPINE1].connected && !states[SPINE1].problem.is_empty());
 
     spine.swallow(false);
-    until(async || health(&client, SPINE1).await.is_empty()).await;
-    until(async || is_whole(&handle).await).await;
+    comes_back(&handle, &client, SPINE1).await;
 }
 
 /// A switch that hangs in the middle of a move keeps no other from it.
@@ -190,8 +195,7 @@ async fn a_leaf_that_hangs_keeps_nobody_from_moving() {
     assert!(is_whole_but(&handle, LEAF1).await);
     until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
     leaf.swallow(false);
-    until(async || health(&client, LEAF1).await.is_empty()).await;
-    until(async || is_whole(&handle).await).await;
+    comes_back(&handle, &client, LEAF1).await;
 }
 
 /// One that answers whether it is there, and takes nothing.
@@ -203,17 +207,47 @@ async fn a_leaf_that_takes_no_writes_keeps_nobody_from_moving() {
     for name in ["two", "three"] {
         client.create_job(&elsewhere(name)).await.unwrap();
     }
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (2, 1));
+    assert_eq!(on_spines(&switches), (2, 1));
     let leaf = &switches[LEAF1];
     leaf.state().stalls_writes = true;
-    let draining = tokio::spawn(async move { client.drain("spine1", true).await });
+    let drained = client.drain("spine1", true).await.unwrap();
+    assert_eq!(drained.pending_switches, ["leaf1"]);
     // Only the leaf's own job stays, and has its new ways beside the old ones.
-    until(async || (groups(&switches[0]), groups(&switches[1])) == (1, 3)).await;
-    assert!(!draining.is_finished() && leaf.state().stalls_writes);
+    assert_eq!(on_spines(&switches), (1, 3));
+    assert!(client.switches().await.unwrap()[LEAF1].connected);
     leaf.state().stalls_writes = false;
-    draining.await.unwrap().unwrap();
+    until(async || on_spines(&switches) == (0, 3)).await;
     until(async || is_whole(&handle).await).await;
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 3));
+}
+
+/// What asks such a switch for something makes way for a move, and is told.
+#[tokio::test]
+async fn a_creation_that_hangs_keeps_nobody_from_moving() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&elsewhere("one")).await.unwrap();
+    assert_eq!(on_spines(&switches), (1, 0));
+    let (leaf, spine) = (&switches[LEAF1], &switches[SPINE1]);
+    leaf.state().stalls_writes = true;
+    let creates = client.clone();
+    let creating = tokio::spawn(async move { creates.create_job(&spec("two")).await });
+    until(async || leaf.state().stalled_writes > 0).await;
+    spine.refuse(true);
+    let refused = creating.await.unwrap().unwrap_err().to_string();
+    let says = [
+        "switch leaf1 failed",
+        "no answer yet when trees had to move",
+        "leaf1, where it goes when the switch is back",
+    ];
+    assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
+    until(async || on_spines(&switches).1 == 1).await;
+    assert!(leaf.state().stalls_writes);
+    assert!(!switches_of(&client, "one").await.contains("spine1"));
+
+    leaf.state().stalls_writes = false;
+    spine.refuse(false);
+    comes_back(&handle, &client, SPINE1).await;
+    client.create_job(&spec("two")).await.unwrap();
+    assert!(is_whole(&handle).await);
 }
 
 /// A chip takes a minute for its program.
@@ -233,8 +267,7 @@ async fn a_leaf_that_is_given_its_program_keeps_nobody_from_moving() {
 
     leaf.state().stalls_pipelines = false;
     spine.refuse(false);
-    until(async || health(&client, SPINE1).await.is_empty()).await;
-    until(async || is_whole(&handle).await).await;
+    comes_back(&handle, &client, SPINE1).await;
 }
 
 /// A switch that was away during a move gets it when it is back, also where nothing else is repaired; until then the others keep what it
@@ -254,7 +287,7 @@ async fn old_ways_stay_for_who_was_not_there() {
     let drained = client.drain("spine1", true).await.unwrap();
     assert_eq!(drained.pending_switches, ["leaf1"]);
     assert!(switches_of(&client, "one").await.contains("spine1"));
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (1, 1));
+    assert_eq!(on_spines(&switches), (1, 1));
     assert!(is_whole_but(&handle, LEAF1).await);
     // Whoever comes meanwhile uses nothing of it, and who goes takes all of it along.
     client.create_job(&elsewhere("two")).await.unwrap();
@@ -263,7 +296,7 @@ async fn old_ways_stay_for_who_was_not_there() {
     leaf.refuse(false);
     until(async || !switches_of(&client, "one").await.contains("spine1")).await;
     until(async || is_whole(&handle).await).await;
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+    assert_eq!(on_spines(&switches), (0, 2));
 }
 
 #[tokio::test]
@@ -274,7 +307,7 @@ async fn a_job_whose_old_ways_stay_is_deleted_with_them() {
     until(async || !client.switches().await.unwrap()[LEAF1].connected).await;
     client.drain("spine1", true).await.unwrap();
     client.delete_job("one").await.unwrap();
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 0));
+    assert_eq!(on_spines(&switches), (0, 0));
     assert!(is_whole_but(&handle, LEAF1).await);
 }
 
@@ -368,6 +401,11 @@ fn groups(switch: &ChaosSwitch) -> usize {
     held.values().filter(is_group).count()
 }
 
+/// The same of the first spine and of the second.
+fn on_spines(switches: &[ChaosSwitch]) -> (usize, usize) {
+    (groups(&switches[0]), groups(&switches[1]))
+}
+
 #[tokio::test]
 async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
     let (switches, handle, client) = start().await;
@@ -379,7 +417,7 @@ async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
     assert_eq!(health(&client, SPINE1).await, "drained");
     assert!(!switches_of(&client, "one").await.contains("spine1"));
     assert!(is_whole(&handle).await);
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+    assert_eq!(on_spines(&switches), (0, 2));
     // A second time is nothing.
     let before = updates(&switches);
     client.drain("spine1", true).await.unwrap();
@@ -388,10 +426,10 @@ async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
     client.drain("spine1", false).await.unwrap();
     assert_eq!(health(&client, SPINE1).await, "");
     assert!(is_whole(&handle).await);
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (0, 2));
+    assert_eq!(on_spines(&switches), (0, 2));
     client.delete_job("one").await.unwrap();
     client.create_job(&spec("one")).await.unwrap();
-    assert_eq!((groups(&switches[0]), groups(&switches[1])), (1, 1));
+    assert_eq!(on_spines(&switches), (1, 1));
     client.delete_job("one").await.unwrap();
     client.delete_job("two").await.unwrap();
     for name in ["one", "two"] {

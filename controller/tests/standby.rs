@@ -52,7 +52,7 @@ async fn one_that_stands_by_takes_over_and_the_first_follows() {
     let refused = client.create_job(&group::spec("three")).await.unwrap_err();
     let text = refused.to_string();
     assert!(
-        text.contains("0 of 1 other controllers have stored it"),
+        text.contains("0 of 1 other controllers are there to store it"),
         "{text}"
     );
     assert_eq!(bed.held(), held_of(&bed, &second).await);

@@ -25,11 +25,14 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
     }
 }
 
-/// Changes wait for each other in the order in which they were asked for: when the second of two is refused, so was what waited between them.
+/// When both are refused, one after the other, what began to wait for somebody to store it before the first has been refused, too.
 async fn refused_twice(client: &Client) {
     for _ in 0..2 {
         let error = client.create_job(&group::spec("other")).await.unwrap_err();
-        assert!(error.to_string().contains("have stored it"), "{error}");
+        assert!(
+            error.to_string().contains("are there to store it"),
+            "{error}"
+        );
     }
 }
 

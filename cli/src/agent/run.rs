@@ -21,10 +21,10 @@ use super::data::Data;
 use super::options::Options;
 use super::rank::{Done, Silence, Work};
 use super::report::Report;
-use super::seat::{Named, Seat, configure};
+use super::seat::{Named, Ready, Seat, configure};
 use super::side::{Shared, Start, give_up};
 use crate::document;
-use crate::exit::{NoPlace, TooLate};
+use crate::exit::Exit;
 use crate::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
@@ -95,14 +95,14 @@ async fn work(options: &Options) -> Result<ExitCode> {
         }
     }
     let ready = seats.iter_mut().map(|seat| async {
-        match seat.ready(&shared).await {
+        anyhow::Ok(match seat.ready(&shared).await? {
+            Ready::Begins(start) => Some(start),
             // The others go on without it.
-            Err(error) if error.is::<NoPlace>() => {
-                eprintln!("{error}");
-                Ok(None)
+            Ready::NoPlace(why) => {
+                eprintln!("{why}");
+                None
             }
-            start => start.map(Some),
-        }
+        })
     });
     let ready = try_join_all(ready);
     let starts = match timeout(options.join_timeout, ready).await {
@@ -125,7 +125,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             for seat in &seats {
                 seat.leave(&client).await;
             }
-            return Err(TooLate(late).into());
+            return Err(Exit::TooLate.because(late).into());
         }
     };
 
@@ -135,7 +135,9 @@ async fn work(options: &Options) -> Result<ExitCode> {
         .unzip();
     if seats.is_empty() {
         let job = &options.job;
-        return Err(NoPlace(format!("job {job} goes on without host {host}")).into());
+        return Err(Exit::Refused
+            .because(format!("job {job} goes on without host {host}"))
+            .into());
     }
 
     let (silent, silences) = mpsc::unbounded_channel();

@@ -15,7 +15,6 @@ use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
 use super::side::{Configure, Shared, Side, Start, Unready, give_up};
-use crate::exit::NoPlace;
 
 /// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
 const PACING_BURST: u32 = 10 * 1500;
@@ -70,6 +69,14 @@ impl Named {
             Named::Grid(_, jobs) => jobs,
         }
     }
+}
+
+/// What has become of a rank before its first operation.
+pub enum Ready {
+    /// Operations may begin.
+    Begins(Start),
+    /// It has no place in its job any more, and has left; in words.
+    NoPlace(String),
 }
 
 /// A rank that has joined, with its sockets open.
@@ -169,13 +176,16 @@ impl Seat {
     /// Waits until operations may begin; the first. One whose change is called off joins again when there is a place.
     ///
     /// # Errors
-    /// [`NoPlace`] where it has none any more; it has left then.
-    pub async fn ready(&mut self, shared: &Shared) -> Result<Start> {
+    /// The controller does not answer, or refuses it.
+    pub async fn ready(&mut self, shared: &Shared) -> Result<Ready> {
         loop {
             let ready = self.sides.iter_mut().map(|side| side.ready(shared));
             let (why, is_over) = match try_join_all(ready).await {
                 // A row and a column begin with the job's first operation.
-                Ok(starts) => return starts.first().copied().context("a rank without a job"),
+                Ok(starts) => {
+                    let start = starts.first().copied().context("a rank without a job")?;
+                    return Ok(Ready::Begins(start));
+                }
                 Err(Unready::LeftOut(why)) => (why, false),
                 Err(Unready::Over(why)) => (why, true),
             };
@@ -195,7 +205,7 @@ impl Seat {
             side.end();
             give_up(&shared.client, &side.membership).await;
             self.leave(&shared.client).await;
-            return Err(NoPlace(no_place).into());
+            return Ok(Ready::NoPlace(no_place));
         }
     }
 

@@ -13,7 +13,7 @@ use ultima_controller::server::JOIN_WAIT;
 use super::controller_address::ControllerAddress;
 use super::desired::{Compared, Resized, compare};
 use crate::document::{self, Action, Applied};
-use crate::exit::{Exit, HalfDone, Refused};
+use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Output};
 
 /// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
@@ -95,7 +95,7 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
             others => format!("; so do {others} more"),
         };
         print(compared.forecast().0, None)?;
-        bail!(Refused(format!("nothing was done: {first}{others}")));
+        bail!(Exit::Refused.because(format!("nothing was done: {first}{others}")));
     }
     let Compared {
         found: mut jobs,

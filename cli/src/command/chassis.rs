@@ -9,7 +9,7 @@ use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
 
-use crate::exit::{Failed, NotThere, Silent};
+use crate::exit::Exit;
 use crate::output;
 
 /// Print how a switch's ports are configured, from the fabric's file, or have Stratum take it
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             .map(|it| it.name.as_str())
             .collect();
         let (asked, known) = (&options.switch, known.join(", "));
-        NotThere(format!(
+        Exit::NotThere.because(format!(
             "{name}: no switch is called {asked}; there are: {known}"
         ))
     })?;
@@ -78,8 +78,8 @@ fn pushed(switch: &Switch) -> Result<ExitCode> {
         .build()?;
     match runtime.block_on(chassis_push::push(switch)) {
         Ok(()) => output::print(&format!("{} has taken its ports\n", switch.name))?,
-        Err(error @ PushError::NoAnswer { .. }) => bail!(Silent(error.to_string())),
-        Err(error @ PushError::Refused { .. }) => bail!(Failed(error.to_string())),
+        Err(error @ PushError::NoAnswer { .. }) => bail!(Exit::NoAnswer.because(error.to_string())),
+        Err(error @ PushError::Refused { .. }) => bail!(Exit::Found.because(error.to_string())),
         Err(PushError::Chassis(error)) => return Err(error.into()),
     }
     Ok(ExitCode::SUCCESS)

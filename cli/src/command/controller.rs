@@ -13,7 +13,7 @@ use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Controller, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
-use crate::exit::Failed;
+use crate::exit::Exit;
 use crate::{process, units};
 
 /// Switches that are looked at more often have time for nothing else.
@@ -208,7 +208,7 @@ fn serve(serve: Serve) -> Result<()> {
                     println!("listening on {}", handle.address());
                     tokio::select! {
                         () = super::interrupted() => {}
-                        why = handle.ended() => bail!(Failed(format!("the controller has ended: {why}"))),
+                        why = handle.ended() => bail!(Exit::Found.because(format!("the controller has ended: {why}"))),
                     }
                     drop(exporter);
                     handle.stop().await;

@@ -126,6 +126,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         })
 }
 
+/// Who follows a primary that needs so many.
+fn followed(copies: u32, followers: &[String]) -> String {
+    match (copies, followers) {
+        (0, []) => "none needed".to_owned(),
+        (0, _) => format!("{}, none needed", followers.join(", ")),
+        (_, []) => format!("0 of {copies} needed"),
+        _ => format!(
+            "{} of {copies} needed: {}",
+            followers.len(),
+            followers.join(", ")
+        ),
+    }
+}
+
 fn text(documents: &[Document]) -> String {
     let rows = documents.iter().map(|document| {
         let address = document.address.clone();
@@ -144,15 +158,7 @@ fn text(documents: &[Document]) -> String {
         });
         let followers: Vec<String> = followers.collect();
         let (what, followers) = match document.role.as_str() {
-            "primary" => (
-                "led",
-                format!(
-                    "{} of {} needed: {}",
-                    followers.len(),
-                    it.copies,
-                    followers.join(", ")
-                ),
-            ),
+            "primary" => ("led", followed(it.copies, &followers)),
             _ => ("vacant", "-".to_owned()),
         };
         let mut role = document.role.clone();
@@ -182,4 +188,20 @@ fn text(documents: &[Document]) -> String {
         "ROLE",
     ];
     table(header, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_leads_alone_needs_nobody() {
+        assert_eq!(followed(0, &[]), "none needed");
+        assert_eq!(followed(1, &[]), "0 of 1 needed");
+        assert_eq!(followed(0, &["2".into()]), "2, none needed");
+        assert_eq!(
+            followed(1, &["2".into(), "3".into()]),
+            "2 of 1 needed: 2, 3"
+        );
+    }
 }

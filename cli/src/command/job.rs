@@ -15,7 +15,7 @@ use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
-use crate::exit::{Exit, HalfDone, Refused};
+use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Format, Output, table};
 use crate::units::{self, bit_rate, bytes};
 
@@ -233,7 +233,7 @@ async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Resu
     }
     match &jobs_of(client, name).await?[..] {
         [one] if one == name => done,
-        lines => Err(Refused(format!(
+        lines => Err(Exit::Refused.because(format!(
             "{name} is a grid, which keeps its members, of the jobs {}; watch one of these, or delete the grid and create it with others",
             lines.join(", ")
         ))

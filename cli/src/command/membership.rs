@@ -14,7 +14,7 @@ use ultima_controller::client::{Client, JobWatch};
 use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
-use crate::exit::{Exit, Failed, NotThere, Silent, TooLate};
+use crate::exit::Exit;
 use crate::output::{self, Format, Output};
 use crate::units;
 
@@ -94,16 +94,17 @@ pub async fn resize(
             let number = Some(job.id);
             let now = job.members.into_iter().map(|member| member.host);
             let members = changed(now.collect(), &arguments.add, &arguments.remove);
-            let members = members.map_err(|what| NotThere(format!("job {name} {what}")));
+            let members =
+                members.map_err(|what| Exit::NotThere.because(format!("job {name} {what}")));
             (members?, number)
         }
         members => (members.to_vec(), None),
     };
     // First, so that nothing is missed.
-    let watch = client.watch_job(name).await?;
+    let told = Told::begin(client, at, name).await?;
     let terms = (arguments.join_wait, arguments.leave_out_lost);
     let job = client.resize_job((name, number), &members, terms).await?;
-    follow(watch, at, &job, &arguments.end).await
+    follow(told, &job, &arguments.end).await
 }
 
 /// Takes a member's place away.
@@ -112,9 +113,9 @@ pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -
         name, reason, end, ..
     } = arguments;
     let member = arguments.member();
-    let watch = client.watch_job(name).await?;
+    let told = Told::begin(client, at, name).await?;
     let job = client.evict(name, member, reason).await?;
-    follow(watch, at, &job, end).await
+    follow(told, &job, end).await
 }
 
 impl Evict {
@@ -139,13 +140,13 @@ struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn new(watch: JobWatch, at: &'a ControllerAddress, name: &'a str) -> Self {
-        Told {
+    async fn begin(client: &Client, at: &'a ControllerAddress, name: &'a str) -> Result<Self> {
+        Ok(Told {
             at,
             name,
-            watch,
+            watch: client.watch_job(name).await?,
             is_over: false,
-        }
+        })
     }
 
     /// The next that happens; none when the job has been deleted. Where another controller leads by now, how things are comes anew.
@@ -157,11 +158,12 @@ impl<'a> Told<'a> {
                     return Ok(Some(next));
                 }
                 Ok(None) if self.is_over => return Ok(None),
-                Ok(None) => Silent(format!(
-                    "the controller has stopped; see `ultima job show {}` when it is back",
-                    self.name
-                ))
-                .into(),
+                Ok(None) => Exit::NoAnswer
+                    .because(format!(
+                        "the controller has stopped; see `ultima job show {}` when it is back",
+                        self.name
+                    ))
+                    .into(),
                 Err(error) => error.into(),
             };
             let begin = async |client: &Client| client.watch_job(self.name).await;
@@ -179,8 +181,7 @@ pub async fn watch(client: &Client, at: &ControllerAddress, arguments: &Watch) -
 }
 
 async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
-    let watch = client.watch_job(&arguments.name).await?;
-    let mut told = Told::new(watch, at, &arguments.name);
+    let mut told = Told::begin(client, at, &arguments.name).await?;
     while let Some(next) = told.next().await? {
         let format = arguments.output.format();
         let text = match (&next.event, &next.job) {
@@ -216,19 +217,14 @@ fn one_of(
 }
 
 /// Says what was begun, and with `--wait` what becomes of it. Documents are of the job as it is then.
-async fn follow(
-    watch: JobWatch,
-    at: &ControllerAddress,
-    job: &api::Job,
-    end: &End,
-) -> Result<ExitCode> {
+async fn follow(told: Told<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
     let Some(bound) = end.wait else {
         return told_so(end, job, begun(job));
     };
-    let waited = timeout(bound, until_over(watch, at, job, end)).await;
+    let waited = timeout(bound, until_over(told, job, end)).await;
     waited.unwrap_or_else(|_| {
         let name = &job.name;
-        Err(TooLate(format!(
+        Err(Exit::TooLate.because(format!(
             "job {name}: after {bound:?} the change is not over; it goes on: `ultima job watch {name}`"
         ))
         .into())
@@ -243,19 +239,13 @@ fn told_so(end: &End, job: &api::Job, text: String) -> Result<ExitCode> {
 }
 
 /// Tells what becomes of a change until it is over.
-async fn until_over(
-    watch: JobWatch,
-    at: &ControllerAddress,
-    job: &api::Job,
-    end: &End,
-) -> Result<ExitCode> {
+async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
     let is_told = end.output.format() == Format::Table;
     let say = |text: String| match is_told {
         true => output::print(&text),
         false => Ok(()),
     };
     say(begun(job))?;
-    let mut told = Told::new(watch, at, &job.name);
     let mut change = Awaited::new(job);
     // The first word is how the job was before.
     let mut was_before = true;
@@ -268,7 +258,9 @@ async fn until_over(
             match change.missed(&job) {
                 Heard::Over => return told_so(end, &job, begun(&job)),
                 Heard::Failed => {
-                    return Err(Failed(format!("job {}: {}", job.name, job.unchanged)).into());
+                    return Err(Exit::Found
+                        .because(format!("job {}: {}", job.name, job.unchanged))
+                        .into());
                 }
                 Heard::Told | Heard::Nothing => continue,
             }
@@ -276,16 +268,21 @@ async fn until_over(
         let line = described(&event);
         match change.hear(&event) {
             Heard::Over => return told_so(end, next.job.as_ref().unwrap_or(job), line + "\n"),
-            Heard::Failed => return Err(Failed(format!("job {}: {line}", job.name)).into()),
+            Heard::Failed => {
+                return Err(Exit::Found
+                    .because(format!("job {}: {line}", job.name))
+                    .into());
+            }
             Heard::Told => say(line + "\n")?,
             Heard::Nothing => {}
         }
     }
-    Err(Failed(format!(
-        "job {} was deleted before the change was over",
-        job.name
-    ))
-    .into())
+    Err(Exit::Found
+        .because(format!(
+            "job {} was deleted before the change was over",
+            job.name
+        ))
+        .into())
 }
 
 /// A change whose end is waited for.

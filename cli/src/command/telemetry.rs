@@ -14,7 +14,7 @@ use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
-use crate::exit::{Exit, Silent};
+use crate::exit::{Ended, Exit};
 use crate::output::{self, Format, Output, table};
 use crate::units;
 
@@ -87,8 +87,8 @@ fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
         .collect()
 }
 
-fn stopped() -> Silent {
-    Silent("the controller stops".to_owned())
+fn stopped() -> Ended {
+    Exit::NoAnswer.because("the controller stops".to_owned())
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {

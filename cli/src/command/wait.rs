@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 
-use crate::exit::TooLate;
+use crate::exit::{Ended, Exit};
 
 /// How often the controller is asked.
 const EVERY: Duration = Duration::from_millis(50);
@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Until all members of these jobs have joined, `bound` at most; returns the jobs as they are then.
 ///
 /// # Errors
-/// [`TooLate`] with who is missing; a job has gone, or the controller doesn't answer.
+/// [`TooLate`](Exit::TooLate) with who is missing; a job has gone, or the controller doesn't answer.
 pub async fn joined(
     client: &Client,
     jobs: Vec<api::Job>,
@@ -49,7 +49,7 @@ pub async fn joined(
 /// Until these switches, by name, hold what they should as far as the controller knows, `bound` at most.
 ///
 /// # Errors
-/// [`TooLate`] with those that do not; the controller doesn't answer.
+/// [`TooLate`](Exit::TooLate) with those that do not; the controller doesn't answer.
 pub async fn settled(client: &Client, names: &[String], bound: Duration) -> Result<()> {
     let end = Instant::now() + bound;
     loop {
@@ -70,9 +70,9 @@ pub async fn settled(client: &Client, names: &[String], bound: Duration) -> Resu
 }
 
 /// A while, if there is time left.
-async fn wait(end: Instant, late: impl FnOnce() -> String) -> Result<(), TooLate> {
+async fn wait(end: Instant, late: impl FnOnce() -> String) -> Result<(), Ended> {
     if Instant::now() >= end {
-        return Err(TooLate(late()));
+        return Err(Exit::TooLate.because(late()));
     }
     sleep(EVERY).await;
     Ok(())

@@ -48,6 +48,8 @@ pub struct Ledger {
 /// What is taken on one switch.
 #[derive(Clone, Debug, Default)]
 struct OnSwitch {
+    /// Jobs that leave by some port of it.
+    jobs: BTreeSet<JobId>,
     shares: Numbers,
     sources: Numbers,
     usage: Usage,
@@ -208,6 +210,11 @@ impl Ledger {
         }
     }
 
+    /// The jobs that divide the ports of a switch.
+    pub fn jobs_on(&self, switch: SwitchId) -> impl Iterator<Item = JobId> {
+        self.switches[switch.0].jobs.iter().copied()
+    }
+
     /// A new job takes what was [proposed](Self::propose) for it.
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.last = job.id;
@@ -223,7 +230,9 @@ impl Ledger {
             self.load.add(tree, job.weight);
         }
         for (at, share) in &job.shares {
-            self.switches[at.switch.0].shares.take(share.0);
+            let here = &mut self.switches[at.switch.0];
+            here.jobs.insert(job.id);
+            here.shares.take(share.0);
         }
         for (member, source) in job.members.iter().zip(&job.sources) {
             let switch = fabric.host(member.host).attached.switch;
@@ -248,7 +257,9 @@ impl Ledger {
             self.load.remove(tree, job.weight);
         }
         for (at, share) in &job.shares {
-            self.switches[at.switch.0].shares.give_back(share.0);
+            let here = &mut self.switches[at.switch.0];
+            here.jobs.remove(&job.id);
+            here.shares.give_back(share.0);
         }
         for (member, source) in job.members.iter().zip(&job.sources) {
             let switch = fabric.host(member.host).attached.switch;

@@ -1,10 +1,10 @@
 //! One step of a move.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Change, Round};
-use crate::job::JobId;
-use crate::plan::{Entity, JobPlan, SwitchPlan};
+use crate::job::{GroupId, JobId};
+use crate::plan::{Entity, JobPlan};
 
 /// What is written at the same time, for jobs or for routes.
 #[derive(Clone, Debug, Default)]
@@ -70,36 +70,61 @@ impl Step {
 pub fn applied(mut plan: JobPlan, round: &Round) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
-        for change in changes {
-            match change {
-                Change::Put(entity) | Change::Set(entity) => put(here, entity),
-                Change::Drop(entity) => {
-                    place(here, entity).retain(|held| held != entity);
-                }
-            }
-        }
+        apply(&mut here.prepare, changes, |entity| {
+            !matches!(entity, Entity::Source(_) | Entity::Job(_))
+        });
+        apply(&mut here.announce, changes, |it| {
+            matches!(it, Entity::Job(_))
+        });
+        apply(&mut here.admit, changes, |it| {
+            matches!(it, Entity::Source(_))
+        });
     }
     plan.retain(|_, plan| plan.entities().next().is_some());
     plan
 }
 
-fn put(plan: &mut SwitchPlan, entity: &Entity) {
-    let place = place(plan, entity);
-    let is_like = |held: &Entity| match (held, entity) {
-        (Entity::Job(held), Entity::Job(it)) => held.job == it.job,
-        (Entity::Group(held), Entity::Group(it)) => held.id == it.id,
-        (held, it) => held == it,
-    };
-    match place.iter_mut().find(|held| is_like(held)) {
-        Some(held) => *held = entity.clone(),
-        None => place.push(entity.clone()),
+/// What an entity takes the place of.
+#[derive(PartialEq, Eq, Hash)]
+enum Place {
+    Job(JobId),
+    Group(GroupId),
+    Same(Entity),
+}
+
+impl Place {
+    fn of(entity: &Entity) -> Self {
+        match entity {
+            Entity::Job(job) => Place::Job(job.job),
+            Entity::Group(group) => Place::Group(group.id),
+            other => Place::Same(other.clone()),
+        }
     }
 }
 
-fn place<'a>(plan: &'a mut SwitchPlan, entity: &Entity) -> &'a mut Vec<Entity> {
-    match entity {
-        Entity::Source(_) => &mut plan.admit,
-        Entity::Job(_) => &mut plan.announce,
-        _ => &mut plan.prepare,
+/// Makes those of the changes that are a stage's on the entities of that stage.
+fn apply(entities: &mut Vec<Entity>, changes: &[Change], is_its: impl Fn(&Entity) -> bool) {
+    let mut held: Vec<Option<Entity>> = entities.drain(..).map(Some).collect();
+    let places = held.iter().flatten().map(Place::of).zip(0..);
+    let mut places: HashMap<Place, usize> = places.collect();
+    for change in changes {
+        match change {
+            Change::Put(entity) | Change::Set(entity) if is_its(entity) => {
+                let at = *places.entry(Place::of(entity)).or_insert(held.len());
+                match held.get_mut(at) {
+                    Some(place) => *place = Some(entity.clone()),
+                    None => held.push(Some(entity.clone())),
+                }
+            }
+            Change::Drop(entity) if is_its(entity) => {
+                let at = places.get(&Place::of(entity));
+                let place = at.and_then(|at| held.get_mut(*at));
+                if let Some(place) = place.filter(|held| held.as_ref() == Some(entity)) {
+                    *place = None;
+                }
+            }
+            _ => {}
+        }
     }
+    entities.extend(held.into_iter().flatten());
 }

@@ -1,6 +1,7 @@
 //! The client of one switch.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use ultima_p4runtime::v1::{
 use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
+use super::hurry::Hurry;
 use super::session::{Mastership, Session};
 use super::term::Term;
 use crate::metrics::WriteMetrics;
@@ -68,8 +70,11 @@ pub struct SwitchClient {
     device: Device,
     election_id: u128,
     rpc: P4RuntimeClient<Channel>,
-    session: Session,
+    session: Arc<Session>,
     writes: WriteMetrics,
+    hurry: Option<Hurry>,
+    /// Whether a call has been given up, as others waited.
+    has_given_up: AtomicBool,
 }
 
 impl SwitchClient {
@@ -113,8 +118,10 @@ impl SwitchClient {
                     device,
                     election_id,
                     rpc,
-                    session,
+                    session: Arc::new(session),
                     writes: WriteMetrics::default(),
+                    hurry: None,
+                    has_given_up: AtomicBool::new(false),
                 });
             }
             Mastership::Backup { highest, .. } | Mastership::Vacant { highest }
@@ -145,6 +152,20 @@ impl SwitchClient {
     pub fn measured(mut self, writes: WriteMetrics) -> Self {
         self.writes = writes;
         self
+    }
+
+    /// The same connection for who gives a call up where others wait for it, and with it all further ones: the switch has to be
+    /// looked at then.
+    pub fn hurried(&self, hurry: Hurry) -> Self {
+        SwitchClient {
+            device: self.device.clone(),
+            election_id: self.election_id,
+            rpc: self.rpc.clone(),
+            session: Arc::clone(&self.session),
+            writes: self.writes.clone(),
+            hurry: Some(hurry),
+            has_given_up: AtomicBool::new(false),
+        }
     }
 
     /// The device it is connected to.
@@ -318,6 +339,15 @@ impl SwitchClient {
         if let Some(reason) = self.session.is_lost() {
             return Err(RpcError::Lost(reason));
         }
+        if self.has_given_up.load(Ordering::Relaxed) {
+            return Err(RpcError::GivenUp);
+        }
+        let hurried = async {
+            match &self.hurry {
+                Some(hurry) => hurry.gives_up().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             answer = timeout(most, call) => match answer {
@@ -330,6 +360,10 @@ impl SwitchClient {
                 }
             },
             reason = self.session.lost() => Err(RpcError::Lost(reason)),
+            () = hurried => {
+                self.has_given_up.store(true, Ordering::Relaxed);
+                Err(RpcError::GivenUp)
+            }
         }
     }
 }
@@ -349,7 +383,6 @@ async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
     }
 }
 
-/// Whether a failed batch's outcomes can be believed: one for each update, and one that failed.
 /// What a write has come to whose batches were answered so.
 fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
     let is_whole = |answer: &Answer| matches!(answer, Answer::Written);
@@ -377,6 +410,7 @@ fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
     Err(WriteError::Updates(all))
 }
 
+/// Whether a failed batch's outcomes can be believed: one for each update, and one that failed.
 fn describes(outcomes: &[v1::Error], batch: &[Update]) -> bool {
     outcomes.len() == batch.len() && outcomes.iter().any(failed)
 }

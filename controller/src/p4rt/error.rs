@@ -97,6 +97,9 @@ pub enum RpcError {
     /// The connection was lost before it did.
     #[error("the connection was lost: {0}")]
     Lost(String),
+    /// Others that waited for the answer could not wait any longer.
+    #[error("no answer yet when trees had to move")]
+    GivenUp,
 }
 
 impl RpcError {
@@ -104,7 +107,7 @@ impl RpcError {
     /// refused.
     pub fn is_uncertain(&self) -> bool {
         match self {
-            RpcError::Timeout(_) | RpcError::Lost(_) => true,
+            RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp => true,
             RpcError::Status(status) => !matches!(
                 status.code(),
                 Code::InvalidArgument

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::VirtualQueue;
+use super::{VirtualQueue, ports_of};
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::{Job, ShareIndex};
 use crate::target::PortNumber;
 
 /// The virtual queues of shares at one switch. A share without one has no limit of its own.
 pub type Division = BTreeMap<ShareIndex, VirtualQueue>;
+
+/// A job's part of a port: its number, the job's name and its weight.
+type Sharing<'a> = (ShareIndex, &'a str, u64);
 
 /// What each of `jobs` may send by the ports of `switch`: where several share a port with a rate, its virtual queue
 /// by their weights. A job alone at a port has the port's own, which is the same and does not have to be kept twice. Two
@@ -18,15 +21,22 @@ pub fn divide<'a>(
     switch: SwitchId,
     jobs: impl IntoIterator<Item = &'a Job>,
 ) -> Division {
-    let mut by_port: BTreeMap<PortNumber, Vec<(ShareIndex, &'a str, u64)>> = BTreeMap::new();
+    // By port, what there is to divide, and among whom; none of a port without a rate.
+    let mut by_port: BTreeMap<PortNumber, Option<(VirtualQueue, Vec<Sharing<'a>>)>> =
+        BTreeMap::new();
     for job in jobs {
-        for (at, share) in job.shares.iter().filter(|(at, _)| at.switch == switch) {
-            let sharing = by_port.entry(at.port).or_default();
-            sharing.push((*share, &job.name, job.weight.get().into()));
+        for (at, share) in job.shares.range(ports_of(switch)) {
+            let sharing = by_port.entry(at.port).or_insert_with(|| {
+                let whole = virtual_queue(fabric, *at)?;
+                Some((whole, Vec::new()))
+            });
+            if let Some((_, sharing)) = sharing {
+                sharing.push((*share, &job.name, job.weight.get().into()));
+            }
         }
     }
     let mut division = Division::new();
-    for (port, sharing) in by_port {
+    for (whole, sharing) in by_port.into_values().flatten() {
         let jobs: BTreeSet<(&str, u64)> = sharing
             .iter()
             .map(|(_, job, weight)| (*job, *weight))
@@ -34,9 +44,6 @@ pub fn divide<'a>(
         if jobs.len() < 2 {
             continue;
         }
-        let Some(whole) = virtual_queue(fabric, SwitchPort { switch, port }) else {
-            continue;
-        };
         let total = jobs.iter().map(|(_, weight)| weight).sum();
         let part = |(share, _, weight)| (share, whole.part(weight, total));
         division.extend(sharing.into_iter().map(part));

@@ -6,32 +6,20 @@ use super::controller::Controller;
 use super::error::BringUpError;
 use super::switch::ManagedSwitch;
 use crate::fabric::SwitchId;
-use crate::p4rt::SwitchClient;
 use crate::reconcile::Diff;
 
 impl Controller {
-    /// Makes a switch hold what it should; returns what was not so. The caller holds `changes`.
-    pub(super) async fn reconcile(
-        &self,
-        switch: &ManagedSwitch,
-        client: &SwitchClient,
-    ) -> Result<Diff, BringUpError> {
-        switch.reconcile(client, &self.desired()).await
-    }
-
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
     pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
-        let _changes = match self.change().await {
-            Ok(changes) => changes,
-            Err(error) => {
-                let ids = self.fabric.switch_ids();
-                return ids.map(|id| (id, Err(error.to_string()))).collect();
-            }
-        };
+        let changes = self.changes.take().await;
+        if let Err(error) = self.open() {
+            let ids = self.fabric.switch_ids();
+            return ids.map(|id| (id, Err(error.to_string()))).collect();
+        }
         let desired = self.desired();
         join_all(self.switches.iter().map(|switch| async {
             let audited = async {
-                let client = switch.client()?;
+                let client = changes.client(&*switch.client()?);
                 let program = switch.has_program(&client, self.program()).await;
                 program.map_err(|error| error.to_string())?;
                 let diff = match mend {
@@ -55,7 +43,8 @@ impl Controller {
             if diff.is_empty() && !switch.is_in_doubt() {
                 return Ok(());
             }
-            let _changes = self.changes.lock().await;
+            let changes = self.changes.take().await;
+            let client = changes.client(&client);
             switch.look(&client, &self.desired()).await?;
             self.try_again();
             Ok::<_, BringUpError>(())

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 use super::Config;
 use super::attendants::Attendants;
+use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
 use super::condition::{Condition, PartState};
 use super::error::{BringUpError, JobRequestError, ServeError};
@@ -42,9 +43,7 @@ pub struct Controller {
     pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
     repair: bool,
-    /// Held while what switches should hold is changed: one job at a time, and no switch comes
-    /// back in between.
-    pub(super) changes: AsyncMutex<()>,
+    pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
     /// What of the fabric is down, and since when.
     pub(super) condition: Mutex<Condition>,
@@ -178,7 +177,7 @@ impl Controller {
             program,
             audit_every,
             repair,
-            changes: AsyncMutex::new(()),
+            changes: ChangeLock::default(),
             condition: Mutex::new(condition),
             news: Notify::new(),
             seats,
@@ -359,6 +358,7 @@ impl Controller {
         }
     }
 
+    #[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
     async fn restore(
         &self,
         switch: &ManagedSwitch,
@@ -366,9 +366,11 @@ impl Controller {
     ) -> Result<(), BringUpError> {
         // Others may go on while a chip is reset.
         let found = switch.load(&client, &self.desired()).await?;
-        let _changes = self.changes.lock().await;
+        let changes = self.changes.take().await;
         let desired = self.desired();
-        switch.come_up(client, found, &desired).await?;
+        let hurried = changes.client(&client);
+        switch.come_up(&hurried, found, &desired).await?;
+        switch.is_up(client);
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
         self.try_again();
@@ -391,10 +393,10 @@ impl Controller {
         clients: &Clients,
         more: Option<&Job>,
     ) -> Result<(), BringUpError> {
-        let installed = self.registry().jobs();
-        let jobs = || installed.iter().map(|job| &**job).chain(more);
         let divided = join_all(clients.iter().map(|(id, client)| {
-            let division = plan::divide(&self.fabric, *id, jobs());
+            let here = self.registry().jobs_on(*id);
+            let jobs = here.iter().map(|job| &**job).chain(more);
+            let division = plan::divide(&self.fabric, *id, jobs);
             self.switches[id.0].divide(client, self.program.names(), division)
         }));
         divided.await.into_iter().collect()
@@ -438,9 +440,12 @@ impl Controller {
         registry.get(id).map(|record| Arc::clone(&record.plan))
     }
 
-    /// The right to change what switches should hold; none of a controller that is being stopped.
-    pub(super) async fn change(&self) -> Result<AsyncMutexGuard<'_, ()>, JobRequestError> {
-        let changes = self.changes.lock().await;
+    /// The right to change what switches should hold, for who promises something; none of a controller that is being stopped, and none while
+    /// too few follow to store it.
+    pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
+        // Before: nobody else is to wait for that.
+        self.journal.followed().await?;
+        let changes = self.changes.take().await;
         self.open().map(|()| changes)
     }
 

@@ -419,6 +419,9 @@ pub enum JobRequestError {
         "this controller is not the primary at most of the switches at present; ask the one that is"
     )]
     NotPrimary,
+    /// What it asks for could not be kept.
+    #[error("nothing was changed: {0}")]
+    Unfollowed(#[from] KeepError),
     /// It could not be kept, and so is not promised.
     #[error("job {name} {}: {error}", verdict(error))]
     Store {

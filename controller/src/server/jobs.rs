@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tracing::Span;
 
+use super::changes::Changes;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
@@ -48,7 +49,7 @@ impl Controller {
 
     async fn create(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
         let mut phases = Phases::begin();
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         phases.ended("waited");
         let names = self.program().names();
         let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
@@ -62,7 +63,8 @@ impl Controller {
             &job,
             job.members.iter().map(|_| SeatRecord::Free),
         );
-        self.put_on_switches(&job, &plan, record).await?;
+        self.put_on_switches(&changes, (&job, &plan), record)
+            .await?;
         tracing::info!("created");
         let mut registry = self.registry();
         let id = registry.add(&self.fabric, job, plan).job.id;
@@ -72,17 +74,17 @@ impl Controller {
         ))
     }
 
-    /// Puts a job, or another epoch of one, on all its switches and then in the store, or in none. The caller holds `changes`.
+    /// Puts a job, or another epoch of one, on all its switches and then in the store, or in none.
     pub(super) async fn put_on_switches(
         &self,
-        job: &Job,
-        plan: &JobPlan,
+        changes: &Changes<'_>,
+        (job, plan): (&Job, &JobPlan),
         record: JobRecord,
     ) -> Result<(), JobRequestError> {
         let name = || job.name.clone();
         let mut phases = Phases::begin();
         let names = self.program().names();
-        let clients = self.clients(plan.keys())?;
+        let clients = changes.clients(&self.clients(plan.keys())?);
         self.mend(&clients).await?;
         // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
         if let Err(error) = self.divide(&clients, Some(job)).await {
@@ -104,7 +106,7 @@ impl Controller {
             });
         }
         phases.ended("installed");
-        if let Err(error) = self.journal.write(Change::Put(record)).await {
+        if let Err(error) = changes.write(&self.journal, Change::Put(record)).await {
             let written = self.written(plan);
             let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
@@ -148,7 +150,7 @@ impl Controller {
     /// There is none of that name.
     #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let (job, epochs) = {
             let registry = self.registry();
             let job = Arc::clone(&registry.named(name)?.job);
@@ -157,7 +159,7 @@ impl Controller {
         // The epoch that it is in last: what is left of a job whose deletion is cut short is a job.
         let mut pending = BTreeSet::new();
         for id in epochs {
-            let left = self.take_off(id).await;
+            let left = self.take_off(&changes, id).await;
             if left.is_err() && self.registry().next_of(job.id).is_none() {
                 // Who has pledged for a change that went before waits for its end.
                 self.attendants
@@ -173,21 +175,29 @@ impl Controller {
     }
 
     /// Takes a job in one of its epochs out of the store and off its switches; returns those on which something of it is left until they
-    /// are back. The caller holds `changes`.
+    /// are back.
     ///
     /// # Errors
     /// That cannot be promised: the job is as it was.
-    pub(super) async fn take_off(&self, id: JobId) -> Result<Vec<SwitchId>, KeepError> {
+    pub(super) async fn take_off(
+        &self,
+        changes: &Changes<'_>,
+        id: JobId,
+    ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
         let stored = self.registry().record(&self.fabric, id);
-        if let Err(error) = self.journal.write(Change::Remove(id.0)).await {
+        let removal = Change::Remove(id.0);
+        if let Err(error) = changes.write(&self.journal, removal).await {
             return Err(match stored {
                 Some(stored) => self.take_back(Change::Restore(stored), error).await,
                 None => error,
             });
         }
         let written = self.written(&plan);
-        let reachable = |id: &SwitchId| Some((*id, self.switches[id.0].client().ok()?));
+        let reachable = |id: &SwitchId| {
+            let client = self.switches[id.0].client().ok()?;
+            Some((*id, changes.client(&client)))
+        };
         let clients: Clients = plan.keys().filter_map(reachable).collect();
         let pending = install::remove(&clients, written).await;
         self.doubt(&pending);
@@ -209,7 +219,9 @@ impl Controller {
                 tracing::warn!(%reason, %error, "a change that was not promised may be kept");
                 match error {
                     // Nothing was written.
-                    error @ (KeepError::Store(_) | KeepError::NotPrimary) => error,
+                    error @ (KeepError::Store(_)
+                    | KeepError::Followers { .. }
+                    | KeepError::NotPrimary) => error,
                     KeepError::Copies { .. } | KeepError::Unknown => KeepError::Unknown,
                 }
             }
@@ -254,7 +266,7 @@ impl Controller {
         for (id, client) in clients {
             let switch = &self.switches[id.0];
             if switch.is_in_doubt() {
-                let mended = self.reconcile(switch, client).await;
+                let mended = switch.reconcile(client, &self.desired()).await;
                 mended.map_err(|error| JobRequestError::InDoubt {
                     switch: switch.name().to_owned(),
                     error: Box::new(error),

@@ -4,12 +4,14 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::group::Shape;
 use crate::p4rt::Term;
@@ -26,10 +28,18 @@ pub enum KeepError {
     /// It cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too few others have stored it.
+    /// Too few others follow. Nothing was written.
     #[error(
-        "{stored} of {copies} other controllers have stored it after {} s; start them", PATIENCE.as_secs()
+        "{following} of {copies} other controllers are there to store it after {} s; start them", PATIENCE.as_secs()
     )]
+    Followers {
+        /// How many do.
+        following: usize,
+        /// How many are to.
+        copies: usize,
+    },
+    /// Too few others have stored it.
+    #[error("{stored} of {copies} other controllers have stored it in time; start them")]
     Copies {
         /// How many have.
         stored: usize,
@@ -180,8 +190,40 @@ impl Journal {
     /// # Errors
     /// See [`KeepError`].
     pub async fn write(&self, change: Change) -> Result<(), KeepError> {
+        self.write_until(change, pending()).await
+    }
+
+    /// The same, unless `end` comes first: then too few have stored it.
+    ///
+    /// # Errors
+    /// See [`KeepError`].
+    pub async fn write_until(
+        &self,
+        change: Change,
+        end: impl Future<Output = ()>,
+    ) -> Result<(), KeepError> {
         let at = self.commit(change).await?;
-        self.copied(at).await
+        self.copied(at, end).await
+    }
+
+    /// Waits until as many follow as are to store what is promised. Who asks first begins nothing that cannot be promised, as far as is known.
+    ///
+    /// # Errors
+    /// There are too few.
+    pub async fn followed(&self) -> Result<(), KeepError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut news = self.news.subscribe();
+        loop {
+            let copies = self.lead.group.copies as usize;
+            let following = self.following().len();
+            // One that does not lead promises nothing anyhow.
+            if following >= copies || !self.leads() {
+                return Ok(());
+            }
+            if timeout_at(deadline, news.changed()).await.is_err() {
+                return Err(KeepError::Followers { following, copies });
+            }
+        }
     }
 
     /// All that is stored.
@@ -220,8 +262,8 @@ impl Journal {
         Ok(entry.at)
     }
 
-    async fn copied(&self, at: History) -> Result<(), KeepError> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn copied(&self, at: History, end: impl Future<Output = ()>) -> Result<(), KeepError> {
+        let mut end = pin!(timeout(PATIENCE, end));
         let mut news = self.news.subscribe();
         loop {
             let copies = self.lead.group.copies as usize;
@@ -232,8 +274,10 @@ impl Journal {
             if stored >= copies {
                 return Ok(());
             }
-            if timeout_at(deadline, news.changed()).await.is_err() {
-                return Err(KeepError::Copies { stored, copies });
+            tokio::select! {
+                // The sender is ours.
+                _ = news.changed() => {}
+                _ = &mut end => return Err(KeepError::Copies { stored, copies }),
             }
         }
     }

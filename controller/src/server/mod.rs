@@ -5,6 +5,7 @@
 
 mod attendants;
 mod audit;
+mod changes;
 mod check;
 mod condition;
 mod controller;

@@ -10,8 +10,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
 use super::condition::Condition;
@@ -23,11 +22,16 @@ use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
-use crate::p4rt::SwitchClient;
 use crate::store;
 
 /// How often one that is not primary at most switches looks whether it is again.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The pause before a switch that was too slow for a move is looked at again, where that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a move waits for the store, which may wait for others itself.
+const STORE: Duration = Duration::from_millis(250);
 
 /// What has become of a part that was drained, or is in use again.
 #[derive(Clone, Debug)]
@@ -65,7 +69,7 @@ impl Controller {
     ///
     /// # Errors
     /// There is no such part, some job has no room elsewhere, or it cannot be kept.
-    pub async fn drain(&self, name: &str, drained: bool) -> Result<Drained, DrainError> {
+    pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
         let part = match self.fabric.part_named(name) {
             Ok(part) => part,
             Err(unknown) => return self.forget_drained(name, drained, unknown.into()).await,
@@ -77,7 +81,7 @@ impl Controller {
             part: name.clone(),
             drained,
         };
-        if let Err(error) = self.journal.write(change(drained)).await {
+        if let Err(error) = changes.write(&self.journal, change(drained)).await {
             let is_other = self.condition().is_drained(part) != drained;
             return Err(match is_other {
                 true => self.take_back(change(!drained), error).await.into(),
@@ -102,7 +106,7 @@ impl Controller {
         drained: bool,
         unknown: DrainError,
     ) -> Result<Drained, DrainError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         if drained || !self.condition().knew(name) {
             return Err(unknown);
         }
@@ -110,7 +114,7 @@ impl Controller {
             part: name.to_owned(),
             drained,
         };
-        if let Err(error) = self.journal.write(change(false)).await {
+        if let Err(error) = changes.write(&self.journal, change(false)).await {
             return Err(self.take_back(change(true), error).await.into());
         }
         self.condition().forget(name);
@@ -135,7 +139,7 @@ impl Controller {
     }
 
     /// Follows what happens to the fabric.
-    pub(super) async fn keep_moving(&self) {
+    pub(super) async fn keep_moving(self: &Arc<Self>) {
         loop {
             let due = self.condition().due();
             let wait = async {
@@ -164,41 +168,62 @@ impl Controller {
     }
 
     /// Makes routes and trees what they should be for what is up now.
-    async fn follow(&self) {
+    async fn follow(self: &Arc<Self>) {
+        let _changes = self.changes.take_for_move().await;
         // One that is being stopped changes nothing more.
-        let Ok(_changes) = self.change().await else {
+        if self.open().is_err() {
             return;
-        };
+        }
         let (health, lost) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
             (condition.health(), condition.lost().clone())
         };
+        if let Some(planned) = self.plan_move(health, &lost) {
+            self.make(planned).await;
+        }
+    }
+
+    /// What is to be moved where this is how the fabric stands; none if nothing is.
+    fn plan_move(&self, health: Health, lost: &Health) -> Option<PlannedMove> {
         let names = self.program().names();
-        let (before, moved, steps, _moving) = {
-            let mut registry = self.registry();
-            if *registry.routes().health() == health && !registry.is_waiting() {
-                return;
-            }
-            let before = registry.wanted();
-            let refit = registry.refit(&self.fabric, names, health);
-            let moved = registry.become_of(refit);
-            let moving: Vec<Moving> = (moved.iter())
-                .filter_map(|moved| registry.get(moved.after.0.id))
-                .map(|record| record.tail_drops.begin_move())
-                .collect();
-            let routes = (&*before.routes, &**registry.routes());
-            if moved.is_empty() && routes.0 == routes.1 {
-                return;
-            }
-            let room = Room {
-                fabric: &self.fabric,
-                names,
-                ledger: registry.ledger(),
-            };
-            let steps = moves::steps(room, routes, &lost, &moved);
-            (before, moved, steps, moving)
+        let mut registry = self.registry();
+        if *registry.routes().health() == health && !registry.is_waiting() {
+            return None;
+        }
+        let before = registry.wanted();
+        let refit = registry.refit(&self.fabric, names, health);
+        let moved = registry.become_of(refit);
+        let moving: Vec<Moving> = (moved.iter())
+            .filter_map(|moved| registry.get(moved.after.0.id))
+            .map(|record| record.tail_drops.begin_move())
+            .collect();
+        let routes = (&*before.routes, &**registry.routes());
+        if moved.is_empty() && routes.0 == routes.1 {
+            return None;
+        }
+        let room = Room {
+            fabric: &self.fabric,
+            names,
+            ledger: registry.ledger(),
         };
+        let steps = moves::steps(room, routes, lost, &moved);
+        Some(PlannedMove {
+            before,
+            moved,
+            steps,
+            _moving: moving,
+        })
+    }
+
+    #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
+    async fn make(self: &Arc<Self>, planned: PlannedMove) {
+        let PlannedMove {
+            before,
+            moved,
+            steps,
+            _moving,
+        } = planned;
         let begun = Instant::now();
         self.keep_moved(&moved).await;
         let mut progress = Progress::new(self, half_way(before, &moved));
@@ -215,19 +240,10 @@ impl Controller {
                 .write(step.without(|id| lingering.contains(&id)))
                 .await;
         }
-        let clients = self.connected();
-        let in_doubt = |(id, _): &(&SwitchId, _)| self.switches[id.0].is_in_doubt();
-        let (doubtful, sound): (Vec<_>, Vec<_>) = clients.iter().partition(in_doubt);
-        let sound = sound
-            .into_iter()
-            .map(|(id, client)| (*id, Arc::clone(client)));
-        self.divide_again(&sound.collect()).await;
-        join_all(
-            doubtful
-                .into_iter()
-                .map(|(id, client)| self.put_right(*id, client)),
-        )
-        .await;
+        for late in progress.end().await {
+            let controller = Arc::clone(self);
+            self.in_background(async move { controller.put_right(late).await });
+        }
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
             self.news.notify_one();
@@ -281,12 +297,14 @@ impl Controller {
         self.client(id).is_err() || self.switches[id.0].is_in_doubt()
     }
 
-    /// Keeps which trees jobs have now. Where that fails they move all the same: a controller that starts with the old ones
+    /// Keeps which trees jobs have now. Where that fails, or takes long, they move all the same: a controller that starts with the old ones
     /// moves them again.
     async fn keep_moved(&self, moved: &[Moved]) {
         let ids = moved.iter().map(|moved| moved.after.0.id);
-        if let Err(error) = self.seats.keep_jobs(ids).await {
-            tracing::warn!(%error, "trees are not kept");
+        match timeout(STORE, self.seats.keep_jobs(ids)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "trees are not kept"),
+            Err(_) => tracing::warn!("trees are kept later: the store is busy for {STORE:?}"),
         }
     }
 
@@ -296,11 +314,22 @@ impl Controller {
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// Makes a switch hold at once what it should in the end.
-    async fn put_right(&self, id: SwitchId, client: &SwitchClient) {
+    /// Makes a switch hold what it should that was too slow for a move, however long that takes; unless it goes, or somebody else does it.
+    async fn put_right(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
-        if let Err(error) = self.reconcile(switch, client).await {
-            tracing::warn!(switch = switch.name(), %error, "not put right");
+        loop {
+            let changes = self.changes.take().await;
+            let Ok(client) = switch.client() else { return };
+            if !switch.is_in_doubt() {
+                return;
+            }
+            let client = changes.client(&client);
+            match switch.reconcile(&client, &self.desired()).await {
+                Ok(_) => return self.try_again(),
+                Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
+            }
+            drop(changes);
+            sleep(AGAIN).await;
         }
     }
 
@@ -310,6 +339,16 @@ impl Controller {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Jobs and routes that move.
+struct PlannedMove {
+    /// What switches were to hold until now.
+    before: Wanted,
+    moved: Vec<Moved>,
+    steps: Vec<Step>,
+    /// What is dropped meanwhile is known to be so.
+    _moving: Vec<Moving>,
 }
 
 /// Jobs whose old ways stay.

@@ -177,7 +177,7 @@ struct State<'a> {
 
 impl State<'_> {
     fn held(&self, id: SwitchId) -> Result<Held, ServeError> {
-        Ok(self.desired.on(id, &self.desired.division(id))?)
+        Ok(self.desired.on(id)?.0)
     }
 
     fn fills(&self, id: SwitchId) -> Result<Vec<Fill>, ServeError> {

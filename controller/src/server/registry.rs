@@ -294,19 +294,21 @@ impl Registry {
         self.iter().map(|record| record.job.name.clone()).collect()
     }
 
-    /// All jobs themselves in all of their epochs, by id.
-    pub fn jobs(&self) -> Vec<Arc<Job>> {
-        let records = self.jobs.values();
+    /// The jobs that divide the ports of a switch, in all of their epochs, by id.
+    pub fn jobs_on(&self, switch: SwitchId) -> Vec<Arc<Job>> {
+        let records = self.ledger.jobs_on(switch);
+        let records = records.filter_map(|id| self.jobs.get(&id));
         records.map(|record| Arc::clone(&record.job)).collect()
     }
 
     /// What all switches are to hold.
     pub fn wanted(&self) -> Wanted {
         let plans = self.jobs.values().map(|record| Arc::clone(&record.plan));
+        let jobs = self.jobs.values().map(|record| Arc::clone(&record.job));
         Wanted {
             routes: Arc::clone(&self.routes),
             plans: plans.collect(),
-            jobs: self.jobs(),
+            jobs: jobs.collect(),
         }
     }
 }

@@ -13,7 +13,10 @@ use crate::ledger::Refusal;
 pub(super) fn code_of(error: &KeepError) -> Code {
     match error {
         KeepError::Store(_) => Code::Internal,
-        KeepError::Copies { .. } | KeepError::NotPrimary | KeepError::Unknown => Code::Unavailable,
+        KeepError::Followers { .. }
+        | KeepError::Copies { .. }
+        | KeepError::NotPrimary
+        | KeepError::Unknown => Code::Unavailable,
     }
 }
 
@@ -54,7 +57,9 @@ impl From<JobRequestError> for Status {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Store { error, .. } => code_of(error),
+            JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => {
+                code_of(error)
+            }
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
         let mut status = Status::new(code, error.to_string());

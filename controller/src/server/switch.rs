@@ -80,8 +80,9 @@ impl Desired<'_> {
         plan::divide(self.fabric, id, self.wanted.jobs.iter().map(|job| &**job))
     }
 
-    /// All that a switch should hold.
-    pub fn on(&self, id: SwitchId, division: &Division) -> Result<Held, BringUpError> {
+    /// All that a switch should hold, and how its ports are divided in that.
+    pub fn on(&self, id: SwitchId) -> Result<(Held, Division), BringUpError> {
+        let division = self.division(id);
         let fabric = plan::of_fabric(self.fabric, &self.wanted.routes, id);
         let jobs = self.wanted.plans.iter().filter_map(|plan| plan.get(&id));
         let shares: Vec<Planned> = (division.iter())
@@ -92,7 +93,8 @@ impl Desired<'_> {
             .chain(&cuts)
             .chain(jobs.flat_map(|plan| plan.entities()))
             .chain(&shares);
-        Ok(Held::planned(all, self.program.names())?)
+        let held = Held::planned(all, self.program.names())?;
+        Ok((held, division))
     }
 }
 
@@ -168,7 +170,14 @@ impl ManagedSwitch {
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
         let found = self.load(&client, desired).await?;
-        self.come_up(client, found, desired).await
+        self.come_up(&client, found, desired).await?;
+        self.is_up(client);
+        Ok(())
+    }
+
+    /// This is its connection from now on.
+    pub fn is_up(&self, client: SwitchClient) {
+        self.with_state(|state| state.connection = Ok(Arc::new(client)));
     }
 
     /// Gives the switch our program, unless it has it. That may take a minute, as a chip is reset with all its ports; what
@@ -185,7 +194,7 @@ impl ManagedSwitch {
             return Ok(Found::OurProgram);
         }
         // Translated first: a program without our tables is refused before it is put to work.
-        desired.on(self.id, &desired.division(self.id))?;
+        desired.on(self.id)?;
         self.doubt();
         clear_replication(client, self.target).await;
         let set = client.set_pipeline(desired.program).await;
@@ -196,29 +205,24 @@ impl ManagedSwitch {
         Ok(Found::Another)
     }
 
-    /// Makes a switch that has our program hold what it should, and `client` its connection. What is as it should be is not
-    /// written. Nothing else may change what it should hold meanwhile.
+    /// Makes a switch that has our program hold what it should. What is as it should be is not written. Nothing else may change what it should hold meanwhile.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn come_up(
         &self,
-        client: SwitchClient,
+        client: &SwitchClient,
         found: Found,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
         match found {
-            Found::OurProgram => self.look(&client, desired).await?,
+            Found::OurProgram => self.look(client, desired).await,
             // A new program holds nothing yet; not every switch says so when it is asked.
             Found::Another => {
-                let division = desired.division(self.id);
-                let wanted = desired.on(self.id, &division)?;
-                let held = Held::default();
-                let diff = Diff::between(&held, &wanted, self.target);
                 let names = desired.program.names();
-                self.write(&client, names, (&held, &diff), division).await?;
+                let wanted = desired.on(self.id)?;
+                let held = Held::default();
+                self.make(client, names, &held, wanted).await.map(drop)
             }
         }
-        self.with_state(|state| state.connection = Ok(Arc::new(client)));
-        Ok(())
     }
 
     /// Whether the switch still has our program. If somebody has given it another one meanwhile the connection counts as lost: it is
@@ -271,9 +275,8 @@ impl ManagedSwitch {
         client: &SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<Diff, BringUpError> {
-        let wanted = desired.on(self.id, &desired.division(self.id))?;
-        let held = reconcile::read(client, desired.program.names()).await;
-        let held = held.map_err(|error| self.unreadable(error))?;
+        let (wanted, _) = desired.on(self.id)?;
+        let held = self.read(client, desired.program.names()).await?;
         Ok(Diff::between(&held, &wanted, self.target))
     }
 
@@ -284,10 +287,8 @@ impl ManagedSwitch {
         client: &SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<Diff, BringUpError> {
-        let division = desired.division(self.id);
-        let wanted = desired.on(self.id, &division)?;
-        let names = desired.program.names();
-        self.hold(client, names, &wanted, division).await
+        let wanted = desired.on(self.id)?;
+        self.hold(client, desired.program.names(), wanted).await
     }
 
     /// Makes the switch hold exactly this; returns what was not so.
@@ -295,23 +296,26 @@ impl ManagedSwitch {
         &self,
         client: &SwitchClient,
         names: &Names,
-        wanted: &Held,
-        division: Division,
+        wanted: (Held, Division),
     ) -> Result<Diff, BringUpError> {
-        let held = reconcile::read(client, names).await;
-        let held = held.map_err(|error| self.unreadable(error))?;
-        let diff = Diff::between(&held, wanted, self.target);
-        self.write(client, names, (&held, &diff), division).await?;
-        Ok(diff)
+        let held = self.read(client, names).await?;
+        self.make(client, names, &held, wanted).await
     }
 
-    async fn write(
+    async fn read(&self, client: &SwitchClient, names: &Names) -> Result<Held, BringUpError> {
+        let held = reconcile::read(client, names).await;
+        held.map_err(|error| self.unreadable(error))
+    }
+
+    /// Makes of what it holds what it should hold; returns the difference.
+    async fn make(
         &self,
         client: &SwitchClient,
         names: &Names,
-        (held, diff): (&Held, &Diff),
-        division: Division,
-    ) -> Result<(), BringUpError> {
+        held: &Held,
+        (wanted, division): (Held, Division),
+    ) -> Result<Diff, BringUpError> {
+        let diff = Diff::between(held, &wanted, self.target);
         self.doubt();
         let limits = self.limits;
         let rounds = diff.updates(held, Room { names, limits });
@@ -332,7 +336,7 @@ impl ManagedSwitch {
             let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
             state.shares = shares.collect();
         });
-        Ok(())
+        Ok(diff)
     }
 
     fn unreadable(&self, error: crate::p4rt::RpcError) -> BringUpError {

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 use ultima_p4runtime::transport::{endpoint, one_line, root_cause};
 
-use crate::exit::{NotThere, Silent};
+use crate::exit::Exit;
 use crate::units;
 
 /// How long a switch may take to answer.
@@ -68,7 +68,9 @@ impl Server {
         connected.map_err(|_| self.silent())?.map_err(|error| {
             let over = if tls.is_some() { " over TLS" } else { "" };
             let (grpc, cause) = (&self.grpc, root_cause(&error));
-            Silent(format!("no switch answers at {grpc}{over}: {cause}")).into()
+            Exit::NoAnswer
+                .because(format!("no switch answers at {grpc}{over}: {cause}"))
+                .into()
         })
     }
 
@@ -86,18 +88,22 @@ impl Server {
                     (Some(_), None) => "if it serves known clients only, give --cert and --key",
                     (Some(_), Some(_)) => "it may not know the authority of --cert",
                 };
-                Silent(format!("{grpc}: the connection broke: {cause}; {hint}")).into()
+                Exit::NoAnswer
+                    .because(format!("{grpc}: the connection broke: {cause}; {hint}"))
+                    .into()
             }
             (None, Code::Unimplemented) => anyhow!(
                 "{grpc}: the server there has no {service}; expected an `ultima switch` that runs"
             ),
             (None, code) if said.is_empty() => anyhow!("{grpc}: {code}"),
-            (None, Code::NotFound) => NotThere(format!("{grpc}: {said}")).into(),
+            (None, Code::NotFound) => Exit::NotThere.because(format!("{grpc}: {said}")).into(),
             (None, _) => anyhow!("{grpc}: {said}"),
         }
     }
 
     fn silent(&self) -> anyhow::Error {
-        Silent(format!("{}: no answer within {PATIENCE:?}", self.grpc)).into()
+        Exit::NoAnswer
+            .because(format!("{}: no answer within {PATIENCE:?}", self.grpc))
+            .into()
     }
 }

@@ -14,7 +14,7 @@ use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
 use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
-use crate::exit::NotThere;
+use crate::exit::Exit;
 use crate::output;
 
 /// Shows and changes the queues and wires of a switch, or of `ultima wire`, that runs
@@ -110,7 +110,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .collect::<Result<_>>()?;
     if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
     {
-        bail!(NotThere(format!("port {missing} is not there")));
+        bail!(Exit::NotThere.because(format!("port {missing} is not there")));
     }
     let text = if target.json {
         let ports: Vec<_> = wires.iter().map(object).collect();

@@ -20,7 +20,7 @@ use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace, text};
 use super::program::ProgramPaths;
 use super::server::{PATIENCE, Server};
 use crate::command::{name_of, read_text};
-use crate::exit::Silent;
+use crate::exit::Exit;
 use crate::{output, units};
 
 /// A document has at most a few mebibytes of frames and values; this is far beyond.
@@ -132,7 +132,7 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
     let failed = |status| options.server.failed("traces", &status);
     // The switch itself keeps the time; this is for one that is gone.
     let deadline = Instant::now() + options.wait + PATIENCE;
-    let gone = |_| Silent("the switch stopped answering".to_owned());
+    let gone = |_| Exit::NoAnswer.because("the switch stopped answering".to_owned());
     let answer = timeout_at(deadline, client.packets(request)).await;
     let answer = answer.map_err(gone)?.map_err(failed)?;
     let mut traces = answer.into_inner();

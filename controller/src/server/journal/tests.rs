@@ -43,6 +43,27 @@ async fn what_is_written_when_another_one_takes_over_is_not_known_to_be_refused(
 }
 
 #[tokio::test]
+async fn nothing_is_begun_where_too_few_follow() {
+    let journal = journal();
+    let feed = journal.follow(7, History::default()).await.unwrap();
+    journal.followed().await.unwrap();
+    // It has gone.
+    drop(feed);
+    let error = journal.followed().await.unwrap_err();
+    let none = |error| matches!(error, KeepError::Followers { following, copies } if (following, copies) == (0, 1));
+    assert!(none(error));
+    assert_eq!(journal.history().unwrap(), History::default());
+    // Whoever comes meanwhile is waited for.
+    let again = journal.follow(7, History::default());
+    let (followed, again) = tokio::join!(journal.followed(), again);
+    followed.unwrap();
+    drop(again);
+    // One that does not lead any more says that instead.
+    journal.outrank(Term { number: 4, by: 7 });
+    journal.followed().await.unwrap();
+}
+
+#[tokio::test]
 async fn no_more_follow_than_there_are() {
     let journal = journal();
     let first = journal.follow(7, History::default()).await.unwrap();

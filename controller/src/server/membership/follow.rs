@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
+use tracing::Span;
 
 use super::super::controller::{Controller, state_alone};
 use super::super::error::JobRequestError;
@@ -118,11 +119,20 @@ impl Controller {
         Then::Wait
     }
 
+    /// The span that we are in is of this epoch.
+    fn in_span_of(&self, id: JobId) {
+        if let Some(next) = self.registry().get(id) {
+            in_span(&next.job);
+        }
+    }
+
     fn of_next<T>(&self, id: JobId, look: impl FnOnce(&Record) -> Option<T>) -> Option<T> {
         self.registry().get(id).and_then(look)
     }
 
+    #[tracing::instrument(name = "decide", skip_all, fields(job, id = id.0, epoch, first))]
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
+        self.in_span_of(id);
         // Then some may have kept it, and lead next: it can neither be told nor called off.
         let mut may_be_kept = false;
         loop {
@@ -172,7 +182,9 @@ impl Controller {
     }
 
     /// The epoch that was to come is taken back; the one before goes on.
+    #[tracing::instrument(name = "call_off", skip_all, fields(job, id = id.0, epoch))]
     async fn call_off(&self, id: JobId, reason: String) {
+        self.in_span_of(id);
         let Some(of) = self.withdraw(id).await else {
             return;
         };
@@ -236,7 +248,7 @@ impl Controller {
         &self,
         id: JobId,
     ) -> Result<Option<(JobId, Arc<Job>)>, JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let known = self.of_next(id, |next| {
             let is_decided = (next.change.as_ref())
                 .is_some_and(|change| matches!(change.phase(), Phase::Decided(_)));
@@ -246,7 +258,7 @@ impl Controller {
         let Some((of, job)) = known else {
             return Ok(None);
         };
-        self.take_off(id)
+        self.take_off(&changes, id)
             .await
             .map_err(|error| unkept(&job, error))?;
         self.attendants
@@ -255,6 +267,7 @@ impl Controller {
     }
 
     /// Takes the old epoch off the switches, however long that takes: its packets are admitted no more.
+    #[tracing::instrument(name = "fence", skip_all, fields(job, id, epoch))]
     async fn fence(&self, id: JobId) {
         while let Err(error) = self.try_to_fence(id).await {
             tracing::warn!(id = id.0, %error, "an epoch that is over is still kept");
@@ -263,7 +276,7 @@ impl Controller {
     }
 
     async fn try_to_fence(&self, id: JobId) -> Result<(), JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let of = {
             let registry = self.registry();
             let origin = registry.get(id).and_then(|next| next.origin.as_ref());
@@ -271,7 +284,8 @@ impl Controller {
             of.map(|of| Arc::clone(&of.job))
         };
         if let Some(of) = &of {
-            let taken_off = self.take_off(of.id).await;
+            in_span(of);
+            let taken_off = self.take_off(&changes, of.id).await;
             taken_off.map_err(|error| unkept(of, error))?;
         }
         if let Some(record) = self.registry().get_mut(id) {
@@ -283,6 +297,14 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// The span that we are in is of a job in one of its epochs.
+fn in_span(job: &Job) {
+    Span::current()
+        .record("job", &job.name)
+        .record("id", job.id.0)
+        .record("epoch", job.epoch.0);
 }
 
 fn unkept(job: &Job, error: KeepError) -> JobRequestError {

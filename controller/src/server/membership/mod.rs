@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::Span;
+
 pub use events::{Event, Events};
 pub use words::{Attends, Said};
 
@@ -53,6 +55,7 @@ impl Controller {
     ///
     /// # Errors
     /// See [`JobRequestError`]: the job is as it was.
+    #[tracing::instrument(name = "resize", skip_all, fields(job = name, id, epoch, switches))]
     pub async fn resize_job(
         self: &Arc<Self>,
         (name, number): (&str, Option<u32>),
@@ -92,6 +95,7 @@ impl Controller {
     ///
     /// # Errors
     /// See [`JobRequestError`]: the job is as it was.
+    #[tracing::instrument(name = "evict", skip_all, fields(job = name, id, epoch, switches))]
     pub async fn evict(
         self: &Arc<Self>,
         name: &str,
@@ -114,6 +118,7 @@ impl Controller {
     }
 
     /// The same for suspects, by the epoch's number; those of them that nobody has to suspect any more stay.
+    #[tracing::instrument(name = "evict", skip_all, fields(job, id, epoch, switches))]
     async fn evict_all(
         self: &Arc<Self>,
         id: JobId,
@@ -125,6 +130,7 @@ impl Controller {
             .get(id)
             .map(|record| record.job.name.clone());
         let name = name.unwrap_or_default();
+        Span::current().record("job", &name);
         let want = |registry: &Registry, record: &Record| match record.job.id == id {
             true => {
                 // It may have waited for other changes meanwhile.
@@ -148,6 +154,7 @@ impl Controller {
     }
 
     /// Members on these hosts, and of those that there are not these.
+    #[tracing::instrument(name = "resize", skip_all, fields(job, id, epoch, switches))]
     async fn change_again(
         self: &Arc<Self>,
         id: JobId,
@@ -168,8 +175,9 @@ impl Controller {
                 reasons: gone,
             })
         };
-        self.begin_change(&name.unwrap_or_default(), terms, want)
-            .await
+        let name = name.unwrap_or_default();
+        Span::current().record("job", &name);
+        self.begin_change(&name, terms, want).await
     }
 
     fn rank_of(&self, record: &Record, who: &Evictee) -> Result<Rank, JobRequestError> {
@@ -214,7 +222,7 @@ impl Controller {
         terms: Terms,
         want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
     ) -> Result<JobState, JobRequestError> {
-        let _changes = self.change().await?;
+        let changes = self.change().await?;
         let (job, plan, origin) = {
             let registry = self.registry();
             let (record, hosts, succession) = succeed(&registry, name, want)?;
@@ -235,12 +243,17 @@ impl Controller {
                 },
             )
         };
+        Span::current()
+            .record("id", job.id.0)
+            .record("epoch", job.epoch.0)
+            .record("switches", plan.len());
         let seats = seats_of(&job, &origin);
         let record = JobRecord {
             origin: Some(OriginRecord::from(&origin)),
             ..JobRecord::new(&self.fabric, &job, seats.states().map(SeatRecord::from))
         };
-        self.put_on_switches(&job, &plan, record).await?;
+        self.put_on_switches(&changes, (&job, &plan), record)
+            .await?;
         let (id, of) = (job.id, origin.of);
         tracing::info!(
             job = name,
@@ -328,7 +341,9 @@ fn to_members(
     }
     let stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
-    if now.eq(hosts.iter().copied()) && stay.len() == hosts.len() {
+    // A place that somebody has left comes free again by another epoch; of any other nothing would change, taken or not.
+    let has_left = record.seats.states().any(|seat| seat == Seat::Left);
+    if now.eq(hosts.iter().copied()) && !has_left {
         return Err(JobRequestError::SameMembers { name: name() });
     }
     Ok(Wanted {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::fabric::SwitchId;
-use crate::install::Untranslatable;
+use crate::install::{Clients, Untranslatable};
 use crate::moves::{Change, Round};
 use crate::p4rt::{Order, SwitchClient};
 use crate::plan::Entity;
@@ -50,19 +50,40 @@ impl<'a> Progress<'a> {
 
     /// Ports are divided among all that use them before, or will.
     pub async fn divide(&mut self) {
-        let names = self.controller.program().names();
         let clients = self.controller.connected();
-        let divided = clients.iter().map(|(id, client)| async {
+        let late = self.divided(&clients, &self.before).await;
+        self.leave_behind(&late);
+    }
+
+    /// All rounds are done: ports are divided among those that use them now, and a switch that may hold something else is looked at. Returns
+    /// those that do not answer [in time](PATIENCE).
+    pub async fn end(&mut self) -> BTreeSet<SwitchId> {
+        let desired = self.controller.desired();
+        let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
+        let clients = self.controller.connected();
+        let (doubtful, sound): (Clients, Clients) =
+            clients.into_iter().partition(|(id, _)| in_doubt(id));
+        let put_right = doubtful.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
-            let division = self.before.division(*id);
-            let divided = timeout(PATIENCE, switch.divide(client, names, division)).await;
-            if let Ok(Err(error)) = &divided {
-                tracing::warn!(%error, "shares of ports are not as they should be");
-            }
-            divided.is_err().then_some(*id)
+            let put_right = switch.reconcile(client, &desired);
+            in_time(*id, put_right, "not put right")
+        });
+        let (late, divided) = tokio::join!(join_all(put_right), self.divided(&sound, &desired));
+        let late = late.into_iter().flatten().chain(divided).collect();
+        self.leave_behind(&late);
+        late
+    }
+
+    /// Divides ports as it is `desired`; returns the switches that do not answer [in time](PATIENCE).
+    async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
+        let names = self.controller.program().names();
+        let divided = clients.iter().map(|(id, client)| {
+            let switch = &self.controller.switches[id.0];
+            let divided = switch.divide(client, names, desired.division(*id));
+            in_time(*id, divided, "shares of ports are not as they should be")
         });
         let late = join_all(divided).await;
-        self.leave_behind(late.into_iter().flatten());
+        late.into_iter().flatten().collect()
     }
 
     /// Writes a round on all its switches that are connected; the others get everything when they are, and so does who does not answer
@@ -81,13 +102,13 @@ impl<'a> Progress<'a> {
                 timeout(PATIENCE, written).await.is_err().then_some(*id)
             })
         });
-        let late = join_all(writes).await;
-        self.leave_behind(late.into_iter().flatten());
+        let late = join_all(writes).await.into_iter().flatten();
+        self.leave_behind(&late.collect());
         self.done.push(round);
     }
 
-    /// What was written to these may be done yet, or not.
-    fn leave_behind(&mut self, late: impl Iterator<Item = SwitchId>) {
+    /// What was written to these may be done yet, or not. They are put right at the end, or after it.
+    fn leave_behind(&mut self, late: &BTreeSet<SwitchId>) {
         for id in late {
             let switch = &self.controller.switches[id.0];
             switch.doubt();
@@ -95,7 +116,7 @@ impl<'a> Progress<'a> {
                 switch = switch.name(),
                 "left behind: no answer for {PATIENCE:?}"
             );
-            self.behind.insert(id);
+            self.behind.insert(*id);
         }
     }
 
@@ -131,18 +152,33 @@ impl<'a> Progress<'a> {
         changes: &[Change],
     ) -> Result<(), BringUpError> {
         let names = self.controller.program().names();
-        let division = self.before.division(id);
-        let mut held = self.before.on(id, &division)?;
+        let (mut held, division) = self.before.on(id)?;
         let done = self.done.iter().filter_map(|round| round.get(&id));
         for change in done.flatten().chain(changes) {
             apply(&mut held, change, self)?;
         }
         let switch = &self.controller.switches[id.0];
-        switch.hold(client, names, &held, division).await?;
+        switch.hold(client, names, (held, division)).await?;
         // Of counters nothing is held: those that begin with a new number are not to go on where an old one ended.
         let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
         let counters: Vec<Change> = changes.iter().filter(is_counter).cloned().collect();
         self.write_changes(id, client, &counters).await
+    }
+}
+
+/// Waits for what a switch does, as long as a round may take; returns the switch if that is too long.
+async fn in_time<T>(
+    id: SwitchId,
+    done: impl Future<Output = Result<T, BringUpError>>,
+    otherwise: &str,
+) -> Option<SwitchId> {
+    match timeout(PATIENCE, done).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "{otherwise}");
+            None
+        }
+        Err(_) => Some(id),
     }
 }
 

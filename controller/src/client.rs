@@ -240,10 +240,18 @@ impl ClientError {
     /// Whether the same may be granted in a moment: nobody answers, or nobody who leads.
     fn is_passing(&self) -> bool {
         match self {
-            ClientError::NoAnswer { .. } | ClientError::NoPrimary { .. } => true,
+            ClientError::NoPrimary { .. } => true,
             ClientError::Refused { code, .. } => *code == Code::Unavailable,
-            _ => false,
+            silence => silence.is_silence(),
         }
+    }
+
+    /// Whether the answer is lost, so that what was asked for may have been done.
+    fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            ClientError::NoAnswer { .. } | ClientError::LostPrimary { .. }
+        )
     }
 }
 
@@ -412,7 +420,7 @@ impl Client {
             };
             let since = match lost {
                 // It may have been given a rank of which it does not know.
-                None if matches!(error, ClientError::NoAnswer { .. }) => Instant::now(),
+                None if error.is_silence() => Instant::now(),
                 Some(since) if error.is_passing() => since,
                 _ => return Err(error),
             };

@@ -138,6 +138,7 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
+        sealed: false,
     };
     client.create_job(&spec).await.unwrap();
     let here = client.job("train").await.unwrap().switches;

@@ -33,7 +33,7 @@ pub(super) struct JobFile {
     #[schemars(with = "Option<u32>", range(min = 1, max = 100))]
     weight: Option<Spanned<u32>>,
     /// Seconds after which a suspected member loses its place; 0, and where it is not said, for never.
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<u32>", range(max = Eviction::MOST))]
     evict_after_s: Option<Spanned<u32>>,
     /// Makes it a grid: a job of each of so many groups of equal size, and of each place in groups.
     #[schemars(with = "Option<u16>", range(min = 2))]

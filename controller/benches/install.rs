@@ -1,24 +1,33 @@
-//! How long jobs take to be on embedded switches in the same process: `cargo bench -p ultima-controller --bench install`.
+//! How long jobs take to be on embedded switches in the same process, and to be gone: `cargo bench -p ultima-controller --bench install`.
+//!
+//! One job on six switches; one more on a switch that has up to 999; a switch that comes back without any of its hundred.
+
+mod embedded;
 
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ultima_controller::fabric;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
-use ultima_controller::server::{self, Config, Handle};
-use ultima_switch::{Switch, SwitchConfig};
+use embedded::{LEAF_SPINE, spec, start, switch_at};
+use tokio::runtime::Runtime;
+use ultima_controller::job::JobSpec;
+use ultima_controller::reconcile::Diff;
+use ultima_controller::server::Controller;
 
-const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
+const STAR: &str = include_str!("../../topologies/star16.yaml");
 
-async fn start() -> (Vec<Switch>, Handle) {
-    let mut switches = Vec::new();
-    let mut text = include_str!("../../topologies/leaf-spine.yaml").replace("ranks: 2", "ranks: 8");
-    for name in NAMES {
-        let config = SwitchConfig {
-            grpc: "127.0.0.1:0".parse().expect("an address"),
-            ..SwitchConfig::default()
+/// The times of so many creations of a job, each followed by its deletion; or of the deletions.
+async fn time(controller: &Controller, spec: &JobSpec, times: u64, created: bool) -> Duration {
+    let mut took = Duration::ZERO;
+    for _ in 0..times {
+        let begun = Instant::now();
+        controller.create_job(spec).await.expect("created");
+        let between = Instant::now();
+        controller.delete_job(&spec.name).await.expect("deleted");
+        took += match created {
+            true => between - begun,
+            false => between.elapsed(),
         };
+<<<<<<< HEAD
         let switch = Switch::start(config).await.expect("it starts");
         let entry = format!(
             "name: {name}, grpc: \"{}\", device_id: 1",
@@ -46,37 +55,131 @@ fn spec(ranks: usize) -> JobSpec {
         weight: Weight::default(),
         eviction: Eviction::Never,
         sealed: false,
+=======
+>>>>>>> s16-tna
     }
+    took
 }
 
 fn install(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (_switches, handle) = runtime.block_on(start());
+    let runtime = Runtime::new().expect("a runtime");
+    let (_switches, handle) = runtime.block_on(start(LEAF_SPINE, 8));
     let controller = handle.controller();
     let mut group = criterion.benchmark_group("install");
     group.sample_size(20);
     for ranks in [1, 8] {
-        let spec = spec(ranks);
-        group.bench_function(format!("{} members, 6 switches", 8 * ranks), |bencher| {
-            bencher.iter_custom(|times| {
-                let mut took = Duration::ZERO;
-                for _ in 0..times {
-                    let begun = Instant::now();
-                    runtime
-                        .block_on(controller.create_job(&spec))
-                        .expect("created");
-                    took += begun.elapsed();
-                    runtime
-                        .block_on(controller.delete_job("train"))
-                        .expect("deleted");
-                }
-                took
+        // Ranks of a host are neighbours.
+        let spec = spec("train", (1..=8).flat_map(|host| vec![host; ranks]));
+        for (what, created) in [("created", true), ("deleted", false)] {
+            let name = format!("{} members, 6 switches, {what}", 8 * ranks);
+            group.bench_function(name, |bencher| {
+                bencher
+                    .iter_custom(|times| runtime.block_on(time(controller, &spec, times, created)));
             });
-        });
+        }
     }
     group.finish();
     runtime.block_on(handle.stop());
 }
 
-criterion_group!(benches, install);
+/// Memory of this process, controller and switch, in MiB.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib >> 10)
+}
+
+/// Two of sixteen hosts, so many as the program's counters by source and by share have places for.
+fn of_two(number: usize) -> JobSpec {
+    let hosts = [number, number + 8].into_iter().map(|at| 1 + at % 16);
+    spec(&format!("job{number}"), hosts)
+}
+
+/// On links with a rate each further job divides them anew among all that are there.
+fn many_jobs(criterion: &mut Criterion) {
+    for (links, topology) in [
+        ("no rates", STAR.replace(", rate: 1G", "")),
+        ("1 Gbit/s", STAR.to_owned()),
+    ] {
+        let runtime = Runtime::new().expect("a runtime");
+        let (_switches, handle) = runtime.block_on(start(&topology, 1000));
+        let controller = handle.controller();
+        let mut group = criterion.benchmark_group(format!("one switch, {links}"));
+        group.sample_size(20);
+        let mut there = 0;
+        for number in [1, 125, 250, 500, 1000] {
+            for number in there..number - 1 {
+                let created = runtime.block_on(controller.create_job(&of_two(number)));
+                created.expect("created");
+            }
+            there = number - 1;
+            let spec = of_two(there);
+            group.bench_function(format!("job number {number}"), |bencher| {
+                bencher.iter_custom(|times| runtime.block_on(time(controller, &spec, times, true)));
+            });
+            if let Some(resident) = resident() {
+                eprintln!("{there} jobs: {resident} MiB");
+            }
+        }
+        group.bench_function("999 jobs looked at", |bencher| {
+            bencher.iter(|| {
+                let audit = runtime.block_on(controller.audit(false));
+                let is_whole =
+                    |diff: &Result<Diff, String>| diff.as_ref().is_ok_and(Diff::is_empty);
+                assert!(audit.iter().all(|(_, diff)| is_whole(diff)));
+            });
+        });
+        group.finish();
+        runtime.block_on(handle.stop());
+    }
+}
+
+/// From a switch's start to the last of what it should hold.
+fn reboot(criterion: &mut Criterion) {
+    const LEAF: usize = 2;
+    let runtime = Runtime::new().expect("a runtime");
+    let (mut switches, handle) = runtime.block_on(start(LEAF_SPINE, 100));
+    let controller = handle.controller();
+    for number in 0..100 {
+        let spec = spec(&format!("job{number}"), 1..=8);
+        runtime
+            .block_on(controller.create_job(&spec))
+            .expect("created");
+    }
+    let is_whole = || {
+        let state = &controller.switches()[LEAF];
+        state.problem.is_none() && !state.in_doubt
+    };
+    let until = async |whole: bool| {
+        while is_whole() != whole {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let mut group = criterion.benchmark_group("reboot");
+    group.sample_size(10);
+    group.bench_function("a leaf with 100 jobs", |bencher| {
+        bencher.iter_custom(|times| {
+            runtime.block_on(async {
+                let mut took = Duration::ZERO;
+                for _ in 0..times {
+                    let address = switches[LEAF].grpc_addr();
+                    switches.remove(LEAF).stop().await.expect("it stops");
+                    until(false).await;
+                    let begun = Instant::now();
+                    switches.insert(LEAF, switch_at(address).await);
+                    until(true).await;
+                    took += begun.elapsed();
+                }
+                took
+            })
+        });
+    });
+    group.finish();
+    runtime.block_on(handle.stop());
+}
+
+criterion_group!(benches, install, many_jobs, reboot);
 criterion_main!(benches);

@@ -1,206 +1,73 @@
 //! Everything that a controller does, against switches that fail on purpose while it does it: they refuse, delay, do half of it,
-//! disconnect and forget. Whatever happens, in the end each job is whole or not there, as was answered, and nothing else is
-//! on any switch.
+//! disconnect and forget, one of them or several. Whatever happens, in the end each job is whole or not there, as was answered, nothing
+//! else is on any switch, and who is not concerned was left alone.
 
+mod bed;
 mod chaos;
+mod crew;
 mod target;
 
-use std::path::Path;
 use std::time::Duration;
 
-use chaos::{ChaosSwitch, FAULTS, Fault, Held};
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
+use bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
+use chaos::{CALLS, Call, FAULTS, Fault};
+use crew::Crew;
+use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
-use ultima_controller::fabric::damping::Terms;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
-use ultima_controller::server::{
-    self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
-};
-use ultima_controller::store::StoreError;
 
-/// Two spines over four leaves of two hosts each, in the file's order: the spines first.
-const TOPOLOGY: &str = include_str!("../../topologies/leaf-spine.yaml");
-const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
-/// How often each thing is done with each fault, each time with it elsewhere.
-const SEEDS: u64 = 4;
+/// How often each thing is done with each fault at least, each time with it elsewhere; every other time in a storm.
+const SEEDS: usize = 4;
 
-/// Less patient than a fabric's operator.
-const TERMS: Terms = Terms {
-    grace: Duration::from_millis(50),
-    hold_first: Duration::from_millis(50),
-    hold_most: Duration::from_secs(1),
-    quiet: Duration::from_secs(1),
-};
+/// What a change writes.
+const WRITES: [Danger; 1] = [(Call::Update, 8)];
+/// A look at switches, and what it mends.
+const LOOKS: [Danger; 3] = [(Call::GetPipeline, 1), (Call::Read, 2), (Call::Update, 6)];
+/// A switch that gets a controller.
+const CONNECTS: [Danger; 4] = [
+    (Call::Arbitration, 1),
+    (Call::GetPipeline, 1),
+    (Call::Read, 2),
+    (Call::Update, 6),
+];
 
-struct Bed {
-    folder: tempfile::TempDir,
-    switches: Vec<ChaosSwitch>,
-    text: String,
-    random: StdRng,
-}
+/// What a job between hosts of one leaf is called, which nothing here concerns.
+const KEPT: &str = "kept";
 
-fn spec(name: &str) -> JobSpec {
-    JobSpec {
-        name: name.into(),
-        members: ["h1", "h4", "h5", "h8"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
-        seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
-    }
-}
-
-async fn pause() {
-    tokio::time::sleep(Duration::from_millis(5)).await;
-}
-
-impl Bed {
-    async fn new(seed: u64) -> Self {
-        let mut switches = Vec::new();
-        let mut text = TOPOLOGY.to_owned();
-        for name in NAMES {
-            let switch = ChaosSwitch::start().await;
-            let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
-            text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
-            switches.push(switch);
-        }
-        Bed {
-            folder: tempfile::tempdir().unwrap(),
-            switches,
-            text,
-            random: StdRng::seed_from_u64(seed),
-        }
-    }
-
-    fn config(&self, name: &str) -> Config {
-        let path: &Path = self.folder.path();
-        Config {
-            listen: self.address(name).parse().unwrap(),
-            patience: Duration::from_secs(1),
-            // What a switch refused to give up goes with the next look at it.
-            audit_every: Duration::from_millis(300),
-            state: Some(path.join(name)),
-            terms: TERMS,
-            ..Config::new(fabric::parse(&self.text, "leaf-spine.yaml").unwrap()).unwrap()
-        }
-    }
-
-    fn address(&self, name: &str) -> String {
-        format!("unix:{}/{name}.sock", self.folder.path().display())
-    }
-
-    async fn try_serve(&self) -> Result<Handle, ServeError> {
-        loop {
-            match server::serve(self.config("a")).await {
-                // Tasks of the one that was stopped, which is in this process too, still end.
-                Err(ServeError::Store(StoreError::InUse { .. })) => pause().await,
-                served => return served,
-            }
-        }
-    }
-
-    async fn serve(&self) -> Handle {
-        self.try_serve().await.unwrap()
-    }
-
-    async fn serve_in(&self, name: &str, other: &str) -> MemberHandle {
-        let group = Group {
-            grace: Duration::from_millis(50),
-            ..Group::new(vec![self.address(other)])
-        };
-        serve_in(self.config(name), group).await.unwrap()
-    }
-
-    async fn client(&self, name: &str) -> Client {
-        Client::connect(&self.address(name)).await.unwrap()
-    }
-
-    fn held(&self) -> Vec<Held> {
-        self.switches.iter().map(ChaosSwitch::held).collect()
-    }
-
-    /// One of the switches goes wrong soon; which.
-    fn fail(&mut self, fault: Fault, within: usize) -> usize {
-        let at = self.random.random_range(0..self.switches.len());
-        let nth = self.random.random_range(0..within);
-        self.switches[at].fail_at(nth, fault);
-        at
-    }
-
-    /// Somebody takes a few things off each switch.
-    fn damage(&mut self) {
-        for switch in &self.switches {
-            let held = &mut switch.state().held;
-            for _ in 0..6 {
-                let at = self.random.random_range(0..held.len());
-                let key = held.keys().nth(at).unwrap().clone();
-                held.remove(&key);
-            }
-        }
-    }
-
-    /// Whether the fault has happened; it does not from now on.
-    fn has_failed(&self, at: usize) -> bool {
-        !self.switches[at].forgive()
-    }
-}
-
-/// Waits until all switches hold what they should.
-async fn whole(controller: &Controller) {
-    loop {
-        let audit = controller.audit(false).await;
-        if (audit.iter()).all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty())) {
-            return;
-        }
-        pause().await;
-    }
-}
-
-async fn names(client: &Client) -> Vec<String> {
-    let jobs = client.jobs().await.unwrap();
-    jobs.into_iter().map(|job| job.name).collect()
-}
-
-/// Switches are as they should be with exactly these jobs, and as before all jobs when these go.
-async fn settle(controller: &Controller, client: &Client, jobs: &[&str], base: &[Held], bed: &Bed) {
-    whole(controller).await;
-    assert_eq!(names(client).await, jobs);
-    for job in jobs {
-        client.delete_job(job).await.unwrap();
-    }
-    whole(controller).await;
-    assert_eq!(bed.held(), base, "something is left");
-}
-
-/// Does something with every fault, at places by seed. `act` says whether the fault came into it.
-async fn with_every_fault(act: impl AsyncFn(Bed, Fault) -> bool) {
-    for fault in FAULTS {
+/// Does something with every fault, at places by seed. `act` says whether a fault came into it.
+async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Bed, Fault, Danger) -> bool) {
+    for (number, fault) in FAULTS.into_iter().enumerate() {
         let mut failed = 0;
-        for seed in 0..SEEDS {
-            eprintln!("{fault:?}, seed {seed}");
-            failed += usize::from(act(Bed::new(seed).await, fault).await);
+        for seed in 0..SEEDS.max(dangers.len()) {
+            // By turns, so that each of two rounds has each danger.
+            let danger = dangers[(number + seed) % dangers.len()];
+            eprintln!("{fault:?}, seed {seed}, at {danger:?}");
+            let bed = Bed::new(seed as u64, seed % 2 == 1).await;
+            failed += usize::from(act(bed, fault, danger).await);
         }
         assert!(failed > 0, "{fault:?} never happened");
     }
 }
 
+/// A job that nothing here concerns.
+async fn keep(bed: &mut Bed, client: &Client) {
+    let before = bed.held();
+    let local = spec_on(KEPT, &["h1", "h2"]);
+    client.create_job(&local).await.unwrap();
+    bed.leave_alone(&before);
+}
+
 #[tokio::test]
 async fn a_job_is_created_or_not() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
         let handle = bed.serve().await;
         let (client, base) = (bed.client("a").await, bed.held());
-        client.create_job(&spec("kept")).await.unwrap();
-        let at = bed.fail(fault, 8);
+        keep(&mut bed, &client).await;
+        bed.fail(fault, danger);
         let created = client.create_job(&spec("new")).await;
-        let failed = bed.has_failed(at);
+        let failed = bed.has_failed();
         let jobs = match created {
-            Ok(_) => vec!["kept", "new"],
-            Err(_) => vec!["kept"],
+            Ok(_) => vec![KEPT, "new"],
+            Err(_) => vec![KEPT],
         };
         assert!(failed || created.is_ok(), "{created:?}");
         settle(handle.controller(), &client, &jobs, &base, &bed).await;
@@ -211,48 +78,76 @@ async fn a_job_is_created_or_not() {
 
 #[tokio::test]
 async fn a_job_is_deleted() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
         let handle = bed.serve().await;
         let (client, base) = (bed.client("a").await, bed.held());
-        for name in ["kept", "old"] {
-            client.create_job(&spec(name)).await.unwrap();
-        }
-        let at = bed.fail(fault, 8);
+        keep(&mut bed, &client).await;
+        client.create_job(&spec("old")).await.unwrap();
+        bed.fail(fault, danger);
         // What is left on a switch goes when that is back.
         client.delete_job("old").await.unwrap();
-        let failed = bed.has_failed(at);
-        settle(handle.controller(), &client, &["kept"], &base, &bed).await;
+        let failed = bed.has_failed();
+        settle(handle.controller(), &client, &[KEPT], &base, &bed).await;
         failed
+    })
+    .await;
+}
+
+/// Waits until no job uses it.
+async fn spine1_is_left(client: &Client) {
+    until("jobs leave a spine", async || {
+        let jobs = client.jobs().await.unwrap();
+        !jobs
+            .iter()
+            .any(|job| job.switches.contains(&"spine1".into()))
     })
     .await;
 }
 
 #[tokio::test]
 async fn jobs_move() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
         let handle = bed.serve().await;
         let client = bed.client("a").await;
         client.drain("spine1", true).await.unwrap();
         let base = bed.held();
         client.drain("spine1", false).await.unwrap();
+        keep(&mut bed, &client).await;
         for name in ["one", "two"] {
             client.create_job(&spec(name)).await.unwrap();
         }
-        let at = bed.fail(fault, 8);
+        bed.fail(fault, danger);
         client.drain("spine1", true).await.unwrap();
-        let failed = bed.has_failed(at);
-        whole(handle.controller()).await;
-        // A switch that was away counts as down for a while: then all of it is used again.
-        while client.switches().await.unwrap()[1..]
-            .iter()
-            .any(|it| !it.health.is_empty())
-        {
-            pause().await;
+        let failed = bed.has_failed();
+        // Who was not there for a moment keeps old ways alive for as long.
+        spine1_is_left(&client).await;
+        let jobs = [KEPT, "one", "two"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        failed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_spine_goes() {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let (client, base) = (bed.client("a").await, bed.held());
+        keep(&mut bed, &client).await;
+        for name in ["one", "two"] {
+            client.create_job(&spec(name)).await.unwrap();
         }
-        for job in client.jobs().await.unwrap() {
-            assert!(!job.switches.contains(&"spine1".to_owned()), "{}", job.name);
-        }
-        settle(handle.controller(), &client, &["one", "two"], &base, &bed).await;
+        bed.fail(fault, danger);
+        bed.switches[SPINE1].refuse(true);
+        spine1_is_left(&client).await;
+        until("all others hold what they should", async || {
+            is_whole_but(handle.controller(), Some(SPINE1)).await
+        })
+        .await;
+        let failed = bed.has_failed();
+        bed.switches[SPINE1].refuse(false);
+        let jobs = [KEPT, "one", "two"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
         failed
     })
     .await;
@@ -260,54 +155,95 @@ async fn jobs_move() {
 
 #[tokio::test]
 async fn what_others_changed_is_put_right() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&LOOKS, async |mut bed, fault, danger| {
         let handle = bed.serve().await;
         let (client, base) = (bed.client("a").await, bed.held());
-        client.create_job(&spec("kept")).await.unwrap();
+        keep(&mut bed, &client).await;
+        client.create_job(&spec("other")).await.unwrap();
         bed.damage();
-        let at = bed.fail(fault, 6);
+        bed.fail(fault, danger);
         client.sync_fabric().await.unwrap();
-        let failed = bed.has_failed(at);
-        // What was refused or lost is put right the next time.
-        whole_after_sync(handle.controller(), &client).await;
-        settle(handle.controller(), &client, &["kept"], &base, &bed).await;
+        let failed = bed.has_failed();
+        // What was refused or lost is put right by itself.
+        let jobs = [KEPT, "other"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
         failed
     })
     .await;
 }
 
-async fn whole_after_sync(controller: &Controller, client: &Client) {
-    let is_right = |it: &ultima_controller::api::SwitchDiff| it.problem.is_empty();
-    while !client.sync_fabric().await.unwrap().iter().all(is_right) {
-        pause().await;
-    }
-    whole(controller).await;
+/// A switch is at its beginning again, by any call that follows failing.
+async fn begins_anew(begin: impl Fn(&Bed, usize)) {
+    let dangers = CALLS.map(|call| (call, if call == Call::Update { 8 } else { 1 }));
+    with_every_fault(&dangers, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let (client, base) = (bed.client("a").await, bed.held());
+        keep(&mut bed, &client).await;
+        client.create_job(&spec("other")).await.unwrap();
+        let at = bed.any_switch();
+        let emptied = bed.switches[at].state().emptied;
+        bed.fail_on(at, fault, danger);
+        begin(&bed, at);
+        until("a switch gets its program", async || {
+            bed.switches[at].state().emptied > emptied + 1
+        })
+        .await;
+        whole(handle.controller()).await;
+        let failed = bed.has_failed();
+        let jobs = [KEPT, "other"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        failed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_switch_is_restarted() {
+    begins_anew(|bed, at| bed.switches[at].reboot()).await;
+}
+
+#[tokio::test]
+async fn a_switch_is_given_another_program() {
+    begins_anew(|bed, at| bed.switches[at].replace_program()).await;
+}
+
+#[tokio::test]
+async fn a_controller_starts_for_the_first_time() {
+    let dangers = CALLS.map(|call| (call, 1));
+    with_every_fault(&dangers, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let base = bed.held();
+        handle.stop().await;
+        // Of an earlier life.
+        for switch in &bed.switches {
+            switch.replace_program();
+        }
+        bed.fail(fault, danger);
+        let handle = bed.serve_in_the_end().await;
+        let failed = bed.has_failed();
+        let client = bed.client("a").await;
+        settle(handle.controller(), &client, &[], &base, &bed).await;
+        failed
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_controller_comes_back() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&CONNECTS, async |mut bed, fault, danger| {
         let handle = bed.serve().await;
         let base = bed.held();
-        bed.client("a")
-            .await
-            .create_job(&spec("kept"))
-            .await
-            .unwrap();
+        let client = bed.client("a").await;
+        keep(&mut bed, &client).await;
+        client.create_job(&spec("other")).await.unwrap();
         handle.stop().await;
         bed.damage();
-        let at = bed.fail(fault, 6);
-        let handle = match bed.try_serve().await {
-            Ok(handle) => handle,
-            // As whoever keeps it running does.
-            Err(error) => {
-                eprintln!("{error}");
-                bed.serve().await
-            }
-        };
-        let failed = bed.has_failed(at);
+        bed.fail(fault, danger);
+        let handle = bed.serve_in_the_end().await;
+        let failed = bed.has_failed();
         let client = bed.client("a").await;
-        settle(handle.controller(), &client, &["kept"], &base, &bed).await;
+        let jobs = [KEPT, "other"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
         failed
     })
     .await;
@@ -315,24 +251,104 @@ async fn a_controller_comes_back() {
 
 #[tokio::test]
 async fn another_controller_takes_over() {
-    with_every_fault(async |mut bed, fault| {
+    with_every_fault(&CONNECTS, async |mut bed, fault, danger| {
         let first = bed.serve_in("a", "b").await;
         let client = bed.client("a").await;
         let base = bed.held();
         let second = bed.serve_in("b", "a").await;
         // Answered when the second has stored it.
-        client.create_job(&spec("kept")).await.unwrap();
+        keep(&mut bed, &client).await;
+        client.create_job(&spec("other")).await.unwrap();
         bed.damage();
-        let at = bed.fail(fault, 6);
+        bed.fail(fault, danger);
         drop(first);
         let client = bed.client("b").await;
-        let failed = bed.has_failed(at);
-        let controller = second.primary().unwrap();
-        whole(&controller).await;
-        assert_eq!(names(&client).await, ["kept"]);
-        // The first one comes back, and the job goes: only that needs both.
+        let failed = bed.has_failed();
+        // One that loses most switches again leads anew.
+        let mut leading = None;
+        until(
+            "the other one leads, and all is as it should be",
+            async || {
+                leading = second.primary();
+                match &leading {
+                    Some(controller) => is_whole_but(controller, None).await,
+                    None => false,
+                }
+            },
+        )
+        .await;
+        let controller = leading.unwrap();
+        assert_eq!(names(&client).await, [KEPT, "other"]);
+        // The first one comes back, and the jobs go: only that needs both.
         let _first = bed.serve_in("a", "b").await;
-        settle(&controller, &client, &["kept"], &base, &bed).await;
+        let jobs = [KEPT, "other"];
+        settle(&controller, &client, &jobs, &base, &bed).await;
+        failed
+    })
+    .await;
+}
+
+/// Waits until a job's only epoch is this one, with these members.
+async fn is_in(client: &Client, epoch: u32, hosts: &[&str]) {
+    until("a job is in its new epoch alone", async || {
+        let job = client.job("train").await.unwrap();
+        job.epoch == epoch && job.next.is_none()
+    })
+    .await;
+    let members = client.job("train").await.unwrap().members;
+    assert!(
+        members
+            .iter()
+            .map(|member| &*member.host)
+            .eq(hosts.iter().copied())
+    );
+}
+
+#[tokio::test]
+async fn members_come_and_go() {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let (client, base) = (bed.client("a").await, bed.held());
+        keep(&mut bed, &client).await;
+        let (old, new) = (["h1", "h4", "h5"], ["h1", "h4", "h8"]);
+        client.create_job(&spec_on("train", &old)).await.unwrap();
+        let mut crew = Crew::default();
+        for host in old {
+            crew.join(&client, host).await;
+        }
+        crew.run_in(1, &old).await;
+
+        bed.fail(fault, danger);
+        let members = new.map(String::from);
+        let wait = (Duration::from_secs(60), false);
+        let resized = client.resize_job(("train", None), &members, wait).await;
+        let (mut epoch, mut now) = (1, old.to_vec());
+        if resized.is_ok() {
+            crew.join(&client, "h8").await;
+            crew.run_in(2, &new).await;
+            is_in(&client, 2, &new).await;
+            (epoch, now) = (2, new.to_vec());
+        }
+        let mut failed = bed.has_failed();
+        assert!(failed || resized.is_ok(), "{resized:?}");
+        whole(handle.controller()).await;
+        is_in(&client, epoch, &now).await;
+
+        bed.fail(fault, danger);
+        let evicted = client.evict("train", Member::Host("h4".into()), "").await;
+        if evicted.is_ok() {
+            (epoch, now) = (epoch + 1, [now[0], now[2]].to_vec());
+            crew.run_in(epoch, &now).await;
+            is_in(&client, epoch, &now).await;
+        }
+        let failed_again = bed.has_failed();
+        assert!(failed_again || evicted.is_ok(), "{evicted:?}");
+        failed |= failed_again;
+        is_in(&client, epoch, &now).await;
+        crew.epochs();
+        drop(crew);
+        let jobs = [KEPT, "train"];
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
         failed
     })
     .await;

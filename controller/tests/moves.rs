@@ -531,11 +531,7 @@ async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
         };
         until(async || as_planned() && is_whole(&handle).await).await;
         let log: Vec<_> = switches.iter().flat_map(ChaosSwitch::take_log).collect();
-        let of = |kind| {
-            log.iter()
-                .filter(move |(_, it)| *it == kind)
-                .map(|(at, _)| *at)
-        };
+        let of = |kind| log.iter().filter(move |it| it.kind == kind).map(|it| it.at);
         let (last, first) = (of(Type::Insert).max(), of(Type::Delete).min());
         assert!(last.unwrap() < first.unwrap(), "{fault:?} at {nth}");
         // It may have had less to write than the first time.

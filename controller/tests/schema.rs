@@ -86,6 +86,7 @@ fn what_the_reader_refuses_is_refused() {
         ("weight: 2", "weight: 101"),
         ("weight: 2", "groups: 1"),
         ("sealed: true", "sealed: 1"),
+        ("evict_after_s: 30", "evict_after_s: 86401"),
     ] {
         let wrong = JOB.replace(from, to);
         assert!(!accepts(&schema, &wrong), "{to}");

@@ -33,7 +33,7 @@ pub(super) struct JobFile {
     #[schemars(with = "Option<u32>", range(min = 1, max = 100))]
     weight: Option<Spanned<u32>>,
     /// Seconds after which a suspected member loses its place; 0, and where it is not said, for never.
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<u32>", range(max = Eviction::MOST))]
     evict_after_s: Option<Spanned<u32>>,
     /// Whether members seal what they send under a key that the controller gives them, and refuse what is not sealed.
     #[serde(default)]

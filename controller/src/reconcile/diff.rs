@@ -89,6 +89,15 @@ impl Difference {
         }
     }
 
+    /// Whether it is a group that is to have fewer nodes than it has.
+    fn shrinks(&self) -> bool {
+        let nodes = |item: &Option<Item>| item.as_ref().map(|item| item.value.nodes());
+        match (nodes(&self.held), nodes(&self.wanted)) {
+            (Some(held), Some(wanted)) => wanted < held,
+            _ => false,
+        }
+    }
+
     /// The one update that mends it.
     pub fn update(&self) -> Update {
         match (&self.held, &self.wanted) {
@@ -167,7 +176,7 @@ impl Diff {
 
     /// One update for each difference, round after round in the order of writing, within a round in any: what is new and what changes, what carries before what
     /// admits; then what goes, the other way round. So what stays meets no gap. Only where old and new together are more
-    /// than a switch has room for, the old goes first there.
+    /// than a switch has room for, the old goes first there, and groups that shrink do before others grow.
     pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Vec<Update>> {
         let full = self.full(held, room);
         let stage = |difference: &&Difference| difference.key.stage(room.names);
@@ -184,9 +193,11 @@ impl Diff {
         let mut coming: Vec<&Difference> = (self.0.iter())
             .filter(|difference| difference.wanted.is_some())
             .collect();
-        coming.sort_by_key(stage);
+        // Those that make room first.
+        let round = |it: &&Difference| (stage(it), !(makes_room(it) && it.shrinks()));
+        coming.sort_by_key(round);
         let rounds = |of: Vec<&Difference>| {
-            let rounds = of.chunk_by(|one, next| stage(one) == stage(next));
+            let rounds = of.chunk_by(|one, next| round(one) == round(next));
             let rounds = rounds.map(|round| round.iter().map(|it| it.update()).collect());
             rounds.collect::<Vec<Vec<Update>>>()
         };

@@ -22,14 +22,40 @@ use ultima_p4runtime::v1::{
 
 use wire::Wire;
 
-/// What goes wrong at an update.
-#[derive(Clone, Copy, Debug)]
+/// What a switch is asked for, and where it may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// To take a client as its primary.
+    Arbitration,
+    /// Which program it has.
+    GetPipeline,
+    /// To run another program.
+    SetPipeline,
+    /// What it holds.
+    Read,
+    /// One update of a write.
+    Update,
+}
+
+/// All of them.
+pub const CALLS: [Call; 5] = [
+    Call::Arbitration,
+    Call::GetPipeline,
+    Call::SetPipeline,
+    Call::Read,
+    Call::Update,
+];
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is refused; the rest of the batch goes on.
+    /// It is refused; of a batch of updates the rest goes on.
     Refuse,
     /// It is done, late.
     Delay,
-    /// It is done and what comes after it in its batch is not; what is answered says neither.
+    /// Half of it is done, and what is answered says not which: of a batch all updates up to this one, of a read the
+    /// answer's first half; of a new program only that the old one goes with its tables; and a client is primary
+    /// whose stream ends.
     HalfApply,
     /// It is done, and all connections break before anything is answered.
     DoAndDisconnect,
@@ -59,12 +85,14 @@ pub struct State {
     pub cells: BTreeMap<(u32, i64), Entity>,
     /// Meter cells that have a configuration, by meter and index.
     pub meters: BTreeMap<(u32, i64), MeterConfig>,
-    /// Updates seen so far.
-    pub updates: usize,
-    /// Entities that came and went, each with its place in the order of all switches.
-    pub log: Vec<(u64, update::Type)>,
-    /// What goes wrong, and at which update.
-    fault: Option<(usize, Fault)>,
+    /// Calls seen so far.
+    calls: BTreeMap<Call, usize>,
+    /// What was done to entities, or refused, in the order of all switches.
+    pub log: Vec<Done>,
+    /// What goes wrong, and at which of the calls.
+    faults: BTreeMap<(Call, usize), Fault>,
+    /// How often it has lost what its tables held.
+    pub emptied: usize,
     /// Empty digest lists that a new primary is sent, numbered from 0.
     pub digest_lists: u64,
     /// Those that were acknowledged.
@@ -82,6 +110,17 @@ pub struct State {
     pub stalled_writes: usize,
     /// Whether a new program does.
     pub stalls_pipelines: bool,
+}
+
+/// An update.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Its place in the order of all switches.
+    pub at: u64,
+    /// What was to become of an entity.
+    pub kind: update::Type,
+    /// The entity's key.
+    pub key: Vec<u8>,
 }
 
 /// Where a stream's answers go.
@@ -164,7 +203,12 @@ impl ChaosSwitch {
 
     /// How many updates it has seen.
     pub fn updates(&self) -> usize {
-        self.state().updates
+        self.calls(Call::Update)
+    }
+
+    /// How many calls of this kind it has seen.
+    pub fn calls(&self, of: Call) -> usize {
+        self.state().calls.get(&of).copied().unwrap_or_default()
     }
 
     /// How many clients have asked to be primary so far, also again.
@@ -172,25 +216,30 @@ impl ChaosSwitch {
         self.state().streams
     }
 
-    /// What came and went since this was last asked for.
-    pub fn take_log(&self) -> Vec<(u64, update::Type)> {
+    /// What was done since this was last asked for.
+    pub fn take_log(&self) -> Vec<Done> {
         std::mem::take(&mut self.state().log)
     }
 
     /// Makes the `nth` update from now go wrong, counting from 0.
     pub fn fail_at(&self, nth: usize, fault: Fault) {
-        let mut state = self.state();
-        state.fault = Some((state.updates + nth, fault));
+        self.fail(Call::Update, nth, fault);
     }
 
-    /// Whether what was to go wrong has.
-    pub fn has_failed(&self) -> bool {
-        self.state().fault.is_none()
+    /// Makes the `nth` call of this kind from now go wrong, counting from 0. Whatever else is to go wrong does, too.
+    pub fn fail(&self, call: Call, nth: usize, fault: Fault) {
+        let place = (call, self.calls(call) + nth);
+        self.state().faults.insert(place, fault);
     }
 
-    /// Nothing goes wrong any more; whether it has not yet.
-    pub fn forgive(&self) -> bool {
-        self.state().fault.take().is_some()
+    /// How much is to go wrong.
+    pub fn armed(&self) -> usize {
+        self.state().faults.len()
+    }
+
+    /// Nothing goes wrong any more; how much of it has not yet.
+    pub fn forgive(&self) -> usize {
+        std::mem::take(&mut self.state().faults).len()
     }
 
     /// Breaks all connections.
@@ -213,6 +262,7 @@ impl ChaosSwitch {
         let mut state = self.state();
         state.held.clear();
         state.meters.clear();
+        state.emptied += 1;
         let pipeline = state.pipeline.as_mut().expect("it has one");
         let cookie = pipeline.cookie.as_mut().expect("ours has one");
         cookie.cookie ^= 1;

@@ -13,10 +13,13 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
-use super::{Answers, Fault, State, Wires, cut_all, emulate};
+use super::{Answers, Call, Done, Fault, State, Wires, cut_all, emulate};
 
 /// How late what is late is.
 const LATE: Duration = Duration::from_millis(150);
+
+/// What a refusal says.
+const ON_PURPOSE: &str = "on purpose";
 
 /// Counts the updates of all switches.
 static NOW: AtomicU64 = AtomicU64::new(0);
@@ -59,6 +62,15 @@ impl State {
         self.meters.clear();
         self.elections.clear();
         self.highest = 0;
+        self.emptied += 1;
+    }
+
+    /// Counts a call; what goes wrong at it.
+    fn begin(&mut self, call: Call) -> Option<Fault> {
+        let seen = self.calls.entry(call).or_default();
+        let place = (call, *seen);
+        *seen += 1;
+        self.faults.remove(&place)
     }
 
     fn apply(&mut self, mut update: Update) -> Error {
@@ -80,8 +92,11 @@ impl State {
             return batch::success();
         }
         let key = key(&entity);
-        let now = NOW.fetch_add(1, Ordering::Relaxed);
-        self.log.push((now, update.r#type()));
+        self.log.push(Done {
+            at: NOW.fetch_add(1, Ordering::Relaxed),
+            kind: update.r#type(),
+            key: key.clone(),
+        });
         match update.r#type() {
             update::Type::Insert if self.held.contains_key(&key) => {
                 batch::failure(Code::AlreadyExists, "it is there already")
@@ -168,6 +183,38 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+
+    /// Counts a call; what goes wrong when it is done, where nothing has before.
+    async fn before(&self, call: Call) -> Result<Option<Fault>, Status> {
+        let fault = self.state.lock().unwrap().begin(call);
+        match fault {
+            Some(Fault::Refuse) => return Err(Status::resource_exhausted(ON_PURPOSE)),
+            Some(Fault::Disconnect) => self.break_off().await,
+            Some(Fault::Forget) => {
+                self.state.lock().unwrap().forget();
+                self.break_off().await;
+            }
+            _ => {}
+        }
+        Ok(fault)
+    }
+
+    /// What goes wrong when a call is done, before that is answered.
+    async fn after(&self, fault: Option<Fault>) -> Result<(), Status> {
+        match fault {
+            Some(Fault::Delay) => tokio::time::sleep(LATE).await,
+            Some(Fault::HalfApply) => return Err(Status::unknown(ON_PURPOSE)),
+            Some(Fault::DoAndDisconnect) => self.break_off().await,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Breaks all connections. What waits for this is never answered.
+    async fn break_off(&self) {
+        cut_all(&self.wires);
+        std::future::pending().await
+    }
 }
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -194,10 +241,7 @@ impl p4_runtime_server::P4Runtime for Service {
         for update in request.updates {
             let fault = {
                 let mut state = self.state.lock().unwrap();
-                let number = state.updates;
-                state.updates += 1;
-                let fault = state.fault.take_if(|(at, _)| *at == number);
-                let fault = fault.map(|(_, fault)| fault);
+                let fault = state.begin(Call::Update);
                 match fault {
                     Some(Fault::Refuse | Fault::Disconnect) => {}
                     Some(Fault::Forget) => state.forget(),
@@ -206,16 +250,11 @@ impl p4_runtime_server::P4Runtime for Service {
                 fault
             };
             match fault {
-                None => {}
                 Some(Fault::Refuse) => {
-                    outcomes.push(batch::failure(Code::ResourceExhausted, "on purpose"));
+                    outcomes.push(batch::failure(Code::ResourceExhausted, ON_PURPOSE));
                 }
-                Some(Fault::Delay) => tokio::time::sleep(LATE).await,
-                Some(Fault::HalfApply) => return Err(Status::unknown("on purpose")),
-                Some(Fault::DoAndDisconnect | Fault::Disconnect | Fault::Forget) => {
-                    cut_all(&self.wires);
-                    std::future::pending::<()>().await;
-                }
+                Some(Fault::Disconnect | Fault::Forget) => self.break_off().await,
+                fault => self.after(fault).await?,
             }
         }
         match outcomes
@@ -234,17 +273,31 @@ impl p4_runtime_server::P4Runtime for Service {
         if self.state.lock().unwrap().stalls_reads {
             std::future::pending::<()>().await;
         }
-        let state = self.state.lock().unwrap();
-        if state.pipeline.is_none() {
-            return Err(Status::failed_precondition("no program yet"));
-        }
-        let mut entities = Vec::new();
-        for wanted in request.into_inner().entities {
-            emulate::check_read(&wanted)?;
-            entities.extend(state.find(&wanted)?);
-        }
-        let response = Ok(ReadResponse { entities });
-        Ok(Response::new(Box::pin(tokio_stream::once(response))))
+        let fault = self.before(Call::Read).await?;
+        let mut entities = {
+            let state = self.state.lock().unwrap();
+            if state.pipeline.is_none() {
+                return Err(Status::failed_precondition("no program yet"));
+            }
+            let mut entities = Vec::new();
+            for wanted in request.into_inner().entities {
+                emulate::check_read(&wanted)?;
+                entities.extend(state.find(&wanted)?);
+            }
+            entities
+        };
+        let broken = match fault {
+            Some(Fault::HalfApply) => {
+                entities.truncate(entities.len() / 2);
+                Some(Err(Status::unknown(ON_PURPOSE)))
+            }
+            fault => {
+                self.after(fault).await?;
+                None
+            }
+        };
+        let responses = [Ok(ReadResponse { entities })].into_iter().chain(broken);
+        Ok(Response::new(Box::pin(tokio_stream::iter(responses))))
     }
 
     async fn set_forwarding_pipeline_config(
@@ -253,22 +306,28 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
         self.stall(|state| state.stalls_pipelines).await;
-        let mut state = self.state.lock().unwrap();
-        if request.election_id.as_ref().map(u128::from) != state.primary() {
-            return Err(Status::permission_denied("not primary"));
+        let fault = self.before(Call::SetPipeline).await?;
+        {
+            let mut state = self.state.lock().unwrap();
+            if request.election_id.as_ref().map(u128::from) != state.primary() {
+                return Err(Status::permission_denied("not primary"));
+            }
+            emulate::check_pipeline(&request)?;
+            let is_whole = fault != Some(Fault::HalfApply);
+            state.pipeline = request.config.filter(|_| is_whole);
+            // As BMv2: tables are emptied and digests forgotten, groups stay.
+            let stays = |entity: &Entity| {
+                let entity = entity.entity.as_ref();
+                matches!(
+                    entity,
+                    Some(entity::Entity::PacketReplicationEngineEntry(_))
+                )
+            };
+            state.held.retain(|_, entity| stays(entity));
+            state.meters.clear();
+            state.emptied += 1;
         }
-        emulate::check_pipeline(&request)?;
-        state.pipeline = request.config;
-        // As BMv2: tables are emptied and digests forgotten, groups stay.
-        let stays = |entity: &Entity| {
-            let entity = entity.entity.as_ref();
-            matches!(
-                entity,
-                Some(entity::Entity::PacketReplicationEngineEntry(_))
-            )
-        };
-        state.held.retain(|_, entity| stays(entity));
-        state.meters.clear();
+        self.after(fault).await?;
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))
     }
 
@@ -276,20 +335,21 @@ impl p4_runtime_server::P4Runtime for Service {
         &self,
         _: Request<GetForwardingPipelineConfigRequest>,
     ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
-        match &self.state.lock().unwrap().pipeline {
-            None => Err(Status::failed_precondition("no program yet")),
-            Some(config) => {
-                let cookie = config.cookie;
-                let config = ForwardingPipelineConfig {
-                    cookie,
-                    ..Default::default()
-                };
-                let config = Some(config);
-                Ok(Response::new(GetForwardingPipelineConfigResponse {
-                    config,
-                }))
-            }
-        }
+        let fault = self.before(Call::GetPipeline).await?;
+        let cookie = {
+            let state = self.state.lock().unwrap();
+            let config = state.pipeline.as_ref();
+            let none = || Status::failed_precondition("no program yet");
+            config.ok_or_else(none)?.cookie
+        };
+        self.after(fault).await?;
+        let config = Some(ForwardingPipelineConfig {
+            cookie,
+            ..Default::default()
+        });
+        Ok(Response::new(GetForwardingPipelineConfigResponse {
+            config,
+        }))
     }
 
     async fn stream_channel(
@@ -298,7 +358,7 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         let mut requests = request.into_inner();
         let (responses, outgoing) = mpsc::channel(64);
-        let state = Arc::clone(&self.state);
+        let (state, wires) = (Arc::clone(&self.state), Arc::clone(&self.wires));
         tokio::spawn(async move {
             let stream = {
                 let mut state = state.lock().unwrap();
@@ -310,7 +370,33 @@ impl p4_runtime_server::P4Runtime for Service {
                     state.lock().unwrap().acknowledged += 1;
                     continue;
                 }
-                let answer = arbitrate(&mut state.lock().unwrap(), stream, message, &responses);
+                let fault = state.lock().unwrap().begin(Call::Arbitration);
+                let mut answer = match fault {
+                    Some(Fault::Refuse) => Err(Status::resource_exhausted(ON_PURPOSE)),
+                    Some(Fault::Disconnect) => {
+                        cut_all(&wires);
+                        break;
+                    }
+                    Some(Fault::Forget) => {
+                        state.lock().unwrap().forget();
+                        cut_all(&wires);
+                        break;
+                    }
+                    fault => {
+                        if fault == Some(Fault::Delay) {
+                            tokio::time::sleep(LATE).await;
+                        }
+                        arbitrate(&mut state.lock().unwrap(), stream, message, &responses)
+                    }
+                };
+                match fault {
+                    Some(Fault::HalfApply) => answer = Err(Status::unknown(ON_PURPOSE)),
+                    Some(Fault::DoAndDisconnect) => {
+                        cut_all(&wires);
+                        break;
+                    }
+                    _ => {}
+                }
                 if let Err(refusal) = answer {
                     // Whether anybody listens or not, it ends here.
                     let _ = responses.send(Err(refusal)).await;

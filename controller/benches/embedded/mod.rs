@@ -1,0 +1,65 @@
+//! Embedded switches in this process, with a controller.
+
+use std::net::SocketAddr;
+
+use ultima_controller::fabric;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
+use ultima_controller::server::{self, Config, Handle};
+use ultima_switch::{Switch, SwitchConfig};
+
+/// Two spines over four leaves of two hosts each, in the file's order: the spines first.
+pub const LEAF_SPINE: &str = include_str!("../../../topologies/leaf-spine.yaml");
+
+/// A switch that serves P4Runtime there.
+pub async fn switch_at(grpc: SocketAddr) -> Switch {
+    let config = SwitchConfig {
+        grpc,
+        ..SwitchConfig::default()
+    };
+    Switch::start(config).await.expect("it starts")
+}
+
+/// The switches of a topology, and its controller. Hosts have room for so many ranks.
+pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (mut switches, mut lines) = (Vec::new(), Vec::new());
+    for line in topology.lines() {
+        // Switches have nothing but a name, hosts have a MAC address and perhaps room for several ranks.
+        let name = line.strip_prefix("  - { name: ");
+        let name = name.and_then(|rest| rest.strip_suffix(" }"));
+        lines.push(match name {
+            Some(host) if host.contains("mac:") => {
+                let host = host.split(", ranks:").next().unwrap_or(host);
+                format!("  - {{ name: {host}, ranks: {ranks} }}")
+            }
+            Some(name) => {
+                let switch = switch_at(any).await;
+                let grpc = switch.grpc_addr();
+                switches.push(switch);
+                format!("  - {{ name: {name}, grpc: \"{grpc}\", device_id: 1 }}")
+            }
+            None => line.to_owned(),
+        });
+    }
+    let config = Config {
+        listen: any.into(),
+        ..Config::new(fabric::parse(&lines.join("\n"), "topology").expect("a fabric"))
+            .expect("a program")
+    };
+    (switches, server::serve(config).await.expect("it starts"))
+}
+
+/// A job of ranks on the hosts with these numbers.
+pub fn spec(name: &str, hosts: impl Iterator<Item = usize>) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: hosts.map(|number| format!("h{number}")).collect(),
+        gather: Gather::Multicast,
+        seed: Some(1),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+        eviction: Eviction::Never,
+        sealed: false,
+    }
+}

@@ -1,0 +1,302 @@
+//! A leaf-spine fabric of switches that fail on purpose, and room for controllers.
+
+#![allow(dead_code)] // Each test uses its part.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use ultima_controller::client::Client;
+use ultima_controller::fabric;
+use ultima_controller::fabric::damping::Terms;
+use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::membership::Eviction;
+use ultima_controller::server::{
+    self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
+};
+use ultima_controller::store::StoreError;
+
+use super::chaos::{Call, ChaosSwitch, FAULTS, Fault, Held};
+
+/// Two spines over four leaves of two hosts each, in the file's order: the spines first.
+const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
+pub const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
+pub const SPINE1: usize = 0;
+
+/// So long nothing here takes, on whatever machine.
+const FOREVER: Duration = Duration::from_secs(120);
+
+/// Less patient than a fabric's operator.
+const TERMS: Terms = Terms {
+    grace: Duration::from_millis(50),
+    hold_first: Duration::from_millis(50),
+    hold_most: Duration::from_secs(1),
+    quiet: Duration::from_secs(1),
+};
+
+/// Calls of a kind that come, of which one of the first so many may go wrong.
+pub type Danger = (Call, usize);
+
+pub struct Bed {
+    folder: tempfile::TempDir,
+    pub switches: Vec<ChaosSwitch>,
+    text: String,
+    random: StdRng,
+    /// Whether more goes wrong than what is asked for, elsewhere.
+    storms: bool,
+    /// What is to go wrong.
+    armed: usize,
+    /// What no switch is to be told of again, by switch, and how often that had lost what it held.
+    untouched: Vec<(BTreeSet<Vec<u8>>, usize)>,
+}
+
+pub fn spec(name: &str) -> JobSpec {
+    spec_on(name, &["h1", "h4", "h5", "h8"])
+}
+
+pub fn spec_on(name: &str, hosts: &[&str]) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        members: hosts.iter().map(ToString::to_string).collect(),
+        gather: Gather::Multicast,
+        seed: Some(7),
+        loss_threshold: DEFAULT_LOSS_THRESHOLD,
+        weight: Weight::default(),
+        eviction: Eviction::default(),
+        sealed: false,
+    }
+}
+
+pub async fn pause() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let comes_true = async {
+        while !is_so().await {
+            pause().await;
+        }
+    };
+    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
+    in_time.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+impl Bed {
+    pub async fn new(seed: u64, storms: bool) -> Self {
+        let mut switches = Vec::new();
+        let mut text = TOPOLOGY.to_owned();
+        for name in NAMES {
+            let switch = ChaosSwitch::start().await;
+            let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
+            text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
+            switches.push(switch);
+        }
+        Bed {
+            folder: tempfile::tempdir().unwrap(),
+            switches,
+            text,
+            random: StdRng::seed_from_u64(seed),
+            storms,
+            armed: 0,
+            untouched: Vec::new(),
+        }
+    }
+
+    fn config(&self, name: &str) -> Config {
+        let path: &Path = self.folder.path();
+        Config {
+            listen: self.address(name).parse().unwrap(),
+            patience: Duration::from_secs(5),
+            // What a switch refused to give up goes with the next look at it.
+            audit_every: Duration::from_millis(300),
+            state: Some(path.join(name)),
+            terms: TERMS,
+            ..Config::new(fabric::parse(&self.text, "leaf-spine.yaml").unwrap()).unwrap()
+        }
+    }
+
+    fn address(&self, name: &str) -> String {
+        format!("unix:{}/{name}.sock", self.folder.path().display())
+    }
+
+    pub async fn try_serve(&self) -> Result<Handle, ServeError> {
+        loop {
+            match server::serve(self.config("a")).await {
+                // Tasks of the one that was stopped, which is in this process too, still end.
+                Err(ServeError::Store(StoreError::InUse { .. })) => pause().await,
+                served => return served,
+            }
+        }
+    }
+
+    pub async fn serve(&self) -> Handle {
+        self.try_serve().await.unwrap()
+    }
+
+    /// Starts it as whoever keeps it running does: again, as often as it ends at once.
+    pub async fn serve_in_the_end(&self) -> Handle {
+        let mut served = None;
+        until("a controller starts", async || {
+            match self.try_serve().await {
+                Ok(handle) => served = Some(handle),
+                Err(error) => eprintln!("{error}"),
+            }
+            served.is_some()
+        })
+        .await;
+        served.unwrap()
+    }
+
+    pub async fn serve_in(&self, name: &str, other: &str) -> MemberHandle {
+        let group = Group {
+            grace: Duration::from_millis(50),
+            ..Group::new(vec![self.address(other)])
+        };
+        serve_in(self.config(name), group).await.unwrap()
+    }
+
+    pub async fn client(&self, name: &str) -> Client {
+        Client::connect(&self.address(name)).await.unwrap()
+    }
+
+    pub fn held(&self) -> Vec<Held> {
+        self.switches.iter().map(ChaosSwitch::held).collect()
+    }
+
+    /// How many updates each switch has seen.
+    pub fn updates(&self) -> Vec<usize> {
+        self.switches.iter().map(ChaosSwitch::updates).collect()
+    }
+
+    /// A switch that is drawn.
+    pub fn any_switch(&mut self) -> usize {
+        self.random.random_range(0..self.switches.len())
+    }
+
+    /// One of the switches goes wrong soon, and in a storm others, too, each in a way of its own.
+    pub fn fail(&mut self, fault: Fault, danger: Danger) {
+        let at = self.any_switch();
+        self.fail_on(at, fault, danger);
+    }
+
+    /// The same for this switch.
+    pub fn fail_on(&mut self, at: usize, fault: Fault, (call, within): Danger) {
+        let nth = self.random.random_range(0..within);
+        self.switches[at].fail(call, nth, fault);
+        self.armed += 1;
+        if self.storms {
+            for _ in 0..self.random.random_range(1..=4) {
+                let at = self.any_switch();
+                let fault = FAULTS[self.random.random_range(0..FAULTS.len())];
+                let nth = self.random.random_range(0..within);
+                self.switches[at].fail(call, nth, fault);
+            }
+            self.armed = self.switches.iter().map(ChaosSwitch::armed).sum();
+        }
+    }
+
+    /// Whether anything has gone wrong; nothing does from now on.
+    pub fn has_failed(&mut self) -> bool {
+        let left: usize = self.switches.iter().map(ChaosSwitch::forgive).sum();
+        left < std::mem::take(&mut self.armed)
+    }
+
+    /// Somebody takes a few things off each switch, of what may be touched.
+    pub fn damage(&mut self) {
+        for at in 0..self.switches.len() {
+            for _ in 0..6 {
+                self.take_one(at);
+            }
+        }
+    }
+
+    /// The same of one thing on one switch.
+    pub fn take_one(&mut self, at: usize) {
+        let held = &mut self.switches[at].state().held;
+        let untouched = self.untouched.get(at).map(|(keys, _)| keys);
+        let may = |key: &&Vec<u8>| !untouched.is_some_and(|keys| keys.contains(*key));
+        let keys: Vec<&Vec<u8>> = held.keys().filter(may).collect();
+        if !keys.is_empty() {
+            let key = keys[self.random.random_range(0..keys.len())].clone();
+            held.remove(&key);
+        }
+    }
+
+    /// What has come since switches held this is not concerned by what follows.
+    pub fn leave_alone(&mut self, since: &[Held]) {
+        let news = |(switch, before): (&ChaosSwitch, &Held)| {
+            switch.take_log();
+            let mut keys: BTreeSet<Vec<u8>> = switch.held().into_keys().collect();
+            keys.retain(|key| !before.contains_key(key));
+            let emptied = switch.state().emptied;
+            (keys, emptied)
+        };
+        self.untouched = self.switches.iter().zip(since).map(news).collect();
+        assert!(self.untouched.iter().any(|(keys, _)| !keys.is_empty()));
+    }
+
+    /// It was not written, except where a switch had lost it.
+    pub fn was_left_alone(&self) {
+        for (switch, (keys, emptied)) in self.switches.iter().zip(&self.untouched) {
+            if switch.state().emptied > *emptied {
+                continue;
+            }
+            for done in switch.take_log() {
+                assert!(!keys.contains(&done.key), "{done:?}");
+            }
+        }
+    }
+}
+
+/// Whether all switches but one hold what they should.
+pub async fn is_whole_but(controller: &Controller, away: Option<usize>) -> bool {
+    let audit = controller.audit(false).await;
+    let mut others = audit.iter().filter(|(id, _)| Some(id.0) != away);
+    others.all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
+}
+
+/// Waits until all switches hold what they should.
+pub async fn whole(controller: &Controller) {
+    until("all switches hold what they should", async || {
+        is_whole_but(controller, None).await
+    })
+    .await;
+}
+
+/// Waits until all that is not drained is in use: a switch that was away counts as down for a while.
+pub async fn trusted(client: &Client) {
+    until("all of the fabric is in use", async || {
+        let switches = client.switches().await.unwrap();
+        let is_used = |health: &str| health.is_empty() || health == "drained";
+        switches
+            .iter()
+            .all(|it| it.connected && is_used(&it.health))
+    })
+    .await;
+}
+
+pub async fn names(client: &Client) -> Vec<String> {
+    let jobs = client.jobs().await.unwrap();
+    jobs.into_iter().map(|job| job.name).collect()
+}
+
+/// Switches are as they should be with exactly these jobs, and as before all jobs when these go.
+pub async fn settle(
+    controller: &Controller,
+    client: &Client,
+    jobs: &[&str],
+    base: &[Held],
+    bed: &Bed,
+) {
+    trusted(client).await;
+    whole(controller).await;
+    assert_eq!(names(client).await, jobs);
+    bed.was_left_alone();
+    for job in jobs {
+        client.delete_job(job).await.unwrap();
+    }
+    whole(controller).await;
+    assert_eq!(bed.held(), base, "something is left");
+}

@@ -1,0 +1,269 @@
+//! Whatever happens in whatever order: jobs come, go and change, members are evicted, parts are drained, switches fail, forget and get
+//! another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go wrong. In the end
+//! switches hold what they should, by themselves, and nothing else.
+
+mod bed;
+mod chaos;
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bed::{Bed, NAMES, is_whole_but, names, spec_on, trusted, until};
+use chaos::{CALLS, Call, FAULTS, Fault, Held};
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+use proptest::test_runner::FileFailurePersistence;
+use ultima_controller::api::evict_member_request::Member;
+use ultima_controller::api::{self, Job};
+use ultima_controller::client::{Client, ClientError};
+use ultima_controller::server::Handle;
+
+const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
+const JOBS: [&str; 3] = ["one", "two", "three"];
+/// What may be drained: a spine, a leaf's way to the other, and that to a host.
+const PARTS: [&str; 3] = ["spine1", "leaf2/102-spine2/2", "leaf3/1"];
+
+#[derive(Clone, Debug)]
+enum Event {
+    Create(&'static str, Vec<&'static str>),
+    Delete(&'static str),
+    Resize(&'static str, Vec<&'static str>),
+    /// Whoever has a rank that is drawn.
+    Evict(&'static str, Index),
+    Drain(&'static str, bool),
+    /// A switch does not answer any more.
+    Fail(usize),
+    /// All do again.
+    Mend,
+    Reboot(usize),
+    Replace(usize),
+    Spoil(usize),
+    Restart,
+    /// One of the next calls of a kind goes wrong.
+    Fault(usize, Call, usize, Fault),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let job = || select(&JOBS[..]);
+    let hosts = || subsequence(&HOSTS[..], 2..=5).prop_shuffle();
+    let switch = || 0..NAMES.len();
+    let fault = (switch(), select(&CALLS[..]), 0usize..8, select(&FAULTS[..]));
+    prop_oneof![
+        4 => (job(), hosts()).prop_map(|(job, hosts)| Event::Create(job, hosts)),
+        2 => job().prop_map(Event::Delete),
+        3 => (job(), hosts()).prop_map(|(job, hosts)| Event::Resize(job, hosts)),
+        1 => (job(), any::<Index>()).prop_map(|(job, rank)| Event::Evict(job, rank)),
+        2 => (select(&PARTS[..]), any::<bool>()).prop_map(|(part, is)| Event::Drain(part, is)),
+        1 => switch().prop_map(Event::Fail),
+        1 => Just(Event::Mend),
+        1 => switch().prop_map(Event::Reboot),
+        1 => switch().prop_map(Event::Replace),
+        1 => switch().prop_map(Event::Spoil),
+        1 => Just(Event::Restart),
+        6 => fault.prop_map(|(at, call, nth, fault)| Event::Fault(at, call, nth, fault)),
+    ]
+}
+
+/// What was answered of a job.
+struct Known {
+    /// The epoch that it was last seen in.
+    epoch: u32,
+    /// Members that it may have: by the last change that was accepted, and what it had before that.
+    members: Vec<Vec<String>>,
+}
+
+struct World {
+    bed: Bed,
+    handle: Option<Handle>,
+    client: Client,
+    /// What switches held before all jobs.
+    base: Vec<Held>,
+    jobs: BTreeMap<&'static str, Known>,
+    /// Whose each number in packets is: the job's and epoch's.
+    numbers: BTreeMap<u32, (String, u64, u32)>,
+    /// Which job of its name each is.
+    lives: BTreeMap<&'static str, u64>,
+    drained: BTreeSet<&'static str>,
+}
+
+fn hosts_of(members: &[api::Member]) -> Vec<String> {
+    members.iter().map(|member| member.host.clone()).collect()
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let bed = Bed::new(seed, false).await;
+        let handle = bed.serve().await;
+        World {
+            client: bed.client("a").await,
+            base: bed.held(),
+            handle: Some(handle),
+            bed,
+            jobs: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            drained: BTreeSet::new(),
+        }
+    }
+
+    async fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Create(name, hosts) => {
+                let created = self.client.create_job(&spec_on(name, hosts)).await;
+                assert!(created.is_err() || !self.jobs.contains_key(name));
+                if let Ok(job) = created {
+                    *self.lives.entry(*name).or_default() += 1;
+                    let known = Known {
+                        epoch: job.epoch,
+                        members: vec![hosts_of(&job.members)],
+                    };
+                    self.jobs.insert(*name, known);
+                }
+            }
+            Event::Delete(name) => {
+                let deleted = self.client.delete_job(name).await;
+                assert_eq!(deleted.is_ok(), self.jobs.remove(name).is_some());
+            }
+            Event::Resize(name, hosts) => {
+                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                let wait = (std::time::Duration::from_secs(60), false);
+                let resized = self.client.resize_job((name, None), &hosts, wait).await;
+                self.changes(name, resized);
+            }
+            Event::Evict(name, rank) => {
+                if let Ok(job) = self.client.job(name).await {
+                    let rank = rank.index(job.members.len()) as u32;
+                    let evicted = self.client.evict(name, Member::Rank(rank), "").await;
+                    self.changes(name, evicted);
+                }
+            }
+            Event::Drain(part, drained) => {
+                // Where jobs have no room elsewhere it is refused.
+                if self.client.drain(part, *drained).await.is_ok() {
+                    match drained {
+                        true => self.drained.insert(*part),
+                        false => self.drained.remove(*part),
+                    };
+                }
+            }
+            Event::Fail(at) => self.bed.switches[*at].refuse(true),
+            Event::Mend => self.mend(),
+            Event::Reboot(at) => self.bed.switches[*at].reboot(),
+            Event::Replace(at) => {
+                if self.bed.switches[*at].state().pipeline.is_some() {
+                    self.bed.switches[*at].replace_program();
+                }
+            }
+            Event::Spoil(at) => self.bed.take_one(*at),
+            Event::Restart => self.restart().await,
+            Event::Fault(at, call, nth, fault) => self.bed.switches[*at].fail(*call, *nth, *fault),
+        }
+        self.look().await;
+    }
+
+    /// A change was asked for: it may come, or be called off.
+    fn changes(&mut self, name: &'static str, asked: Result<Job, ClientError>) {
+        let Ok(job) = asked else { return };
+        let next = job.next.as_ref().map_or(&job.members, |it| &it.members);
+        let known = self.jobs.get_mut(name).expect("it was created");
+        known.members = vec![hosts_of(&job.members), hosts_of(next)];
+    }
+
+    fn mend(&self) {
+        for switch in &self.bed.switches {
+            switch.refuse(false);
+        }
+    }
+
+    async fn restart(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            handle.stop().await;
+        }
+        // One without jobs waits for all switches.
+        self.mend();
+        self.handle = Some(self.bed.serve_in_the_end().await);
+        self.client = self.bed.client("a").await;
+    }
+
+    /// Exactly the jobs that were promised are there, epochs only go up, and no number in packets is used twice.
+    async fn look(&mut self) {
+        let jobs = self.client.jobs().await.unwrap();
+        let there: BTreeSet<&str> = jobs.iter().map(|job| &*job.name).collect();
+        assert_eq!(there, self.jobs.keys().copied().collect::<BTreeSet<_>>());
+        for job in &jobs {
+            let known = self.jobs.get_mut(&*job.name).expect("as all");
+            assert!(job.epoch >= known.epoch, "{} goes back", job.name);
+            known.epoch = job.epoch;
+            assert!(known.members.contains(&hosts_of(&job.members)), "{job:?}");
+            let next = job.next.as_ref().map(|next| (next.epoch, next.id));
+            for (epoch, id) in [Some((job.epoch, job.id)), next].into_iter().flatten() {
+                let owner = (job.name.clone(), self.lives[&*job.name], epoch);
+                let before = self.numbers.insert(id, owner.clone());
+                // A change that was called off leaves its epoch to the next.
+                assert!(before.is_none_or(|before| before == owner), "{job:?}");
+            }
+        }
+    }
+
+    fn handle(&self) -> &Handle {
+        self.handle.as_ref().expect("it runs")
+    }
+
+    /// Nothing happens any more: all is as it should be, by itself.
+    async fn settles(mut self) {
+        self.bed.has_failed();
+        self.mend();
+        for part in std::mem::take(&mut self.drained) {
+            self.client.drain(part, false).await.unwrap();
+        }
+        self.rests().await;
+        self.look().await;
+
+        // Whoever knows only what is stored finds all as it should be.
+        let updates = self.bed.updates();
+        self.restart().await;
+        self.rests().await;
+        assert_eq!(self.bed.updates(), updates, "something was written");
+        self.look().await;
+        for name in names(&self.client).await {
+            self.client.delete_job(&name).await.unwrap();
+        }
+        self.rests().await;
+        assert_eq!(self.bed.held(), self.base, "something is left");
+    }
+
+    async fn rests(&self) {
+        trusted(&self.client).await;
+        until("it comes to rest", async || {
+            let jobs = self.client.jobs().await.unwrap();
+            let rests = |job: &Job| job.next.is_none() && job.stays.is_empty();
+            jobs.iter().all(rests) && is_whole_but(self.handle().controller(), None).await
+        })
+        .await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 4,
+        // Each takes a second or more.
+        max_shrink_iters: 40,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn all_is_as_it_should_be_in_the_end(
+        seed in any::<u64>(),
+        events in prop::collection::vec(event(), 1..24),
+    ) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new(seed).await;
+            for event in &events {
+                world.happens(event).await;
+            }
+            world.settles().await;
+        });
+    }
+}

@@ -27,36 +27,6 @@ async fn time(controller: &Controller, spec: &JobSpec, times: u64, created: bool
             true => between - begun,
             false => between.elapsed(),
         };
-<<<<<<< HEAD
-        let switch = Switch::start(config).await.expect("it starts");
-        let entry = format!(
-            "name: {name}, grpc: \"{}\", device_id: 1",
-            switch.grpc_addr()
-        );
-        text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
-        switches.push(switch);
-    }
-    let fabric = fabric::parse(&text, "leaf-spine.yaml").expect("a fabric");
-    let config = Config {
-        listen: "127.0.0.1:0".parse().expect("an address"),
-        ..Config::new(fabric).expect("a program")
-    };
-    (switches, server::serve(config).await.expect("it starts"))
-}
-
-fn spec(ranks: usize) -> JobSpec {
-    let members = (1..=8).flat_map(|host| vec![format!("h{host}"); ranks]);
-    JobSpec {
-        name: "train".into(),
-        members: members.collect(),
-        gather: Gather::Multicast,
-        seed: Some(1),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::Never,
-        sealed: false,
-=======
->>>>>>> s16-tna
     }
     took
 }

@@ -13,7 +13,7 @@ const ETHERNET: usize = 14;
 pub struct Limits {
     /// Bits per second that the link of this rank's host carries towards its switch, for all ranks there.
     pub rate: Option<u64>,
-    /// Bytes of the largest IPv4 packet that all links of the job carry.
+    /// Bytes of the largest IPv4 packet that every link of the fabric carries.
     pub mtu: Option<u32>,
 }
 
@@ -43,16 +43,19 @@ impl Limits {
         let (slot, packet) = (config.slot_bytes, beside(config) + config.slot_bytes);
         if let Some(mtu) = self.mtu.filter(|mtu| packet > *mtu as usize) {
             lines.push(format!(
-                "slots of {slot} bytes make packets of {packet}, and by the fabric's file a link of the job carries \
-                 {mtu}: unless that link carries more they are lost; slots of {} fit",
+                "slots of {slot} bytes make packets of {packet}, and the fabric has a link of {mtu} (1500 where its file does not say): \
+                 if the job has ways by that link, and it carries no more, they are lost; slots of {} fit",
                 self.slot_bytes(config)
             ));
         }
+        // As many as there are on this host share its link.
+        let ranks = config.beside.len() as u64 + 1;
         let rate = config.pacing.map(|pacing| pacing.bits_per_second);
+        let rate = rate.map(|rate| rate.saturating_mul(ranks));
         if let Some((rate, limit)) = rate.zip(self.rate).filter(|(rate, limit)| rate > limit) {
             lines.push(format!(
-                "a rate of {rate} bit/s is more than the {limit} bit/s that by the fabric's file this host's link carries: \
-                 what is beyond waits and is lost in front of it"
+                "the rates of this host's {ranks} ranks are {rate} bit/s, more than the {limit} bit/s that by the fabric's file its link \
+                 carries: what is beyond waits and is lost in front of it"
             ));
         }
         lines
@@ -128,6 +131,12 @@ mod tests {
         assert!(lines[0].contains("packets of 1504") && lines[0].contains("slots of 1392 fit"));
         assert!(lines[1].contains("1000000001 bit/s"), "{lines:?}");
         assert_eq!(limits.exceeded(&paced(1_000_000_000)).len(), 1);
+        // Two share the link.
+        let two = Config {
+            beside: vec![1],
+            ..paced(600_000_000)
+        };
+        assert!(limits.exceeded(&two)[1].contains("2 ranks are 1200000000"));
         assert_eq!(Limits::default().exceeded(&paced(u64::MAX)), [""; 0]);
     }
 }

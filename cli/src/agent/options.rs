@@ -84,7 +84,7 @@ pub struct Options {
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
     pub answers: Answers,
     /// Bytes of values in a full packet; with 80 bytes of headers, 96 in a sealed job, it must fit the MTU. Without it 1408, 16 less
-    /// in a sealed job, or what the links of the fabric's file have room for
+    /// in a sealed job, or what the narrowest link of the fabric's file has room for
     #[arg(long, value_name = "BYTES")]
     pub slot_bytes: Option<usize>,
     /// Send gradients as they are, without the Hadamard transform

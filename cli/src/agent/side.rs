@@ -91,9 +91,6 @@ impl Side {
         match opened {
             Ok(mut side) => {
                 let Membership { job, rank, .. } = &side.membership;
-                for line in side.membership.limits.exceeded(side.collective.config()) {
-                    eprintln!("warning: rank {rank} of {job}: {line}");
-                }
                 let observer = side.collective.observer();
                 side.watched = Some(shared.metrics.watch(job, *rank, observer));
                 side.attend(client);
@@ -111,6 +108,10 @@ impl Side {
         if shared.options.slot_bytes.is_none() {
             // What recycles needs more room.
             config.slot_bytes = membership.limits.slot_bytes(&config);
+        }
+        for line in membership.limits.exceeded(&config) {
+            let Membership { job, rank, .. } = membership;
+            eprintln!("warning: rank {rank} of {job}: {line}");
         }
         let udp = membership.udp()?;
         let attendance = membership.attendance(config.slot_bytes);

@@ -152,6 +152,20 @@ impl Fabric {
         Some((&link.wires[end], link.mtu))
     }
 
+    /// What happens to frames that come to `port` by its link; none where no link is.
+    pub fn wire_into(&self, port: SwitchPort) -> Option<&WireConfig> {
+        let link = &self.links[*self.linked.get(&port)?];
+        let at = LinkEnd::Port(port);
+        let end = link.ends.iter().position(|end| *end != at)?;
+        Some(&link.wires[end])
+    }
+
+    /// Bytes of the largest packet that every link carries.
+    pub fn least_mtu(&self) -> u16 {
+        let mtus = self.links.iter().map(|link| link.mtu);
+        mtus.min().unwrap_or(DEFAULT_MTU)
+    }
+
     /// The ports of a switch that have links, in the file's order.
     pub fn ports_of(&self, switch: SwitchId) -> impl Iterator<Item = PortNumber> {
         let ends = self.links.iter().flat_map(|link| link.ends);

@@ -9,7 +9,7 @@ use super::controller::{Controller, JobState};
 use super::seats::Seat;
 use crate::api;
 use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, LinkEnd, TrunkId};
+use crate::fabric::{Fabric, HostId, TrunkId};
 use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, Rank, Weight};
 use crate::mac::MacAddr;
 use crate::membership::Eviction;
@@ -32,31 +32,18 @@ impl Controller {
             members: members(self.fabric(), state),
             reorder: self.reorder(job),
             key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
-            limits: Some(limits(self.fabric(), job, rank)),
+            limits: Some(limits(self.fabric(), job.members[usize::from(rank.0)].host)),
         }
     }
 }
 
-/// What the fabric has room for of what a rank of a job sends.
-fn limits(fabric: &Fabric, job: &Job, rank: Rank) -> api::Limits {
-    let links = |host| {
-        let at = LinkEnd::Host(host);
-        let links = fabric.links().iter();
-        links.filter_map(move |link| Some((link, link.ends.iter().position(|end| *end == at)?)))
-    };
-    let host = job.members[usize::from(rank.0)].host;
-    let rate = links(host).find_map(|(link, end)| link.wires[end].rate);
-    // Those of hosts and those that the job leaves switches by: all that its packets cross.
-    let to_switches = (job.members.iter())
-        .flat_map(|member| links(member.host))
-        .map(|(link, _)| link.mtu);
-    let from_switches = job.shares.keys().filter_map(|at| {
-        let (_, mtu) = fabric.wire_out_of(*at)?;
-        Some(mtu)
-    });
+/// What the fabric has room for of what a rank of a host sends. Slots are as long on every rank, also of a grid's rows and columns, and while trees
+/// move: so the MTU is that of the narrowest link there is.
+fn limits(fabric: &Fabric, host: HostId) -> api::Limits {
+    let wire = fabric.wire_into(fabric.host(host).attached);
     api::Limits {
-        rate: rate.unwrap_or(0),
-        mtu: to_switches.chain(from_switches).min().unwrap_or(0).into(),
+        rate: wire.and_then(|wire| wire.rate).unwrap_or(0),
+        mtu: fabric.least_mtu().into(),
     }
 }
 

@@ -171,17 +171,19 @@ impl Store {
         let name = path.display().to_string();
         let path = path.to_owned();
         let open = move || {
-            for_its_owner(&path).map_err(|error| StoreError::Open {
+            make_for_its_owner(&path).map_err(|error| StoreError::Open {
                 path: path.clone(),
                 reason: error.to_string(),
             })?;
-            Database::create(&path).map_err(|error| match error {
+            let database = Database::create(&path).map_err(|error| match error {
                 DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
                 error => StoreError::Open {
                     path: path.clone(),
                     reason: error.to_string(),
                 },
-            })
+            })?;
+            keep_for_its_owner(&path);
+            Ok(database)
         };
         Store::with(Box::new(open), name)
     }
@@ -475,13 +477,21 @@ impl Store {
     }
 }
 
-/// Makes the file at `path`, empty, if there is none, and lets only its owner read it.
-fn for_its_owner(path: &Path) -> io::Result<()> {
+/// Makes the file at `path`, empty, if there is none, so that only its owner reads it.
+fn make_for_its_owner(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o600).open(path)?;
-    // One that an earlier version made; where it is another user's, who may read it is theirs to say.
-    let _ = fs::set_permissions(path, Permissions::from_mode(0o600));
-    Ok(())
+    let made = options.write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Lets only its owner read a store that an earlier version made.
+fn keep_for_its_owner(path: &Path) {
+    if let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o600)) {
+        tracing::warn!(store = %path.display(), %error, "others may read the keys of sealed jobs in it");
+    }
 }
 
 fn history(numbers: &impl ReadableTable<&'static str, u64>) -> Result<History, redb::Error> {

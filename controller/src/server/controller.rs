@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
@@ -48,7 +48,7 @@ pub struct Controller {
     /// What of the fabric is down, and since when.
     pub(super) condition: Mutex<Condition>,
     /// That something has changed that trees and routes depend on.
-    pub(super) news: Notify,
+    pub(super) news: watch::Sender<()>,
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
@@ -179,7 +179,7 @@ impl Controller {
             repair,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
-            news: Notify::new(),
+            news: watch::Sender::default(),
             seats,
             registry,
             journal,

@@ -10,9 +10,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
+use super::changes::Changes;
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::DrainError;
@@ -47,20 +49,20 @@ impl Controller {
     /// and routes follow as soon as it [counts](crate::fabric::damping).
     pub fn see(&self, part: Part, is_there: bool) {
         if self.condition().see(part, is_there, Instant::now()) {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
     }
 
     /// A part loses what is sent into it.
     pub(super) fn swallow(&self, part: Part) {
         self.condition().swallow(part, Instant::now());
-        self.news.notify_one();
+        self.news.send_replace(());
     }
 
     /// There may be room for jobs that could not move, or nobody any more that a job's old ways are kept for.
     pub(super) fn try_again(&self) {
         if self.registry().is_waiting() {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
     }
 
@@ -91,7 +93,7 @@ impl Controller {
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(part = name, drained, "drained");
-        self.follow().await;
+        self.follow(&mut self.news.subscribe()).await;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
             part: name,
@@ -140,24 +142,21 @@ impl Controller {
 
     /// Follows what happens to the fabric.
     pub(super) async fn keep_moving(self: &Arc<Self>) {
+        let mut news = self.news.subscribe();
+        // What has happened before.
+        news.mark_changed();
         loop {
-            let due = self.condition().due();
-            let wait = async {
-                match due {
-                    Some(due) => sleep_until(due.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.news.notified() => {}
-                () = wait => {}
-            }
+            self.changed(&mut news).await;
             // One that does not lead moves nothing, and looks again when it may: what is due stays due.
             while self.open().is_err() {
                 sleep(LOOK).await;
             }
+            if !self.is_to_move() && !self.registry().is_waiting() {
+                continue;
+            }
             // Whatever it stumbles over, the next change is not to find nobody there.
-            let followed = AssertUnwindSafe(self.follow()).catch_unwind().await;
+            let followed = AssertUnwindSafe(self.follow(&mut news));
+            let followed = followed.catch_unwind().await;
             if followed.is_err() {
                 tracing::error!(
                     "a move has panicked; switches are looked at before they are used again"
@@ -167,9 +166,54 @@ impl Controller {
         }
     }
 
+    /// Returns when something may count as something else than before.
+    async fn changed(&self, news: &mut watch::Receiver<()>) {
+        let due = self.condition().due();
+        let wait = async {
+            match due {
+                Some(due) => sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // The sender is ours.
+            _ = news.changed() => {}
+            () = wait => {}
+        }
+    }
+
+    /// Whether something is up or down of which the routes do not know.
+    fn is_to_move(&self) -> bool {
+        let health = {
+            let mut condition = self.condition();
+            condition.pass(Instant::now());
+            condition.health()
+        };
+        *self.routes().health() != health
+    }
+
+    /// The turn to move. Others make way for it only where something is to move; what waits for room, or for a switch, waits for its turn, too.
+    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Changes<'_> {
+        let must_move = async {
+            while !self.is_to_move() {
+                self.changed(news).await;
+            }
+        };
+        // The place in the queue is given back before another one is asked for.
+        let turn = tokio::select! {
+            biased;
+            () = must_move => None,
+            turn = self.changes.take() => Some(turn),
+        };
+        match turn {
+            Some(turn) => turn,
+            None => self.changes.take_for_move().await,
+        }
+    }
+
     /// Makes routes and trees what they should be for what is up now.
-    async fn follow(self: &Arc<Self>) {
-        let _changes = self.changes.take_for_move().await;
+    async fn follow(self: &Arc<Self>, news: &mut watch::Receiver<()>) {
+        let _changes = self.turn_to_move(news).await;
         // One that is being stopped changes nothing more.
         if self.open().is_err() {
             return;
@@ -246,7 +290,7 @@ impl Controller {
         }
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));

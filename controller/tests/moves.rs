@@ -239,7 +239,7 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     let says = [
         "switch leaf1 failed",
         "no answer yet when trees had to move",
-        "leaf1, where it goes when the switch is back",
+        "leaf1, where it goes when the switch answers; ask again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
     until(async || on_spines(&switches).1 == 1).await;
@@ -251,6 +251,31 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     comes_back(&handle, &client, SPINE1).await;
     client.create_job(&spec("two")).await.unwrap();
     assert!(is_whole(&handle).await);
+}
+
+/// A switch that comes back and is slow then makes way as well, and has not failed by that: its connection stays.
+#[tokio::test]
+async fn a_leaf_that_comes_back_slowly_makes_way_and_is_not_lost_again() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&elsewhere("one")).await.unwrap();
+    assert_eq!(on_spines(&switches), (1, 0));
+    let leaf = &switches[LEAF1];
+    {
+        let mut state = leaf.state();
+        state.held.pop_first().unwrap();
+        state.stalls_writes = true;
+    }
+    leaf.cut();
+    until(async || leaf.state().stalled_writes > 0).await;
+    let streams = leaf.streams();
+    let spine = part(&handle, "spine1");
+    handle.controller().see(spine, false);
+    until(async || on_spines(&switches).1 == 1).await;
+    leaf.state().stalls_writes = false;
+    handle.controller().see(spine, true);
+    until(async || client.switches().await.unwrap()[LEAF1].connected).await;
+    assert_eq!(leaf.streams(), streams);
+    comes_back(&handle, &client, SPINE1).await;
 }
 
 /// A link that blinks moves nothing, and so nobody makes way for it.

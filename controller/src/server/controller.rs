@@ -23,7 +23,7 @@ use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::service_telemetry::WATCHES;
-use super::switch::{Desired, Lost, ManagedSwitch, is_most};
+use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -365,11 +365,20 @@ impl Controller {
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
         // Others may go on while a chip is reset.
-        let found = switch.load(&client, &self.desired()).await?;
-        let changes = self.changes.take().await;
-        let desired = self.desired();
-        let hurried = changes.client(&client);
-        switch.come_up(&hurried, found, &desired).await?;
+        let mut found = switch.load(&client, &self.desired()).await?;
+        let _changes = loop {
+            let changes = self.changes.take().await;
+            let desired = self.desired();
+            let hurried = changes.client(&client);
+            match switch.come_up(&hurried, found, &desired).await {
+                // Nothing is wrong with it: it is its turn again after the move. Some of what it was to hold may be there by then.
+                Err(error) if error.is_given_up() => found = Found::OurProgram,
+                come_up => {
+                    come_up?;
+                    break changes;
+                }
+            }
+        };
         switch.is_up(client);
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");

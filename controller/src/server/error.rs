@@ -156,6 +156,19 @@ impl BringUpError {
         matches!(self, BringUpError::Connect(NoAnswer { .. } | Broken { .. }))
     }
 
+    /// Whether the switch was not waited for, as trees had to move.
+    pub fn is_given_up(&self) -> bool {
+        match self {
+            BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
+                error.is_given_up()
+            }
+            BringUpError::Write { cause, .. } => cause.is_given_up(),
+            BringUpError::Connect(_)
+            | BringUpError::OtherProgram { .. }
+            | BringUpError::Untranslatable(_) => false,
+        }
+    }
+
     /// Whether the switch works, and answers to another controller.
     pub fn is_anothers(&self) -> bool {
         use ConnectError::{NotPrimary, Superseded};

@@ -169,7 +169,7 @@ mod tests {
         let both = async { tokio::join!(request, moves) };
         tokio::select! {
             biased;
-            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::Copies { .. }))),
+            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::GivenUp { .. }))),
             _ = patient => panic!("the copy is waited for, although a move waits"),
         }
     }

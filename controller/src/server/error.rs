@@ -246,7 +246,8 @@ pub enum JobRequestError {
     },
     /// What a switch holds is not known since a write failed, and it does not let it be put right.
     #[error(
-        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; try again, or restart it"
+        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; {}",
+        what_of(error)
     )]
     InDoubt {
         /// The switch's name.
@@ -263,7 +264,7 @@ pub enum JobRequestError {
         error: Box<InstallError>,
     },
     /// A switch does not let it have its part of the ports that it shares with others.
-    #[error("job {name}: {error}; nothing of it was installed")]
+    #[error("job {name}: {error}; nothing of it was installed{}", again(error))]
     Divide {
         /// The job's name.
         name: String,
@@ -452,6 +453,20 @@ fn verdict(error: &KeepError) -> &'static str {
     match error.is_unknown() {
         true => "may have been changed, or not",
         false => "was not changed, as that could not be kept",
+    }
+}
+
+fn what_of(error: &BringUpError) -> &'static str {
+    match error.is_given_up() {
+        true => "ask again",
+        false => "try again, or restart it",
+    }
+}
+
+fn again(error: &BringUpError) -> &'static str {
+    match error.is_given_up() {
+        true => "; ask again",
+        false => "",
     }
 }
 

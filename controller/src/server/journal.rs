@@ -46,6 +46,16 @@ pub enum KeepError {
         /// How many were to.
         copies: usize,
     },
+    /// Others had not stored it yet when somebody waited who cannot.
+    #[error(
+        "{stored} of {copies} other controllers had stored it when trees had to move; ask again"
+    )]
+    GivenUp {
+        /// How many had.
+        stored: usize,
+        /// How many were to.
+        copies: usize,
+    },
     /// Another controller leads, or may. Nothing was written.
     #[error("this controller is not the primary any more; ask the one that is")]
     NotPrimary,
@@ -193,7 +203,7 @@ impl Journal {
         self.write_until(change, pending()).await
     }
 
-    /// The same, unless `end` comes first: then too few have stored it.
+    /// The same, unless `end` comes first: then it is [given up](KeepError::GivenUp).
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -275,9 +285,14 @@ impl Journal {
                 return Ok(());
             }
             tokio::select! {
+                // What has been stored by the end counts.
+                biased;
                 // The sender is ours.
                 _ = news.changed() => {}
-                _ = &mut end => return Err(KeepError::Copies { stored, copies }),
+                ended = &mut end => return Err(match ended {
+                    Ok(()) => KeepError::GivenUp { stored, copies },
+                    Err(_) => KeepError::Copies { stored, copies },
+                }),
             }
         }
     }

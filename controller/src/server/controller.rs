@@ -453,7 +453,8 @@ impl Controller {
     /// too few follow to store it.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
         // Before: nobody else is to wait for that.
-        self.journal.followed().await?;
+        let followed = self.journal.followed().await;
+        followed.map_err(JobRequestError::Unfollowed)?;
         let changes = self.changes.take().await;
         self.open().map(|()| changes)
     }

@@ -206,9 +206,18 @@ pub enum DrainError {
     /// It could not be kept, and so is not promised.
     #[error("nothing was changed, as that could not be kept: {0}")]
     Store(#[from] KeepError),
-    /// The controller is being stopped.
+    /// The controller is being stopped, or does not lead.
     #[error(transparent)]
-    Stopping(#[from] JobRequestError),
+    Stopping(JobRequestError),
+}
+
+impl From<JobRequestError> for DrainError {
+    fn from(error: JobRequestError) -> Self {
+        match error {
+            JobRequestError::Unfollowed(error) => DrainError::Store(error),
+            error => DrainError::Stopping(error),
+        }
+    }
 }
 
 /// Why a request about a job is refused.
@@ -433,9 +442,9 @@ pub enum JobRequestError {
         "this controller is not the primary at most of the switches at present; ask the one that is"
     )]
     NotPrimary,
-    /// What it asks for could not be kept.
+    /// What it asks for could not be kept, and so was not begun.
     #[error("nothing was changed: {0}")]
-    Unfollowed(#[from] KeepError),
+    Unfollowed(KeepError),
     /// It could not be kept, and so is not promised.
     #[error("job {name} {}: {error}", verdict(error))]
     Store {

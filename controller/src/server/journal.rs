@@ -223,16 +223,18 @@ impl Journal {
     pub async fn followed(&self) -> Result<(), KeepError> {
         let deadline = Instant::now() + PATIENCE;
         let mut news = self.news.subscribe();
+        let mut is_over = false;
         loop {
             let copies = self.lead.group.copies as usize;
             let following = self.following().len();
-            // One that does not lead promises nothing anyhow.
+            // One that does not lead promises nothing anyhow. Nobody tells that it does not: it is looked at in the end, too.
             if following >= copies || !self.leads() {
                 return Ok(());
             }
-            if timeout_at(deadline, news.changed()).await.is_err() {
+            if is_over {
                 return Err(KeepError::Followers { following, copies });
             }
+            is_over = timeout_at(deadline, news.changed()).await.is_err();
         }
     }
 

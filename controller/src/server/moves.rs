@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
-use super::changes::Changes;
+use super::changes::Turn;
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::DrainError;
@@ -193,7 +193,7 @@ impl Controller {
     }
 
     /// The turn to move. Others make way for it only where something is to move; what waits for room, or for a switch, waits for its turn, too.
-    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Changes<'_> {
+    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Turn<'_> {
         let must_move = async {
             while !self.is_to_move() {
                 self.changed(news).await;
@@ -206,14 +206,14 @@ impl Controller {
             turn = self.changes.take() => Some(turn),
         };
         match turn {
-            Some(turn) => turn,
+            Some(turn) => turn.into(),
             None => self.changes.take_for_move().await,
         }
     }
 
     /// Makes routes and trees what they should be for what is up now.
     async fn follow(self: &Arc<Self>, news: &mut watch::Receiver<()>) {
-        let _changes = self.turn_to_move(news).await;
+        let _turn = self.turn_to_move(news).await;
         // One that is being stopped changes nothing more.
         if self.open().is_err() {
             return;

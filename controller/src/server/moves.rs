@@ -284,6 +284,7 @@ impl Controller {
                 .write(step.without(|id| lingering.contains(&id)))
                 .await;
         }
+        let updates = progress.updates();
         for late in progress.end().await {
             let controller = Arc::clone(self);
             self.in_background(async move { controller.put_right(late).await });
@@ -299,7 +300,7 @@ impl Controller {
             down = down.collect::<Vec<_>>().join(", "),
             jobs = moved.len(),
             lingering = lingering.len(),
-            updates = progress.updates(),
+            updates,
             took = ?begun.elapsed(),
             "trees and routes moved"
         );

@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
-use super::changes::Turn;
+use super::changes::{Changes, Turn};
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::DrainError;
 use super::registry::Wanted;
+use super::switch::ManagedSwitch;
 use super::tail_drops::Moving;
 use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
@@ -362,20 +363,37 @@ impl Controller {
     /// Makes a switch hold what it should that was too slow for a move, however long that takes; unless it goes, or somebody else does it.
     async fn put_right(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
+        // Several moves may have left it behind: one of these is enough.
+        let Some(putting_right) = switch.begin_to_put_right() else {
+            return;
+        };
         loop {
             let changes = self.changes.take().await;
-            let Ok(client) = switch.client() else { return };
-            if !switch.is_in_doubt() {
+            if self.is_right(switch, &changes).await {
+                // Before the next move, which may leave it behind again.
+                drop(putting_right);
                 return;
-            }
-            let client = changes.client(&client);
-            match switch.reconcile(&client, &self.desired()).await {
-                Ok(_) => return self.try_again(),
-                Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
             }
             drop(changes);
             sleep(AGAIN).await;
         }
+    }
+
+    /// Makes a switch hold what it should; whether nobody has to do that any more.
+    async fn is_right(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
+        let Ok(client) = switch.client() else {
+            return true;
+        };
+        if !switch.is_in_doubt() {
+            return true;
+        }
+        let client = changes.client(&client);
+        let put_right = switch.reconcile(&client, &self.desired()).await;
+        match &put_right {
+            Ok(_) => self.try_again(),
+            Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
+        }
+        put_right.is_ok()
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {

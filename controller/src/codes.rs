@@ -42,7 +42,7 @@ pub const CODES: [(Code, &str, &str); 10] = [
     (
         Code::Unavailable,
         "UNAVAILABLE",
-        "a switch does not answer, too few controllers do, or this one is not primary, or stops",
+        "a switch does not answer, or not before trees had to move, too few controllers do, or this one is not primary, or stops",
     ),
     (
         Code::OutOfRange,

@@ -5,7 +5,6 @@
 //! removed are named: what they hold is to be [reconciled](crate::reconcile).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -85,7 +84,7 @@ pub enum InstallError {
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
     /// A switch stopped the installation.
-    #[error("switch {switch} {cause}; {undone}")]
+    #[error("switch {switch} {cause}; {}", became(.undone, .cause.is_given_up()))]
     Stopped {
         /// The switch's name.
         switch: String,
@@ -116,10 +115,17 @@ pub enum Cause {
         more: usize,
         /// What the call gave.
         reason: String,
+        /// Whether it was given up, as trees had to move.
+        given_up: bool,
     },
 }
 
 impl Cause {
+    /// Whether the switch was not waited for, as trees had to move.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self, Cause::Failed { given_up: true, .. })
+    }
+
     /// What stopped a write of `count` things, of which `name` says the one at a place; none if there were none.
     pub(crate) fn of(
         error: &WriteError,
@@ -131,6 +137,7 @@ impl Cause {
                 first: name(0),
                 more: count - 1,
                 reason: error.to_string(),
+                given_up: error.is_given_up(),
             }),
             WriteError::Updates(outcomes) => {
                 let refused = (0..count)
@@ -154,16 +161,27 @@ pub struct Undone {
     pub switches: Vec<String>,
 }
 
-impl fmt::Display for Undone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.switches.as_slice() {
-            [] => f.write_str("what had been written was undone"),
-            left => write!(
-                f,
-                "what had been written was undone, except on {}, where it goes when the switch is back",
-                left.join(", ")
-            ),
-        }
+/// What became of what had been written, and, where it was given up for a move, what to do.
+fn became(undone: &Undone, given_up: bool) -> String {
+    let until = match given_up {
+        true => "answers",
+        false => "is back",
+    };
+    let left = match undone.switches.as_slice() {
+        [] => String::new(),
+        left => format!(
+            ", except on {}, where it goes when the switch {until}",
+            left.join(", ")
+        ),
+    };
+    let then = if given_up { "; ask again" } else { "" };
+    format!("what had been written was undone{left}{then}")
+}
+
+impl InstallError {
+    /// Whether it was stopped for trees that had to move, so that the same may be granted in a moment.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self, InstallError::Stopped { cause, .. } if cause.is_given_up())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::client::Client;
+use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
 use ultima_controller::membership::Eviction;
@@ -226,17 +227,19 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     let (switches, handle, client) = start().await;
     client.create_job(&elsewhere("one")).await.unwrap();
     assert_eq!(on_spines(&switches), (1, 0));
-    let (leaf, spine) = (&switches[LEAF1], &switches[SPINE1]);
+    let leaf = &switches[LEAF1];
+    // It answers all the same: nothing of what is created fails there.
+    let spine = part(&handle, "spine1");
     leaf.state().stalls_writes = true;
     let creates = client.clone();
     let creating = tokio::spawn(async move { creates.create_job(&spec("two")).await });
     until(async || leaf.state().stalled_writes > 0).await;
-    spine.refuse(true);
+    handle.controller().see(spine, false);
     let refused = creating.await.unwrap().unwrap_err().to_string();
     let says = [
         "switch leaf1 failed",
         "no answer yet when trees had to move",
-        "leaf1, where it goes when the switch is back",
+        "leaf1, where it goes when the switch answers; ask again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
     until(async || on_spines(&switches).1 == 1).await;
@@ -244,10 +247,102 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     assert!(!switches_of(&client, "one").await.contains("spine1"));
 
     leaf.state().stalls_writes = false;
-    spine.refuse(false);
+    handle.controller().see(spine, true);
     comes_back(&handle, &client, SPINE1).await;
     client.create_job(&spec("two")).await.unwrap();
     assert!(is_whole(&handle).await);
+}
+
+/// A switch that comes back and is slow then makes way as well, and has not failed by that: its connection stays.
+#[tokio::test]
+async fn a_leaf_that_comes_back_slowly_makes_way_and_is_not_lost_again() {
+    let (switches, handle, client) = start().await;
+    client.create_job(&elsewhere("one")).await.unwrap();
+    assert_eq!(on_spines(&switches), (1, 0));
+    let leaf = &switches[LEAF1];
+    {
+        let mut state = leaf.state();
+        state.held.pop_first().unwrap();
+        state.stalls_writes = true;
+    }
+    leaf.cut();
+    until(async || leaf.state().stalled_writes > 0).await;
+    let streams = leaf.streams();
+    let spine = part(&handle, "spine1");
+    handle.controller().see(spine, false);
+    until(async || on_spines(&switches).1 == 1).await;
+    leaf.state().stalls_writes = false;
+    handle.controller().see(spine, true);
+    until(async || client.switches().await.unwrap()[LEAF1].connected).await;
+    assert_eq!(leaf.streams(), streams);
+    comes_back(&handle, &client, SPINE1).await;
+}
+
+/// A link that blinks moves nothing, and so nobody makes way for it.
+#[tokio::test]
+async fn a_creation_that_hangs_outlasts_what_blinks() {
+    let terms = Terms {
+        grace: 2 * FOREVER,
+        ..TERMS
+    };
+    let (switches, handle, client) = start_with(terms).await;
+    let leaf = &switches[LEAF1];
+    leaf.state().stalls_writes = true;
+    let creates = client.clone();
+    let creating = tokio::spawn(async move { creates.create_job(&spec("one")).await });
+    until(async || leaf.state().stalled_writes > 0).await;
+    blink(&handle).await;
+    leaf.state().stalls_writes = false;
+    creating.await.unwrap().unwrap();
+    assert!(is_whole(&handle).await);
+}
+
+/// Nor does anybody for a job that waits for room; for what is down by then all do.
+#[tokio::test]
+async fn a_creation_that_hangs_makes_way_for_moves_only() {
+    let (switches, config) = fabric_with("limits: { groups: 1 }").await;
+    let (handle, client) = serve(config).await;
+    for name in ["one", "two"] {
+        client.create_job(&spec(name)).await.unwrap();
+    }
+    let (leaf, spine) = (&switches[LEAF1], &switches[SPINE1]);
+    spine.refuse(true);
+    until(async || !client.job("one").await.unwrap().stays.is_empty()).await;
+    assert!(is_whole_but(&handle, SPINE1).await);
+    leaf.state().stalls_writes = true;
+    let creates = client.clone();
+    let three = JobSpec {
+        gather: Gather::Unicast,
+        ..spec("three")
+    };
+    let creating = tokio::spawn(async move { creates.create_job(&three).await });
+    until(async || leaf.state().stalled_writes > 0).await;
+    blink(&handle).await;
+    assert!(!creating.is_finished());
+    handle.controller().see(a_link(&handle), false);
+    let refused = creating.await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("when trees had to move"), "{refused}");
+    leaf.state().stalls_writes = false;
+    until(async || is_whole_but(&handle, SPINE1).await).await;
+}
+
+fn part(handle: &Handle, name: &str) -> Part {
+    let fabric = handle.controller().fabric();
+    fabric.part_named(&target::part(name)).unwrap()
+}
+
+/// One between two switches.
+fn a_link(handle: &Handle) -> Part {
+    part(handle, "leaf2/101")
+}
+
+/// A link goes and comes back, and so much time goes by that whoever has to make way for that has.
+async fn blink(handle: &Handle) {
+    let (controller, link) = (handle.controller(), a_link(handle));
+    for is_there in [false, true] {
+        controller.see(link, is_there);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
 /// A chip takes a minute for its program.

@@ -103,6 +103,11 @@ pub enum RpcError {
 }
 
 impl RpcError {
+    /// Whether the answer was not waited for, as others waited.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self, RpcError::GivenUp)
+    }
+
     /// Whether the server may have done some of what it was asked to: it didn't say that it
     /// refused.
     pub fn is_uncertain(&self) -> bool {

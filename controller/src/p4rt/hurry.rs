@@ -18,14 +18,48 @@ impl Hurry {
         Hurry(waiting)
     }
 
-    /// Returns when what begins now is to be given up: it has taken [a while](HURRIED), and somebody has waited for it.
+    /// Returns when what begins now is to be given up: it has taken [a while](HURRIED), and somebody waits for it.
     pub async fn gives_up(&self) {
         let latest = Instant::now() + HURRIED;
         let mut waiting = self.0.clone();
-        if waiting.wait_for(|waiting| *waiting > 0).await.is_err() {
-            // Who could wait has gone.
-            std::future::pending::<()>().await;
+        loop {
+            if waiting.wait_for(|waiting| *waiting > 0).await.is_err() {
+                // Who could wait has gone.
+                std::future::pending::<()>().await;
+            }
+            sleep_until(latest).await;
+            if *waiting.borrow() > 0 {
+                return;
+            }
+            // Who waited has gone.
         }
-        sleep_until(latest).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_given_up_for_who_does_not_wait_any_more() {
+        let (moves, waiting) = watch::channel(1);
+        let hurry = Hurry::new(waiting);
+        let goes = async {
+            tokio::task::yield_now().await;
+            moves.send_replace(0);
+            std::future::pending::<()>().await;
+        };
+        let gives_up = async {
+            tokio::select! {
+                () = hurry.gives_up() => {}
+                () = goes => {}
+            }
+        };
+        assert!(timeout(2 * HURRIED, gives_up).await.is_err());
+        moves.send_replace(1);
+        hurry.gives_up().await;
     }
 }

@@ -21,31 +21,44 @@ pub struct ChangeLock {
 }
 
 /// Held while what switches should hold is changed: one job at a time, and no switch comes back in between.
-pub struct Changes<'a> {
+pub struct Turn<'a> {
     // Given back first: who is next then stands behind a move that waits.
-    _turn: Option<MutexGuard<'a, ()>>,
+    _next: Option<MutexGuard<'a, ()>>,
     _changes: MutexGuard<'a, ()>,
+}
+
+/// The turn of whoever makes way for moves.
+pub struct Changes<'a> {
+    turn: Turn<'a>,
     hurry: Hurry,
+}
+
+impl<'a> From<Changes<'a>> for Turn<'a> {
+    fn from(changes: Changes<'a>) -> Self {
+        changes.turn
+    }
 }
 
 impl ChangeLock {
     /// Waits for all who have asked before.
     pub async fn take(&self) -> Changes<'_> {
-        let turn = self.turn.lock().await;
+        let next = self.turn.lock().await;
         Changes {
-            _turn: Some(turn),
-            _changes: self.changes.lock().await,
+            turn: Turn {
+                _next: Some(next),
+                _changes: self.changes.lock().await,
+            },
             hurry: Hurry::new(self.moves.subscribe()),
         }
     }
 
-    /// The same for a move, which waits for as long as one switch that does not answer is waited for [at most](crate::p4rt::HURRIED).
-    pub async fn take_for_move(&self) -> Changes<'_> {
+    /// For a move, which waits for as long as one switch that does not answer is waited for [at most](crate::p4rt::HURRIED), and makes way for
+    /// nobody.
+    pub async fn take_for_move(&self) -> Turn<'_> {
         let _waiting = Waiting::begin(&self.moves);
-        Changes {
-            _turn: None,
+        Turn {
+            _next: None,
             _changes: self.changes.lock().await,
-            hurry: Hurry::new(self.moves.subscribe()),
         }
     }
 }
@@ -169,7 +182,7 @@ mod tests {
         let both = async { tokio::join!(request, moves) };
         tokio::select! {
             biased;
-            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::Copies { .. }))),
+            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::GivenUp { .. }))),
             _ = patient => panic!("the copy is waited for, although a move waits"),
         }
     }

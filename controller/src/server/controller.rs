@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
@@ -23,7 +23,7 @@ use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::service_telemetry::WATCHES;
-use super::switch::{Desired, Lost, ManagedSwitch, is_most};
+use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -48,7 +48,7 @@ pub struct Controller {
     /// What of the fabric is down, and since when.
     pub(super) condition: Mutex<Condition>,
     /// That something has changed that trees and routes depend on.
-    pub(super) news: Notify,
+    pub(super) news: watch::Sender<()>,
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
@@ -179,7 +179,7 @@ impl Controller {
             repair,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
-            news: Notify::new(),
+            news: watch::Sender::default(),
             seats,
             registry,
             journal,
@@ -365,11 +365,20 @@ impl Controller {
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
         // Others may go on while a chip is reset.
-        let found = switch.load(&client, &self.desired()).await?;
-        let changes = self.changes.take().await;
-        let desired = self.desired();
-        let hurried = changes.client(&client);
-        switch.come_up(&hurried, found, &desired).await?;
+        let mut found = switch.load(&client, &self.desired()).await?;
+        let _changes = loop {
+            let changes = self.changes.take().await;
+            let desired = self.desired();
+            let hurried = changes.client(&client);
+            match switch.come_up(&hurried, found, &desired).await {
+                // Nothing is wrong with it: it is its turn again after the move. Some of what it was to hold may be there by then.
+                Err(error) if error.is_given_up() => found = Found::OurProgram,
+                come_up => {
+                    come_up?;
+                    break changes;
+                }
+            }
+        };
         switch.is_up(client);
         self.listen(switch);
         tracing::info!(switch = switch.name(), "back");
@@ -444,7 +453,8 @@ impl Controller {
     /// too few follow to store it.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
         // Before: nobody else is to wait for that.
-        self.journal.followed().await?;
+        let followed = self.journal.followed().await;
+        followed.map_err(JobRequestError::Unfollowed)?;
         let changes = self.changes.take().await;
         self.open().map(|()| changes)
     }

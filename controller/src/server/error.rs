@@ -156,6 +156,19 @@ impl BringUpError {
         matches!(self, BringUpError::Connect(NoAnswer { .. } | Broken { .. }))
     }
 
+    /// Whether the switch was not waited for, as trees had to move.
+    pub fn is_given_up(&self) -> bool {
+        match self {
+            BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
+                error.is_given_up()
+            }
+            BringUpError::Write { cause, .. } => cause.is_given_up(),
+            BringUpError::Connect(_)
+            | BringUpError::OtherProgram { .. }
+            | BringUpError::Untranslatable(_) => false,
+        }
+    }
+
     /// Whether the switch works, and answers to another controller.
     pub fn is_anothers(&self) -> bool {
         use ConnectError::{NotPrimary, Superseded};
@@ -193,9 +206,18 @@ pub enum DrainError {
     /// It could not be kept, and so is not promised.
     #[error("nothing was changed, as that could not be kept: {0}")]
     Store(#[from] KeepError),
-    /// The controller is being stopped.
+    /// The controller is being stopped, or does not lead.
     #[error(transparent)]
-    Stopping(#[from] JobRequestError),
+    Stopping(JobRequestError),
+}
+
+impl From<JobRequestError> for DrainError {
+    fn from(error: JobRequestError) -> Self {
+        match error {
+            JobRequestError::Unfollowed(error) => DrainError::Store(error),
+            error => DrainError::Stopping(error),
+        }
+    }
 }
 
 /// Why a request about a job is refused.
@@ -233,7 +255,8 @@ pub enum JobRequestError {
     },
     /// What a switch holds is not known since a write failed, and it does not let it be put right.
     #[error(
-        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; try again, or restart it"
+        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; {}",
+        what_of(error)
     )]
     InDoubt {
         /// The switch's name.
@@ -250,7 +273,7 @@ pub enum JobRequestError {
         error: Box<InstallError>,
     },
     /// A switch does not let it have its part of the ports that it shares with others.
-    #[error("job {name}: {error}; nothing of it was installed")]
+    #[error("job {name}: {error}; nothing of it was installed{}", again(error))]
     Divide {
         /// The job's name.
         name: String,
@@ -419,9 +442,9 @@ pub enum JobRequestError {
         "this controller is not the primary at most of the switches at present; ask the one that is"
     )]
     NotPrimary,
-    /// What it asks for could not be kept.
+    /// What it asks for could not be kept, and so was not begun.
     #[error("nothing was changed: {0}")]
-    Unfollowed(#[from] KeepError),
+    Unfollowed(KeepError),
     /// It could not be kept, and so is not promised.
     #[error("job {name} {}: {error}", verdict(error))]
     Store {
@@ -439,6 +462,20 @@ fn verdict(error: &KeepError) -> &'static str {
     match error.is_unknown() {
         true => "may have been changed, or not",
         false => "was not changed, as that could not be kept",
+    }
+}
+
+fn what_of(error: &BringUpError) -> &'static str {
+    match error.is_given_up() {
+        true => "ask again",
+        false => "try again, or restart it",
+    }
+}
+
+fn again(error: &BringUpError) -> &'static str {
+    match error.is_given_up() {
+        true => "; ask again",
+        false => "",
     }
 }
 

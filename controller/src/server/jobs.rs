@@ -222,7 +222,9 @@ impl Controller {
                     error @ (KeepError::Store(_)
                     | KeepError::Followers { .. }
                     | KeepError::NotPrimary) => error,
-                    KeepError::Copies { .. } | KeepError::Unknown => KeepError::Unknown,
+                    KeepError::Copies { .. } | KeepError::GivenUp { .. } | KeepError::Unknown => {
+                        KeepError::Unknown
+                    }
                 }
             }
         }

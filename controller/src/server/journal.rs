@@ -46,6 +46,16 @@ pub enum KeepError {
         /// How many were to.
         copies: usize,
     },
+    /// Others had not stored it yet when somebody waited who cannot.
+    #[error(
+        "{stored} of {copies} other controllers had stored it when trees had to move; ask again"
+    )]
+    GivenUp {
+        /// How many had.
+        stored: usize,
+        /// How many were to.
+        copies: usize,
+    },
     /// Another controller leads, or may. Nothing was written.
     #[error("this controller is not the primary any more; ask the one that is")]
     NotPrimary,
@@ -193,7 +203,7 @@ impl Journal {
         self.write_until(change, pending()).await
     }
 
-    /// The same, unless `end` comes first: then too few have stored it.
+    /// The same, unless `end` comes first: then it is [given up](KeepError::GivenUp).
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -213,16 +223,18 @@ impl Journal {
     pub async fn followed(&self) -> Result<(), KeepError> {
         let deadline = Instant::now() + PATIENCE;
         let mut news = self.news.subscribe();
+        let mut is_over = false;
         loop {
             let copies = self.lead.group.copies as usize;
             let following = self.following().len();
-            // One that does not lead promises nothing anyhow.
+            // One that does not lead promises nothing anyhow. Nobody tells that it does not: it is looked at in the end, too.
             if following >= copies || !self.leads() {
                 return Ok(());
             }
-            if timeout_at(deadline, news.changed()).await.is_err() {
+            if is_over {
                 return Err(KeepError::Followers { following, copies });
             }
+            is_over = timeout_at(deadline, news.changed()).await.is_err();
         }
     }
 
@@ -275,9 +287,14 @@ impl Journal {
                 return Ok(());
             }
             tokio::select! {
+                // What has been stored by the end counts.
+                biased;
                 // The sender is ours.
                 _ = news.changed() => {}
-                _ = &mut end => return Err(KeepError::Copies { stored, copies }),
+                ended = &mut end => return Err(match ended {
+                    Ok(()) => KeepError::GivenUp { stored, copies },
+                    Err(_) => KeepError::Copies { stored, copies },
+                }),
             }
         }
     }

@@ -10,13 +10,16 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
+use super::changes::{Changes, Turn};
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::DrainError;
 use super::registry::Wanted;
+use super::switch::ManagedSwitch;
 use super::tail_drops::Moving;
 use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
@@ -47,20 +50,20 @@ impl Controller {
     /// and routes follow as soon as it [counts](crate::fabric::damping).
     pub fn see(&self, part: Part, is_there: bool) {
         if self.condition().see(part, is_there, Instant::now()) {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
     }
 
     /// A part loses what is sent into it.
     pub(super) fn swallow(&self, part: Part) {
         self.condition().swallow(part, Instant::now());
-        self.news.notify_one();
+        self.news.send_replace(());
     }
 
     /// There may be room for jobs that could not move, or nobody any more that a job's old ways are kept for.
     pub(super) fn try_again(&self) {
         if self.registry().is_waiting() {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
     }
 
@@ -91,7 +94,7 @@ impl Controller {
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(part = name, drained, "drained");
-        self.follow().await;
+        self.follow(&mut self.news.subscribe()).await;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
             part: name,
@@ -140,24 +143,21 @@ impl Controller {
 
     /// Follows what happens to the fabric.
     pub(super) async fn keep_moving(self: &Arc<Self>) {
+        let mut news = self.news.subscribe();
+        // What has happened before.
+        news.mark_changed();
         loop {
-            let due = self.condition().due();
-            let wait = async {
-                match due {
-                    Some(due) => sleep_until(due.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.news.notified() => {}
-                () = wait => {}
-            }
+            self.changed(&mut news).await;
             // One that does not lead moves nothing, and looks again when it may: what is due stays due.
             while self.open().is_err() {
                 sleep(LOOK).await;
             }
+            if !self.is_to_move() && !self.registry().is_waiting() {
+                continue;
+            }
             // Whatever it stumbles over, the next change is not to find nobody there.
-            let followed = AssertUnwindSafe(self.follow()).catch_unwind().await;
+            let followed = AssertUnwindSafe(self.follow(&mut news));
+            let followed = followed.catch_unwind().await;
             if followed.is_err() {
                 tracing::error!(
                     "a move has panicked; switches are looked at before they are used again"
@@ -167,9 +167,54 @@ impl Controller {
         }
     }
 
+    /// Returns when something may count as something else than before.
+    async fn changed(&self, news: &mut watch::Receiver<()>) {
+        let due = self.condition().due();
+        let wait = async {
+            match due {
+                Some(due) => sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // The sender is ours.
+            _ = news.changed() => {}
+            () = wait => {}
+        }
+    }
+
+    /// Whether something is up or down of which the routes do not know.
+    fn is_to_move(&self) -> bool {
+        let health = {
+            let mut condition = self.condition();
+            condition.pass(Instant::now());
+            condition.health()
+        };
+        *self.routes().health() != health
+    }
+
+    /// The turn to move. Others make way for it only where something is to move; what waits for room, or for a switch, waits for its turn, too.
+    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Turn<'_> {
+        let must_move = async {
+            while !self.is_to_move() {
+                self.changed(news).await;
+            }
+        };
+        // The place in the queue is given back before another one is asked for.
+        let turn = tokio::select! {
+            biased;
+            () = must_move => None,
+            turn = self.changes.take() => Some(turn),
+        };
+        match turn {
+            Some(turn) => turn.into(),
+            None => self.changes.take_for_move().await,
+        }
+    }
+
     /// Makes routes and trees what they should be for what is up now.
-    async fn follow(self: &Arc<Self>) {
-        let _changes = self.changes.take_for_move().await;
+    async fn follow(self: &Arc<Self>, news: &mut watch::Receiver<()>) {
+        let _turn = self.turn_to_move(news).await;
         // One that is being stopped changes nothing more.
         if self.open().is_err() {
             return;
@@ -240,13 +285,14 @@ impl Controller {
                 .write(step.without(|id| lingering.contains(&id)))
                 .await;
         }
+        let updates = progress.updates();
         for late in progress.end().await {
             let controller = Arc::clone(self);
             self.in_background(async move { controller.put_right(late).await });
         }
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
-            self.news.notify_one();
+            self.news.send_replace(());
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
@@ -255,7 +301,7 @@ impl Controller {
             down = down.collect::<Vec<_>>().join(", "),
             jobs = moved.len(),
             lingering = lingering.len(),
-            updates = progress.updates(),
+            updates,
             took = ?begun.elapsed(),
             "trees and routes moved"
         );
@@ -317,20 +363,37 @@ impl Controller {
     /// Makes a switch hold what it should that was too slow for a move, however long that takes; unless it goes, or somebody else does it.
     async fn put_right(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
+        // Several moves may have left it behind: one of these is enough.
+        let Some(putting_right) = switch.begin_to_put_right() else {
+            return;
+        };
         loop {
             let changes = self.changes.take().await;
-            let Ok(client) = switch.client() else { return };
-            if !switch.is_in_doubt() {
+            if self.is_right(switch, &changes).await {
+                // Before the next move, which may leave it behind again.
+                drop(putting_right);
                 return;
-            }
-            let client = changes.client(&client);
-            match switch.reconcile(&client, &self.desired()).await {
-                Ok(_) => return self.try_again(),
-                Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
             }
             drop(changes);
             sleep(AGAIN).await;
         }
+    }
+
+    /// Makes a switch hold what it should; whether nobody has to do that any more.
+    async fn is_right(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
+        let Ok(client) = switch.client() else {
+            return true;
+        };
+        if !switch.is_in_doubt() {
+            return true;
+        }
+        let client = changes.client(&client);
+        let put_right = switch.reconcile(&client, &self.desired()).await;
+        match &put_right {
+            Ok(_) => self.try_again(),
+            Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
+        }
+        put_right.is_ok()
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {

@@ -15,6 +15,7 @@ pub(super) fn code_of(error: &KeepError) -> Code {
         KeepError::Store(_) => Code::Internal,
         KeepError::Followers { .. }
         | KeepError::Copies { .. }
+        | KeepError::GivenUp { .. }
         | KeepError::NotPrimary
         | KeepError::Unknown => Code::Unavailable,
     }
@@ -49,6 +50,9 @@ impl From<JobRequestError> for Status {
             | JobRequestError::InDoubt { .. }
             | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
+            // The same may be granted in a moment.
+            JobRequestError::Install { error, .. } if error.is_given_up() => Code::Unavailable,
+            JobRequestError::Divide { error, .. } if error.is_given_up() => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
                 InstallError::Untranslatable(_) => Code::FailedPrecondition,
@@ -73,9 +77,13 @@ impl From<JobRequestError> for Status {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::BringUpError;
     use super::*;
     use crate::client::ClientError;
     use crate::codes::CODES;
+    use crate::fabric::SwitchId;
+    use crate::install::{Cause, Undone};
+    use crate::p4rt::{RpcError, WriteError};
 
     #[test]
     fn what_is_refused_has_a_code_that_says_why() {
@@ -113,6 +121,71 @@ mod tests {
             assert_eq!(status.code(), code, "{}", status.message());
             assert!(CODES.iter().any(|(known, ..)| *known == code));
         }
+    }
+
+    /// What made way for a move is neither refused nor broken: it says so, and whoever asks again may get it.
+    #[test]
+    fn what_was_given_up_is_to_be_asked_for_again() {
+        let name = || "train".to_owned();
+        let switch = || "leaf1".to_owned();
+        let cause = || {
+            let given_up = WriteError::Rpc(RpcError::GivenUp);
+            Cause::of(&given_up, 2, |_| "an entry".to_owned()).unwrap()
+        };
+        let undone = Undone {
+            left: vec![SwitchId(0)],
+            switches: vec![switch()],
+        };
+        let installed = InstallError::Stopped {
+            switch: switch(),
+            cause: cause(),
+            undone,
+        };
+        let error = || BringUpError::Write {
+            switch: switch(),
+            cause: cause(),
+        };
+        let asked = BringUpError::Read {
+            switch: switch(),
+            error: RpcError::GivenUp,
+        };
+        let (stored, copies) = (0, 1);
+        for error in [
+            JobRequestError::Install {
+                name: name(),
+                error: Box::new(installed),
+            },
+            JobRequestError::Divide {
+                name: name(),
+                error: Box::new(error()),
+            },
+            JobRequestError::InDoubt {
+                switch: switch(),
+                error: Box::new(asked),
+            },
+            JobRequestError::Store {
+                name: name(),
+                error: KeepError::GivenUp { stored, copies },
+            },
+        ] {
+            let status = Status::from(error);
+            assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
+            let says = status.message();
+            assert!(says.contains("when trees had to move"), "{says}");
+            assert!(says.ends_with("; ask again"), "{says}");
+            assert!(!says.contains("restart") && !says.contains("is back"));
+        }
+        let failed = JobRequestError::Divide {
+            name: name(),
+            error: Box::new(BringUpError::Write {
+                switch: switch(),
+                cause: Cause::Refused {
+                    entity: "an entry".into(),
+                    reason: "UNKNOWN".into(),
+                },
+            }),
+        };
+        assert_eq!(Status::from(failed).code(), Code::Aborted);
     }
 
     #[test]

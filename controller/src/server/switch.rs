@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
@@ -36,6 +37,8 @@ pub struct ManagedSwitch {
     election_id: u128,
     metrics: Metrics,
     state: Mutex<State>,
+    /// Held by whoever puts it right in the background.
+    putting_right: AsyncMutex<()>,
 }
 
 struct State {
@@ -134,6 +137,7 @@ impl ManagedSwitch {
                 told: BTreeSet::new(),
                 shares: BTreeMap::new(),
             }),
+            putting_right: AsyncMutex::default(),
         }
     }
 
@@ -154,6 +158,11 @@ impl ManagedSwitch {
     /// A write has not come to a known end: what it holds is to be looked at before it gets another job.
     pub fn doubt(&self) {
         self.with_state(|state| state.in_doubt = true);
+    }
+
+    /// The right to put it right in the background; none while somebody has it.
+    pub fn begin_to_put_right(&self) -> Option<MutexGuard<'_, ()>> {
+        self.putting_right.try_lock().ok()
     }
 
     /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).

@@ -1,9 +1,16 @@
+use futures_util::FutureExt as _;
+
 use super::*;
 
 const TERM: Term = Term { number: 3, by: 1 };
 
 /// Of a primary of two, whose follower has to store what it promises.
 fn journal() -> Arc<Journal> {
+    journal_that(|| true)
+}
+
+/// The same, where this says whether it leads.
+fn journal_that(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
     let lead = Lead {
         term: TERM,
         group: Shape {
@@ -14,7 +21,7 @@ fn journal() -> Arc<Journal> {
         outranked: watch::Sender::new(None),
     };
     let store = Arc::new(Store::in_memory().unwrap());
-    Arc::new(Journal::new(store, lead, || true))
+    Arc::new(Journal::new(store, lead, leads))
 }
 
 fn change() -> Change {
@@ -61,6 +68,22 @@ async fn nothing_is_begun_where_too_few_follow() {
     // One that does not lead any more says that instead.
     journal.outrank(Term { number: 4, by: 7 });
     journal.followed().await.unwrap();
+}
+
+/// Too few follow whoever has lost its switches, too, and there is nothing to be done about that.
+#[tokio::test]
+async fn one_that_does_not_lead_any_more_says_that_first() {
+    let leads = Arc::new(AtomicBool::new(true));
+    let journal = journal_that({
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    });
+    let waits = journal.followed();
+    let mut waits = pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none());
+    // Nobody tells the journal.
+    leads.store(false, Ordering::Relaxed);
+    waits.await.unwrap();
 }
 
 #[tokio::test]

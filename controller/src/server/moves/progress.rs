@@ -25,7 +25,7 @@ pub struct Progress<'a> {
     controller: &'a Controller,
     before: Desired<'a>,
     done: Vec<Round>,
-    /// Switches that have not answered in time. They are put right when all others are done.
+    /// Switches that have not answered in time. They are put right in the background when all others are done.
     behind: BTreeSet<SwitchId>,
 }
 
@@ -56,11 +56,12 @@ impl<'a> Progress<'a> {
     }
 
     /// All rounds are done: ports are divided among those that use them now, and a switch that may hold something else is looked at. Returns
-    /// those that do not answer [in time](PATIENCE).
-    pub async fn end(&mut self) -> BTreeSet<SwitchId> {
+    /// those that do not answer [in time](PATIENCE), or have not before: nobody waits for them once more.
+    pub async fn end(mut self) -> BTreeSet<SwitchId> {
         let desired = self.controller.desired();
         let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
-        let clients = self.controller.connected();
+        let mut clients = self.controller.connected();
+        clients.retain(|id, _| !self.behind.contains(id));
         let (doubtful, sound): (Clients, Clients) =
             clients.into_iter().partition(|(id, _)| in_doubt(id));
         let put_right = doubtful.iter().map(|(id, client)| {
@@ -71,7 +72,7 @@ impl<'a> Progress<'a> {
         let (late, divided) = tokio::join!(join_all(put_right), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
         self.leave_behind(&late);
-        late
+        self.behind
     }
 
     /// Divides ports as it is `desired`; returns the switches that do not answer [in time](PATIENCE).
@@ -107,7 +108,7 @@ impl<'a> Progress<'a> {
         self.done.push(round);
     }
 
-    /// What was written to these may be done yet, or not. They are put right at the end, or after it.
+    /// What was written to these may be done yet, or not. They are put right after the end.
     fn leave_behind(&mut self, late: &BTreeSet<SwitchId>) {
         for id in late {
             let switch = &self.controller.switches[id.0];

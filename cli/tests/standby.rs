@@ -10,10 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Switch, output, refused, ultima};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
@@ -22,8 +18,8 @@ use ultima_tests::needs;
 
 /// Jobs that are created at once.
 const JOBS: usize = 100;
-/// Where in them controllers are killed is drawn with this.
-const SEED: u64 = 1;
+/// After how many of them the controller is killed.
+const KILLED_AFTER: usize = 30;
 
 /// Three switches in a row, and room for two controllers.
 struct Bed {
@@ -40,11 +36,6 @@ impl Controller {
     fn kill(&mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it ends");
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.0.id().try_into().expect("a process's number");
-        kill(Pid::from_raw(id), signal).expect("it runs");
     }
 
     /// From now on no file of it may have more bytes: 0 as on a disk that is full.
@@ -157,21 +148,8 @@ fn spec(n: usize) -> JobSpec {
     }
 }
 
-/// After how many answers controllers are killed: before the first, and at one place in each third of the jobs.
-fn places() -> Vec<usize> {
-    let mut random = StdRng::seed_from_u64(SEED);
-    let third = JOBS / 3;
-    let mut places = vec![0];
-    places.extend((0..3).map(|at| 1 + at * third + random.random_range(0..third - 5)));
-    places
-}
-
-/// Creates all jobs at once and kills the controller after so many answers; returns the jobs that were promised.
-async fn create_and_kill(
-    client: &Client,
-    controller: &mut Controller,
-    after: usize,
-) -> Vec<String> {
+/// Creates all jobs at once and kills the controller in the middle; returns the jobs that were promised.
+async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<String> {
     let promised = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..JOBS)
         .map(|n| {
@@ -183,11 +161,7 @@ async fn create_and_kill(
             })
         })
         .collect();
-    if after == 0 {
-        // The first is on its way then.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    while promised.load(Ordering::SeqCst) < after {
+    while promised.load(Ordering::SeqCst) < KILLED_AFTER {
         let are_over = tasks.iter().all(JoinHandle::is_finished);
         assert!(!are_over, "jobs are refused");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -225,24 +199,17 @@ async fn what_a_killed_controller_promised_is_there_when_it_is_back() {
     let client = Client::connect(&bed.address("a"))
         .await
         .expect("it listens");
-    drop(client);
-    for place in places() {
-        let client = Client::connect(&bed.address("a"))
-            .await
-            .expect("it listens");
-        let promised = create_and_kill(&client, &mut controller, place).await;
-        controller = bed.start("a", &[]);
-        let client = Client::connect(&bed.address("a"))
-            .await
-            .expect("it listens");
-        let jobs = check(&client, &promised).await;
-        let (promised, there) = (promised.len(), jobs.len());
-        eprintln!("killed after {place}: {promised} jobs promised, {there} there");
-        for job in jobs {
-            client.delete_job(&job).await.expect("it is whole");
-        }
-        assert_eq!(check(&client, &[]).await, [""; 0]);
+    let promised = create_and_kill(&client, &mut controller).await;
+    let _controller = bed.start("a", &[]);
+    let client = Client::connect(&bed.address("a"))
+        .await
+        .expect("it listens");
+    let jobs = check(&client, &promised).await;
+    eprintln!("{} jobs promised, {} there", promised.len(), jobs.len());
+    for job in jobs {
+        client.delete_job(&job).await.expect("it is whole");
     }
+    check(&client, &[]).await;
 }
 
 /// A command that goes on, killed at the end.
@@ -344,53 +311,41 @@ fn watches_outlive_their_primary() {
     assert_eq!(losses.child.wait().expect("it ends").code(), Some(3));
 }
 
-/// Each of two controllers is killed in turn, and the other one goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let bed = Bed::new();
-    let names = ["a", "b"];
-    let addresses = names.map(|name| bed.address(name));
-    let start = |at: usize| {
-        let options = ["--copies", "1", "--peers", &addresses[1 - at]];
-        bed.start(names[at], &options)
-    };
-    let first = start(0);
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let options = |peer| ["--copies", "1", "--peers", peer];
+    let mut first = bed.start("a", &options(&b));
+    let both = format!("{a},{b}");
     // The other one's socket is not there yet, and this one is to lead first.
-    drop(Client::connect(&addresses[0]).await.expect("it leads"));
-    let mut controllers = [first, start(1)];
-    let both = addresses.join(",");
+    let client = Client::connect(&a).await.expect("it leads");
+    let _second = bed.start("b", &options(&a));
+    drop(client);
     let client = Client::connect(&both).await.expect("one leads");
-    let mut promised = Vec::new();
-    for (round, place) in places().into_iter().enumerate() {
-        // Each is promised when the one that follows has it, which may be on its way still.
-        for job in client.jobs().await.expect("an answer") {
-            while client.delete_job(&job.name).await.is_err() {}
-        }
-        let leads = round % 2;
-        promised = create_and_kill(&client, &mut controllers[leads], place).await;
-        let killed = Instant::now();
-        // The same client finds the next one by itself.
-        while client.jobs().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        eprintln!(
-            "killed after {place}: takeover of {} jobs: {:?}, of which 1 s grace",
-            client.jobs().await.expect("an answer").len(),
-            killed.elapsed()
-        );
-        check(&client, &promised).await;
-        let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
-        let next = &status[1 - leads];
-        assert_eq!(next["role"], "primary");
-        // On a busy machine one may have been primary twice.
-        let term = next["standing"]["term"].as_u64();
-        assert!(term >= Some(2 + round as u64), "{status}");
-        // It comes back and follows.
-        controllers[leads] = start(leads);
+    let promised = create_and_kill(&client, &mut first).await;
+    let killed = Instant::now();
+    // The same client finds the next one by itself.
+    while client.jobs().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    eprintln!(
+        "takeover of {} jobs: {:?}, of which 1 s grace",
+        client.jobs().await.expect("an answer").len(),
+        killed.elapsed()
+    );
+    check(&client, &promised).await;
+    let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    assert_eq!(status[1]["role"], "primary");
+    // On a busy machine one may have been primary twice.
+    assert!(
+        status[1]["standing"]["term"].as_u64() >= Some(2),
+        "{status}"
+    );
 
-    // What was not promised is created now.
+    // The first one comes back and follows, and what was not promised is created now.
+    let _first = bed.start("a", &options(&b));
     for n in 0..JOBS {
         match client.create_job(&spec(n)).await {
             Ok(_) => {}
@@ -400,49 +355,8 @@ async fn what_a_killed_primary_promised_is_there_with_the_next() {
     assert_eq!(check(&client, &promised).await.len(), JOBS);
     let text = output(&["controller", "status", "--controller", &both]).stdout;
     let text = String::from_utf8(text).expect("text");
-    let leader = &addresses[places().len() % 2];
-    assert!(text.contains(&format!("standby of {leader}")), "{text}");
-    assert!(text.contains("1 of 1 needed: "), "{text}");
-}
-
-/// A primary that is stopped for a while, as its machine may be: it comes back to a fabric that another one leads, and changes nothing there,
-/// not even what it was asked for before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_was_paused_does_no_harm() {
-    let bed = Bed::new();
-    let (a, b) = (bed.address("a"), bed.address("b"));
-    let options = |peer| ["--copies", "1", "--peers", peer];
-    let first = bed.start("a", &options(&b));
-    let client = Client::connect(&a).await.expect("it leads");
-    let _second = bed.start("b", &options(&a));
-    while client.create_job(&spec(0)).await.is_err() {}
-
-    first.signal(Signal::SIGSTOP);
-    let asked = tokio::spawn({
-        let client = client.clone();
-        async move { client.create_job(&spec(1)).await }
-    });
-    let next = loop {
-        if let Ok(next) = Client::connect(&b).await
-            && next.jobs().await.is_ok()
-        {
-            break next;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    assert_eq!(check(&next, &[]).await, [name(0)]);
-    first.signal(Signal::SIGCONT);
-    asked
-        .await
-        .expect("no panic")
-        .expect_err("it leads no more");
-    // It follows, and only with it anything is promised.
-    while next.create_job(&spec(2)).await.is_err() {}
-    next.delete_job(&name(0)).await.expect("both are there");
-    assert_eq!(check(&next, &[]).await, [name(2)]);
-    let status = output(&["controller", "status", "--controller", &format!("{a},{b}")]);
-    let text = String::from_utf8(status.stdout).expect("text");
     assert!(text.contains(&format!("standby of {b}")), "{text}");
+    assert!(text.contains("1 of 1 needed: "), "{text}");
 }
 
 /// Whatever is refused because it cannot be kept is nowhere: not with the controller, not on switches, not after it was killed. Where there is room again it

@@ -55,6 +55,16 @@ pub enum ProgramError {
         /// How many there are.
         found: usize,
     },
+    /// A file of a program for Tofino is not what its name says.
+    #[error(
+        "{}: {reason}; compile the program again, or give the folder of one that was, such as p4/compiled/tofino", path.display()
+    )]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// A program without its P4Info.
     #[error(
         "{}: a program needs its P4Info; give it with --p4info, or the folder of what the compiler printed", .0.display()
@@ -172,22 +182,28 @@ impl Program {
         let binary = forms
             .into_iter()
             .find_map(|(form, name)| Some((form, beside(name)?)));
+        let missing = |pattern| ProgramError::Folder {
+            folder: folder.to_owned(),
+            pattern,
+            found: 0,
+        };
         let Some((form, binary)) = binary else {
+            // What only the compiler for Tofino prints.
+            if ["bfrt.json", "context.json"]
+                .into_iter()
+                .any(|it| beside(it).is_some())
+            {
+                return Err(missing("tofino.bin or tofino2.bin"));
+            }
             return Program::new(read(&only(folder, ".json")?)?, &text, &source);
         };
-        let part = |pattern: &'static str| {
-            beside(pattern).ok_or(ProgramError::Folder {
-                folder: folder.to_owned(),
-                pattern,
-                found: 0,
-            })
-        };
+        let part = |name: &'static str| json(&beside(name).ok_or(missing(name))?);
         let program = TofinoProgram {
             name: TOFINO_NAME.into(),
             pipeline: TOFINO_PIPELINE.into(),
-            bfrt: read(&part("bfrt.json")?)?,
-            context: read(&part("context.json")?)?,
-            binary: read(&binary)?,
+            bfrt: part("bfrt.json")?,
+            context: part("context.json")?,
+            binary: whole(&binary)?,
         };
         Program::tofino(form, program, &text, &source)
     }
@@ -268,6 +284,31 @@ fn cookie(code: &Code, p4info: &P4Info) -> u64 {
 
 fn read(path: &Path) -> Result<Vec<u8>, ProgramError> {
     std::fs::read(path).map_err(|source| unreadable(path, source))
+}
+
+/// A file that has something in it.
+fn whole(path: &Path) -> Result<Vec<u8>, ProgramError> {
+    let bytes = read(path)?;
+    match bytes.is_empty() {
+        true => Err(ProgramError::Part {
+            path: path.to_owned(),
+            reason: "it is empty".into(),
+        }),
+        false => Ok(bytes),
+    }
+}
+
+/// A file of JSON, whatever it says.
+fn json(path: &Path) -> Result<Vec<u8>, ProgramError> {
+    let bytes = whole(path)?;
+    let parsed: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(&bytes);
+    match parsed {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(ProgramError::Part {
+            path: path.to_owned(),
+            reason: format!("it is not JSON: {error}"),
+        }),
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, ProgramError> {
@@ -354,18 +395,28 @@ mod tests {
         write("ultima.p4info.txtpb", ultima_p4::v1model().p4info);
         error(".json");
         std::fs::create_dir(at("pipe")).unwrap();
-        write("pipe/tofino.bin", "binary");
-        write("bfrt.json", "bfrt");
+        write("bfrt.json", "{}");
+        error("tofino.bin or tofino2.bin");
+        write("pipe/tofino.bin", "");
         error("context.json");
-        write("pipe/context.json", "context");
+        write("pipe/context.json", "{");
+        let part = |name: &str, reason: &str| {
+            let error = Program::load(folder.path(), None).unwrap_err().to_string();
+            let expected = format!("{}: {reason}", at(name).display());
+            assert!(error.starts_with(&expected), "{error}");
+        };
+        part("pipe/context.json", "it is not JSON: EOF");
+        write("pipe/context.json", "[]");
+        part("pipe/tofino.bin", "it is empty;");
+        write("pipe/tofino.bin", "binary");
         let program = Program::load(folder.path(), None).unwrap();
         assert_eq!(program.form(), ProgramForm::Tofino);
         let unpacked = TofinoProgram::unpack(&program.device_config(Packing::Stratum)).unwrap();
         let expected = TofinoProgram {
             name: "ultima".into(),
             pipeline: "pipe".into(),
-            bfrt: b"bfrt".to_vec(),
-            context: b"context".to_vec(),
+            bfrt: b"{}".to_vec(),
+            context: b"[]".to_vec(),
             binary: b"binary".to_vec(),
         };
         assert_eq!(unpacked, expected);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_wire::{AUTH_LEN, HEADER_LEN, Key, bitmap};
+use ultima_wire::{HEADER_LEN, Key, bitmap, header_len};
 
 use crate::answers::Answers;
 use crate::codec::Coding;
@@ -289,7 +289,7 @@ impl Config {
 
     /// Bytes of a packet's header: with a key digest and tag are part of it.
     pub fn header_len(&self) -> usize {
-        HEADER_LEN + self.key.map_or(0, |_| AUTH_LEN)
+        header_len(self.key.is_some())
     }
 
     /// Bytes that an aggregate may be longer than its slot, to say which ranks it counts: none without recycling.

@@ -26,6 +26,12 @@ pub(crate) const HOST_FLAGS_AT: usize = 30;
 pub const SLOT_AT: usize = 32;
 /// The most senders at once that [`Header::incast`] can say.
 pub const INCAST_MAX: u8 = 15;
+
+/// Bytes of a packet's header, which digest and tag are part of where it is sealed.
+pub const fn header_len(sealed: bool) -> usize {
+    HEADER_LEN + if sealed { AUTH_LEN } else { 0 }
+}
+
 /// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
 /// default: an Ultima packet is known by magic and version, not by its port.
 pub const UDP_PORT: u16 = MAGIC;
@@ -140,7 +146,7 @@ impl Header {
     /// Bytes that this header takes on the wire.
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub fn len(&self) -> usize {
-        HEADER_LEN + if self.auth.is_some() { AUTH_LEN } else { 0 }
+        header_len(self.auth.is_some())
     }
 
     /// Reads a header from the front of a UDP payload; returns it and what follows it.

@@ -22,7 +22,7 @@ pub use control::{Check, RepairRequest, Requested};
 pub use feedback::Feedback;
 pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,
-    PACKET_NUMBER_AT, ParseError, SLOT_AT, UDP_PORT, VERSION, group_address,
+    PACKET_NUMBER_AT, ParseError, SLOT_AT, UDP_PORT, VERSION, group_address, header_len,
 };
 pub use report::Report;
 pub use ticks::Ticks;

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
-use ultima_wire::{AUTH_LEN, Check as CheckPayload, HEADER_LEN};
+use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
@@ -191,7 +191,7 @@ impl Controller {
                     job: &job.name,
                     path,
                     packets: PACKETS.into(),
-                    length: IPV4_AND_UDP + header_len(job) + payload as usize,
+                    length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
                     short_ones_pass: look.full,
                     sender: self.end(job, look.from, &reports),
                     receiver: self.end(job, *to, &reports),
@@ -374,11 +374,6 @@ impl Controller {
         }
         Ok(counted)
     }
-}
-
-/// Bytes of the header of a job's packets.
-fn header_len(job: &Job) -> usize {
-    HEADER_LEN + job.key.map_or(0, |_| AUTH_LEN)
 }
 
 /// A round in which nobody sends yet; its token is in all of its packets.

@@ -1,7 +1,10 @@
 //! Two ranks of one host: what they send each other overtakes what they send to the group.
 
+mod common;
+
 use std::time::Duration;
 
+use common::sent;
 use ultima_host::{ClosedBy, Config, Core, Event, Gather, OperationId, Time};
 use ultima_wire::{Header, Kind};
 
@@ -21,16 +24,6 @@ fn start(core: &mut Core, step: u32) {
     let id = OperationId { step, bucket: 0 };
     core.start(Time::ZERO, id, vec![1.0; VALUES])
         .expect("steps rise");
-}
-
-/// What a core has to send.
-fn sent(core: &mut Core) -> Vec<Vec<u8>> {
-    let mut buf = vec![0; core.max_datagram()];
-    let mut datagrams = Vec::new();
-    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
-        datagrams.push(buf[..transmit.len].to_vec());
-    }
-    datagrams
 }
 
 fn deliver(core: &mut Core, datagrams: &[Vec<u8>]) {

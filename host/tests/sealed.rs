@@ -30,16 +30,6 @@ fn core(key: Option<Key>, rank: u16) -> Core {
     Core::new(config).expect("a good configuration")
 }
 
-/// What a core has to send.
-fn sent(core: &mut Core) -> Vec<Vec<u8>> {
-    let mut buf = vec![0; core.max_datagram()];
-    let mut datagrams = Vec::new();
-    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
-        datagrams.push(buf[..transmit.len].to_vec());
-    }
-    datagrams
-}
-
 /// Whatever switches write, cut or lose, with repairs and with unicast: a sealed job has the same results in the same
 /// time, to the bit.
 #[test]

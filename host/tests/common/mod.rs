@@ -24,6 +24,16 @@ pub type Fate = Vec<Duration>;
 /// Decides a copy's fate from its header and its receiver.
 pub type Faults = Box<dyn FnMut(&Header, u16) -> Fate>;
 
+/// What a core has to send, at once.
+pub fn sent(core: &mut Core) -> Vec<Vec<u8>> {
+    let mut buf = vec![0; core.max_datagram()];
+    let mut datagrams = Vec::new();
+    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+        datagrams.push(buf[..transmit.len].to_vec());
+    }
+    datagrams
+}
+
 /// Rank r contributes 2^r everywhere, so that a sum tells who is in it.
 pub fn powers(ranks: u16, len: usize) -> Vec<Vec<f32>> {
     (0..ranks)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Change, Round};
 use crate::job::{GroupId, JobId};
-use crate::plan::{Entity, JobPlan};
+use crate::plan::{Entity, JobPlan, Stage};
 
 /// What is written at the same time, for jobs or for routes.
 #[derive(Clone, Debug, Default)]
@@ -70,15 +70,13 @@ impl Step {
 pub fn applied(mut plan: JobPlan, round: &Round) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
-        apply(&mut here.prepare, changes, |entity| {
-            !matches!(entity, Entity::Source(_) | Entity::Job(_))
-        });
-        apply(&mut here.announce, changes, |it| {
-            matches!(it, Entity::Job(_))
-        });
-        apply(&mut here.admit, changes, |it| {
-            matches!(it, Entity::Source(_))
-        });
+        for (stage, entities) in [
+            (Stage::Prepare, &mut here.prepare),
+            (Stage::Announce, &mut here.announce),
+            (Stage::Admit, &mut here.admit),
+        ] {
+            apply(entities, changes, stage);
+        }
     }
     plan.retain(|_, plan| plan.entities().next().is_some());
     plan
@@ -102,21 +100,21 @@ impl Place {
     }
 }
 
-/// Makes those of the changes that are a stage's on the entities of that stage.
-fn apply(entities: &mut Vec<Entity>, changes: &[Change], is_its: impl Fn(&Entity) -> bool) {
+/// Makes those of the changes that are of a stage on the entities of that stage.
+fn apply(entities: &mut Vec<Entity>, changes: &[Change], stage: Stage) {
     let mut held: Vec<Option<Entity>> = entities.drain(..).map(Some).collect();
     let places = held.iter().flatten().map(Place::of).zip(0..);
     let mut places: HashMap<Place, usize> = places.collect();
     for change in changes {
         match change {
-            Change::Put(entity) | Change::Set(entity) if is_its(entity) => {
+            Change::Put(entity) | Change::Set(entity) if entity.stage() == stage => {
                 let at = *places.entry(Place::of(entity)).or_insert(held.len());
                 match held.get_mut(at) {
                     Some(place) => *place = Some(entity.clone()),
                     None => held.push(Some(entity.clone())),
                 }
             }
-            Change::Drop(entity) if is_its(entity) => {
+            Change::Drop(entity) if entity.stage() == stage => {
                 let at = places.get(&Place::of(entity));
                 let place = at.and_then(|at| held.get_mut(*at));
                 if let Some(place) = place.filter(|held| held.as_ref() == Some(entity)) {

@@ -108,10 +108,8 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::p4rt::Term;
-    use crate::server::group::Shape;
-    use crate::server::journal::Lead;
-    use crate::store::{History, Store};
+    use crate::server::journal::testing::primary_of_two;
+    use crate::store::History;
 
     #[tokio::test]
     async fn a_move_goes_before_requests_that_have_waited_longer() {
@@ -150,17 +148,7 @@ mod tests {
     /// One follows and stores nothing: what waits for its copy is refused as soon as a move waits for that.
     #[tokio::test]
     async fn a_copy_that_does_not_come_holds_up_no_move() {
-        let lead = Lead {
-            term: Term { number: 1, by: 1 },
-            group: Shape {
-                controllers: 2,
-                copies: 1,
-            },
-            by_majority: true,
-            outranked: watch::Sender::new(None),
-        };
-        let store = Arc::new(Store::in_memory().unwrap());
-        let journal = Journal::new(store, lead, || true);
+        let journal = primary_of_two(|| true);
         let _feed = journal.follow(2, History::default()).await.unwrap();
         let lock = ChangeLock::default();
         // Where nobody waits the copy is waited for.

@@ -1,6 +1,8 @@
 //! What a primary promises: it is on its own disk, and on as many others' as were asked for.
 
 #[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -116,14 +116,9 @@ impl SeatKeeper {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::watch;
-
     use super::*;
-    use crate::p4rt::Term;
     use crate::routing::Routes;
-    use crate::server::group::Shape;
-    use crate::server::journal::Lead;
-    use crate::store::Store;
+    use crate::server::journal::testing::primary_of_two;
 
     /// Trees that follow a failure are no promise: they do not wait for who stands by.
     #[tokio::test]
@@ -132,17 +127,7 @@ mod tests {
         let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
         let routes = Routes::new(&fabric, Default::default());
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
-        let lead = Lead {
-            term: Term { number: 1, by: 1 },
-            group: Shape {
-                controllers: 2,
-                copies: 1,
-            },
-            by_majority: true,
-            outranked: watch::Sender::new(None),
-        };
-        let store = Arc::new(Store::in_memory().unwrap());
-        let journal = Arc::new(Journal::new(store, lead, || true));
+        let journal = primary_of_two(|| true);
         let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
         keeper.keep_jobs(std::iter::empty()).await.unwrap();
         assert_eq!(journal.history().unwrap().changes, 1);

@@ -1,27 +1,11 @@
 use futures_util::FutureExt as _;
 
+use super::testing::primary_of_two;
 use super::*;
 
-const TERM: Term = Term { number: 3, by: 1 };
-
-/// Of a primary of two, whose follower has to store what it promises.
+/// Of one that leads.
 fn journal() -> Arc<Journal> {
-    journal_that(|| true)
-}
-
-/// The same, where this says whether it leads.
-fn journal_that(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
-    let lead = Lead {
-        term: TERM,
-        group: Shape {
-            controllers: 2,
-            copies: 1,
-        },
-        by_majority: true,
-        outranked: watch::Sender::new(None),
-    };
-    let store = Arc::new(Store::in_memory().unwrap());
-    Arc::new(Journal::new(store, lead, leads))
+    primary_of_two(|| true)
 }
 
 fn change() -> Change {
@@ -74,7 +58,7 @@ async fn nothing_is_begun_where_too_few_follow() {
 #[tokio::test]
 async fn one_that_does_not_lead_any_more_says_that_first() {
     let leads = Arc::new(AtomicBool::new(true));
-    let journal = journal_that({
+    let journal = primary_of_two({
         let leads = Arc::clone(&leads);
         move || leads.load(Ordering::Relaxed)
     });

@@ -1,0 +1,18 @@
+//! Journals for tests.
+
+use super::*;
+
+/// The journal of a primary of two, empty, where `leads` says whether it leads still: the other one has to store what is promised.
+pub fn primary_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
+    let lead = Lead {
+        term: Term { number: 3, by: 1 },
+        group: Shape {
+            controllers: 2,
+            copies: 1,
+        },
+        by_majority: true,
+        outranked: watch::Sender::new(None),
+    };
+    let store = Arc::new(Store::in_memory().unwrap());
+    Arc::new(Journal::new(store, lead, leads))
+}

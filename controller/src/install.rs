@@ -5,6 +5,7 @@
 //! removed are named: what they hold is to be [reconciled](crate::reconcile).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -84,7 +85,7 @@ pub enum InstallError {
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
     /// A switch stopped the installation.
-    #[error("switch {switch} {cause}; {}", became(.undone, .cause.is_given_up()))]
+    #[error("switch {switch} {cause}; what had been written was undone{undone}")]
     Stopped {
         /// The switch's name.
         switch: String,
@@ -152,7 +153,7 @@ impl Cause {
     }
 }
 
-/// How far an undo got.
+/// How far an undo got. As text: where it got not, if so.
 #[derive(Debug, Default)]
 pub struct Undone {
     /// The switches on which something is left.
@@ -161,21 +162,17 @@ pub struct Undone {
     pub switches: Vec<String>,
 }
 
-/// What became of what had been written, and, where it was given up for a move, what to do.
-fn became(undone: &Undone, given_up: bool) -> String {
-    let until = match given_up {
-        true => "answers",
-        false => "is back",
-    };
-    let left = match undone.switches.as_slice() {
-        [] => String::new(),
-        left => format!(
-            ", except on {}, where it goes when the switch {until}",
-            left.join(", ")
-        ),
-    };
-    let then = if given_up { "; ask again" } else { "" };
-    format!("what had been written was undone{left}{then}")
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.switches.as_slice() {
+            [] => Ok(()),
+            left => write!(
+                f,
+                ", except on {}, where it goes when the switch answers",
+                left.join(", ")
+            ),
+        }
+    }
 }
 
 impl InstallError {

@@ -255,8 +255,7 @@ pub enum JobRequestError {
     },
     /// What a switch holds is not known since a write failed, and it does not let it be put right.
     #[error(
-        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}; {}",
-        what_of(error)
+        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}"
     )]
     InDoubt {
         /// The switch's name.
@@ -273,7 +272,7 @@ pub enum JobRequestError {
         error: Box<InstallError>,
     },
     /// A switch does not let it have its part of the ports that it shares with others.
-    #[error("job {name}: {error}; nothing of it was installed{}", again(error))]
+    #[error("job {name}: {error}; nothing of it was installed")]
     Divide {
         /// The job's name.
         name: String,
@@ -458,24 +457,32 @@ pub enum JobRequestError {
     Program(#[from] crate::plan::SchemaError),
 }
 
+impl JobRequestError {
+    /// What to do, where the error itself does not say it.
+    pub(super) fn advice(&self) -> Option<&'static str> {
+        match self {
+            error if error.is_given_up() => Some("ask again"),
+            JobRequestError::InDoubt { .. } => Some("try again, or restart the switch"),
+            _ => None,
+        }
+    }
+
+    /// Whether a switch was not waited for, as trees had to move: the same may be granted in a moment.
+    pub(super) fn is_given_up(&self) -> bool {
+        match self {
+            JobRequestError::Install { error, .. } => error.is_given_up(),
+            JobRequestError::Divide { error, .. } | JobRequestError::InDoubt { error, .. } => {
+                error.is_given_up()
+            }
+            _ => false,
+        }
+    }
+}
+
 fn verdict(error: &KeepError) -> &'static str {
     match error.is_unknown() {
         true => "may have been changed, or not",
         false => "was not changed, as that could not be kept",
-    }
-}
-
-fn what_of(error: &BringUpError) -> &'static str {
-    match error.is_given_up() {
-        true => "ask again",
-        false => "try again, or restart it",
-    }
-}
-
-fn again(error: &BringUpError) -> &'static str {
-    match error.is_given_up() {
-        true => "; ask again",
-        false => "",
     }
 }
 

@@ -50,9 +50,7 @@ impl From<JobRequestError> for Status {
             | JobRequestError::InDoubt { .. }
             | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
-            // The same may be granted in a moment.
-            JobRequestError::Install { error, .. } if error.is_given_up() => Code::Unavailable,
-            JobRequestError::Divide { error, .. } if error.is_given_up() => Code::Unavailable,
+            error if error.is_given_up() => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
                 InstallError::Untranslatable(_) => Code::FailedPrecondition,
@@ -66,7 +64,11 @@ impl From<JobRequestError> for Status {
             }
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         };
-        let mut status = Status::new(code, error.to_string());
+        let says = match error.advice() {
+            Some(advice) => format!("{error}; {advice}"),
+            None => error.to_string(),
+        };
+        let mut status = Status::new(code, says);
         if let JobRequestError::OverEpoch { now, .. } = &error {
             let now = MetadataValue::from(*now);
             status.metadata_mut().insert(EPOCH_OVER, now);

@@ -34,6 +34,13 @@ impl Phases {
     }
 }
 
+/// The span that we are in, which says now that it is of this epoch.
+pub(super) fn epoch_in_span(job: &Job) -> Span {
+    let span = Span::current();
+    span.record("id", job.id.0).record("epoch", job.epoch.0);
+    span
+}
+
 impl Controller {
     /// Creates a job: on all switches that it needs, or on none.
     ///
@@ -53,10 +60,7 @@ impl Controller {
         phases.ended("waited");
         let names = self.program().names();
         let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
-        Span::current()
-            .record("id", job.id.0)
-            .record("epoch", job.epoch.0)
-            .record("switches", plan.len());
+        epoch_in_span(&job).record("switches", plan.len());
         phases.ended("planned");
         let record = JobRecord::new(
             &self.fabric,

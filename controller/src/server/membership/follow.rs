@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
-use tracing::Span;
 
 use super::super::controller::{Controller, state_alone};
 use super::super::error::JobRequestError;
+use super::super::jobs::epoch_in_span;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
 use super::suspects;
@@ -130,7 +130,7 @@ impl Controller {
         self.registry().get(id).and_then(look)
     }
 
-    #[tracing::instrument(name = "decide", skip_all, fields(job, id = id.0, epoch, first))]
+    #[tracing::instrument(name = "decide", skip_all, fields(job, id, epoch, first))]
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
         self.in_span_of(id);
         // Then some may have kept it, and lead next: it can neither be told nor called off.
@@ -182,7 +182,7 @@ impl Controller {
     }
 
     /// The epoch that was to come is taken back; the one before goes on.
-    #[tracing::instrument(name = "call_off", skip_all, fields(job, id = id.0, epoch))]
+    #[tracing::instrument(name = "call_off", skip_all, fields(job, id, epoch))]
     async fn call_off(&self, id: JobId, reason: String) {
         self.in_span_of(id);
         let Some(of) = self.withdraw(id).await else {
@@ -301,10 +301,7 @@ impl Controller {
 
 /// The span that we are in is of a job in one of its epochs.
 fn in_span(job: &Job) {
-    Span::current()
-        .record("job", &job.name)
-        .record("id", job.id.0)
-        .record("epoch", job.epoch.0);
+    epoch_in_span(job).record("job", &job.name);
 }
 
 fn unkept(job: &Job, error: KeepError) -> JobRequestError {

@@ -19,6 +19,7 @@ pub use words::{Attends, Said};
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
+use super::jobs::epoch_in_span;
 use super::registry::{Record, Registry, seats_of};
 use super::seats::Seat;
 use crate::api::membership_event::Kind;
@@ -125,12 +126,7 @@ impl Controller {
         mut gone: Vec<(Rank, String)>,
         terms: Terms,
     ) -> Result<JobState, JobRequestError> {
-        let name = self
-            .registry()
-            .get(id)
-            .map(|record| record.job.name.clone());
-        let name = name.unwrap_or_default();
-        Span::current().record("job", &name);
+        let name = self.name_in_span(id);
         let want = |registry: &Registry, record: &Record| match record.job.id == id {
             true => {
                 // It may have waited for other changes meanwhile.
@@ -162,10 +158,7 @@ impl Controller {
         gone: Vec<(Rank, String)>,
         terms: Terms,
     ) -> Result<JobState, JobRequestError> {
-        let name = self
-            .registry()
-            .get(id)
-            .map(|record| record.job.name.clone());
+        let name = self.name_in_span(id);
         let want = |_: &Registry, record: &Record| {
             Ok(Wanted {
                 hosts,
@@ -175,9 +168,18 @@ impl Controller {
                 reasons: gone,
             })
         };
-        let name = name.unwrap_or_default();
-        Span::current().record("job", &name);
         self.begin_change(&name, terms, want).await
+    }
+
+    /// The name of the job of this epoch, which the span that we are in says; empty where there is none any more.
+    fn name_in_span(&self, id: JobId) -> String {
+        let name = self
+            .registry()
+            .get(id)
+            .map(|record| record.job.name.clone())
+            .unwrap_or_default();
+        Span::current().record("job", &name);
+        name
     }
 
     fn rank_of(&self, record: &Record, who: &Evictee) -> Result<Rank, JobRequestError> {
@@ -243,10 +245,7 @@ impl Controller {
                 },
             )
         };
-        Span::current()
-            .record("id", job.id.0)
-            .record("epoch", job.epoch.0)
-            .record("switches", plan.len());
+        epoch_in_span(&job).record("switches", plan.len());
         let seats = seats_of(&job, &origin);
         let record = JobRecord {
             origin: Some(OriginRecord::from(&origin)),

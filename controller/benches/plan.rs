@@ -7,9 +7,9 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_controller::fabric::{self, Fabric, Health, Part, SwitchId};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
+use ultima_controller::job::{Job, JobSpec};
 use ultima_controller::ledger::Ledger;
-use ultima_controller::membership::Eviction;
+
 use ultima_controller::plan::{self, JobPlan};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
@@ -57,14 +57,8 @@ fn leaf_spine(settings: &str) -> Fabric {
 fn spec(job: usize) -> JobSpec {
     let host = |rank| format!("h{}", (job * RANKS + rank) % HOSTS);
     JobSpec {
-        name: format!("job{job}"),
-        members: (0..RANKS).map(host).collect(),
-        gather: Gather::Multicast,
         seed: Some(1),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(format!("job{job}"), (0..RANKS).map(host))
     }
 }
 

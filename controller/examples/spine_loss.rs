@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ultima_controller::fabric;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
+
 use ultima_controller::server::{self, Config};
 use ultima_switch::{Switch, SwitchConfig};
 
@@ -101,14 +101,8 @@ async fn lose(loss: Loss) -> Result<(), Box<dyn std::error::Error>> {
     let controller = handle.controller();
     for job in 0..JOBS {
         let spec = JobSpec {
-            name: format!("job{job}"),
-            members: (1..=8).map(|host| format!("h{host}")).collect(),
-            gather: Gather::Multicast,
             seed: Some(1),
-            loss_threshold: DEFAULT_LOSS_THRESHOLD,
-            weight: Weight::default(),
-            eviction: Eviction::default(),
-            sealed: false,
+            ..JobSpec::new(format!("job{job}"), (1..=8).map(|host| format!("h{host}")))
         };
         controller.create_job(&spec).await?;
     }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use crate::fabric::{self, Fabric, Health, HostId, Part, SwitchId, SwitchPort, TrunkId};
-use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobSpec, Weight};
+use crate::job::{Job, JobSpec};
 use crate::ledger::{Ledger, Refusal};
-use crate::membership::Eviction;
+
 use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
@@ -76,14 +76,8 @@ pub fn leaf_spine(spines: usize, leaves: usize, hosts: usize) -> Fabric {
 /// A job on these hosts.
 pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: members.iter().map(|name| name.as_ref().into()).collect(),
-        gather: Gather::Multicast,
         seed: Some(1),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, members.iter().map(AsRef::as_ref))
     }
 }
 

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use ultima_controller::api::{self, Hop};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::{Gather, JobSpec};
+
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
@@ -36,14 +36,9 @@ async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
         .await
         .unwrap();
     let spec = JobSpec {
-        name: "train".into(),
-        members: ["h1", "h3"].map(String::from).to_vec(),
         gather: Gather::Unicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new("train", ["h1", "h3"])
     };
     client.create_job(&spec).await.unwrap();
     (switches, handle, client)

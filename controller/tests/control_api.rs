@@ -15,8 +15,8 @@ use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::{Gather, JobSpec};
+
 use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.
@@ -49,14 +49,8 @@ async fn start() -> (ChaosSwitch, Handle, Client) {
 
 fn spec(name: &str, members: &[&str]) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: members.iter().map(|name| name.to_string()).collect(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, members.iter().copied())
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use prost::Message as _;
 use ultima_controller::fabric::{Fabric, Health, SwitchId};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::job::JobSpec;
 use ultima_controller::ledger::Ledger;
-use ultima_controller::membership::Eviction;
+
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
 use ultima_controller::routing::Routes;
@@ -55,14 +55,8 @@ async fn start() -> (Switch, Fabric, Handle) {
 
 fn spec() -> JobSpec {
     JobSpec {
-        name: "train".into(),
-        members: ["h1", "h2", "h4"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new("train", ["h1", "h2", "h4"])
     }
 }
 

@@ -17,7 +17,7 @@ use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{Job, JoinRequest, MemberState};
 use ultima_controller::client::{Client, ClientError, JobWatch};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
 use ultima_controller::store::StoreError;
@@ -132,14 +132,10 @@ impl Site {
 
 fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
     JobSpec {
-        name: "train".into(),
-        members: hosts.iter().map(|host| (*host).into()).collect(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
         eviction,
         sealed: true,
+        ..JobSpec::new("train", hosts.iter().copied())
     }
 }
 

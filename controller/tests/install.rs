@@ -10,8 +10,8 @@ use std::time::Duration;
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::MacAddr;
 use ultima_controller::fabric::Fabric;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::{JobSpec, Weight};
+
 use ultima_controller::p4rt::{
     BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
 };
@@ -46,14 +46,8 @@ async fn start() -> ([ChaosSwitch; 2], Handle) {
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: ["h1", "h3", "h2", "h1", "h4"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, ["h1", "h3", "h2", "h1", "h4"])
     }
 }
 

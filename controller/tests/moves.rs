@@ -11,8 +11,8 @@ use chaos::{ChaosSwitch, Fault};
 use ultima_controller::client::Client;
 use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::{Gather, JobSpec};
+
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
@@ -29,6 +29,11 @@ const TERMS: Terms = Terms {
     hold_first: Duration::from_millis(50),
     hold_most: Duration::from_secs(600),
     quiet: Duration::from_secs(600),
+};
+/// Nothing that comes back within a test was ever away.
+const PATIENT: Terms = Terms {
+    grace: FOREVER.saturating_mul(2),
+    ..TERMS
 };
 
 async fn start() -> (Vec<ChaosSwitch>, Handle, Client) {
@@ -79,14 +84,8 @@ async fn serve(config: Config) -> (Handle, Client) {
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: ["h1", "h4", "h5", "h8"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, ["h1", "h4", "h5", "h8"])
     }
 }
 
@@ -281,11 +280,7 @@ async fn a_leaf_that_comes_back_slowly_makes_way_and_is_not_lost_again() {
 /// A link that blinks moves nothing, and so nobody makes way for it.
 #[tokio::test]
 async fn a_creation_that_hangs_outlasts_what_blinks() {
-    let terms = Terms {
-        grace: 2 * FOREVER,
-        ..TERMS
-    };
-    let (switches, handle, client) = start_with(terms).await;
+    let (switches, handle, client) = start_with(PATIENT).await;
     let leaf = &switches[LEAF1];
     leaf.state().stalls_writes = true;
     let creates = client.clone();
@@ -646,11 +641,7 @@ async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
 /// What is back within its grace was never away.
 #[tokio::test]
 async fn what_comes_and_goes_at_once_moves_nothing() {
-    let terms = Terms {
-        grace: 2 * FOREVER,
-        ..TERMS
-    };
-    let (switches, handle, client) = start_with(terms).await;
+    let (switches, handle, client) = start_with(PATIENT).await;
     client.create_job(&spec("one")).await.unwrap();
     let spine = &switches[SPINE1];
     let before = updates(&switches);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use chaos::{ChaosSwitch, Fault};
 use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
+
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 
@@ -77,16 +77,7 @@ async fn client(handle: &Handle) -> Client {
 }
 
 fn spec(name: &str) -> JobSpec {
-    JobSpec {
-        name: name.into(),
-        members: ["h1", "h3", "h2"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
-        seed: None,
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
-    }
+    JobSpec::new(name, ["h1", "h3", "h2"])
 }
 
 #[tokio::test]

@@ -20,8 +20,8 @@ use tracing_subscriber::{Layer, Registry};
 use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
+
 use ultima_controller::server::{self, Config};
 
 /// A span that has begun.
@@ -131,14 +131,8 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
     let address = handle.address().to_string();
     let client = Client::connect(&address).await.unwrap();
     let spec = JobSpec {
-        name: "train".into(),
-        members: ["h1", "h3", "h5"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new("train", ["h1", "h3", "h5"])
     };
     client.create_job(&spec).await.unwrap();
     let here = client.job("train").await.unwrap().switches;

@@ -16,8 +16,8 @@ use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::{Gather, JobSpec};
+
 use ultima_host::Estimation;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
@@ -169,17 +169,12 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     let controller_address = controller.address.clone();
     processes.servers.push(controller);
     let job = JobSpec {
-        name: JOB.into(),
-        members: (0..usize::from(options.workers)).map(host).collect(),
         gather: match options.multicast {
             Multicast::Switch => Gather::Multicast,
             Multicast::Unicast => Gather::Unicast,
         },
         seed: Some(options.seed),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(JOB, (0..usize::from(options.workers)).map(host))
     };
     Client::connect(&controller_address)
         .await?

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ultima_controller::fabric;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
+use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_switch::{Switch, SwitchConfig};
@@ -53,13 +53,8 @@ pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
 /// A job of ranks on the hosts with these numbers.
 pub fn spec(name: &str, hosts: impl Iterator<Item = usize>) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: hosts.map(|number| format!("h{number}")).collect(),
-        gather: Gather::Multicast,
         seed: Some(1),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
         eviction: Eviction::Never,
-        sealed: false,
+        ..JobSpec::new(name, hosts.map(|number| format!("h{number}")))
     }
 }

@@ -112,19 +112,9 @@ impl GridSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Weight};
 
     fn whole(name: &str, members: &[&str]) -> JobSpec {
-        JobSpec {
-            name: name.into(),
-            members: members.iter().map(|&host| host.into()).collect(),
-            gather: Gather::Multicast,
-            seed: None,
-            loss_threshold: DEFAULT_LOSS_THRESHOLD,
-            weight: Weight::default(),
-            eviction: Eviction::default(),
-            sealed: false,
-        }
+        JobSpec::new(name, members.iter().copied())
     }
 
     #[test]

@@ -98,6 +98,25 @@ pub struct JobSpec {
     pub sealed: bool,
 }
 
+impl JobSpec {
+    /// An open job of these hosts, in rank order, with what a file that says no more gets.
+    pub fn new(
+        name: impl Into<String>,
+        members: impl IntoIterator<Item = impl Into<String>>,
+    ) -> JobSpec {
+        JobSpec {
+            name: name.into(),
+            members: members.into_iter().map(Into::into).collect(),
+            gather: Gather::default(),
+            seed: None,
+            loss_threshold: DEFAULT_LOSS_THRESHOLD,
+            weight: Weight::default(),
+            eviction: Eviction::default(),
+            sealed: false,
+        }
+    }
+}
+
 impl JobRequest {
     /// The jobs that it stands for; `seed` is for those of a grid whose file says none.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {

@@ -12,16 +12,7 @@ fn two_switches() -> Fabric {
 }
 
 fn spec(members: &[&str]) -> JobSpec {
-    JobSpec {
-        name: "train".into(),
-        members: members.iter().map(|name| name.to_string()).collect(),
-        gather: Gather::Multicast,
-        seed: None,
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
-    }
+    JobSpec::new("train", members.iter().copied())
 }
 
 #[test]

@@ -317,8 +317,8 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::fabric::{self, Health};
-    use crate::job::{DEFAULT_LOSS_THRESHOLD, Epoch, Gather, Weight};
-    use crate::membership::Eviction;
+    use crate::job::Epoch;
+
     use crate::program::Program;
     use crate::server::losses::tests::told;
 
@@ -330,16 +330,7 @@ mod tests {
         let program = Program::v1model().unwrap();
         let mut registry = Registry::new(&fabric, routes);
         let propose = |registry: &Registry| {
-            let spec = JobSpec {
-                name: "train".into(),
-                members: ["h1", "h2"].map(String::from).to_vec(),
-                gather: Gather::Multicast,
-                seed: None,
-                loss_threshold: DEFAULT_LOSS_THRESHOLD,
-                weight: Weight::default(),
-                eviction: Eviction::default(),
-                sealed: false,
-            };
+            let spec = JobSpec::new("train", ["h1", "h2"]);
             registry.propose(&fabric, program.names(), &spec).unwrap()
         };
         let add = |registry: &mut Registry| {

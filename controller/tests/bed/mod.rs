@@ -11,8 +11,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
+
 use ultima_controller::server::{
     self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
 };
@@ -58,14 +58,8 @@ pub fn spec(name: &str) -> JobSpec {
 
 pub fn spec_on(name: &str, hosts: &[&str]) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: hosts.iter().map(ToString::to_string).collect(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, hosts.iter().copied())
     }
 }
 

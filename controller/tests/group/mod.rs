@@ -13,8 +13,8 @@ use tonic::transport::Channel;
 use ultima_controller::api::replication_client::ReplicationClient;
 use ultima_controller::api::{self, GetStandingResponse};
 use ultima_controller::client::Client;
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
+
 use ultima_controller::p4rt::{Device, SwitchClient, Term};
 use ultima_controller::server::{
     self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
@@ -51,14 +51,8 @@ links:
 
 pub fn spec(name: &str) -> JobSpec {
     JobSpec {
-        name: name.into(),
-        members: ["h1", "h2", "h3"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
         seed: Some(7),
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
+        ..JobSpec::new(name, ["h1", "h2", "h3"])
     }
 }
 

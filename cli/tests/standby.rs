@@ -10,16 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Switch, output, refused, ultima};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tonic::Code;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{DEFAULT_LOSS_THRESHOLD, Gather, JobSpec, Weight};
-use ultima_controller::membership::Eviction;
+use ultima_controller::job::JobSpec;
 use ultima_tests::needs;
 
 /// Jobs that are created at once.
 const JOBS: usize = 100;
-/// After how many of them the controller is killed.
-const KILLED_AFTER: usize = 30;
+/// Where in them controllers are killed is drawn with this.
+const SEED: u64 = 1;
 
 /// Three switches in a row, and room for two controllers.
 struct Bed {
@@ -36,6 +41,11 @@ impl Controller {
     fn kill(&mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it ends");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.0.id().try_into().expect("a process's number");
+        kill(Pid::from_raw(id), signal).expect("it runs");
     }
 
     /// From now on no file of it may have more bytes: 0 as on a disk that is full.
@@ -136,20 +146,24 @@ fn name(n: usize) -> String {
 }
 
 fn spec(n: usize) -> JobSpec {
-    JobSpec {
-        name: name(n),
-        members: ["h1", "h2", "h3"].map(String::from).to_vec(),
-        gather: Gather::Multicast,
-        seed: None,
-        loss_threshold: DEFAULT_LOSS_THRESHOLD,
-        weight: Weight::default(),
-        eviction: Eviction::default(),
-        sealed: false,
-    }
+    JobSpec::new(name(n), ["h1", "h2", "h3"])
 }
 
-/// Creates all jobs at once and kills the controller in the middle; returns the jobs that were promised.
-async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<String> {
+/// After how many answers controllers are killed: before the first, and at one place in each third of the jobs.
+fn places() -> Vec<usize> {
+    let mut random = StdRng::seed_from_u64(SEED);
+    let third = JOBS / 3;
+    let mut places = vec![0];
+    places.extend((0..3).map(|at| 1 + at * third + random.random_range(0..third - 5)));
+    places
+}
+
+/// Creates all jobs at once and kills the controller after so many answers; returns the jobs that were promised.
+async fn create_and_kill(
+    client: &Client,
+    controller: &mut Controller,
+    after: usize,
+) -> Vec<String> {
     let promised = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..JOBS)
         .map(|n| {
@@ -161,10 +175,14 @@ async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<St
             })
         })
         .collect();
-    while promised.load(Ordering::SeqCst) < KILLED_AFTER {
+    if after == 0 {
+        // The first is on its way then.
+        sleep(Duration::from_millis(1)).await;
+    }
+    while promised.load(Ordering::SeqCst) < after {
         let are_over = tasks.iter().all(JoinHandle::is_finished);
         assert!(!are_over, "jobs are refused");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
     controller.kill();
     let mut names = Vec::new();
@@ -173,6 +191,42 @@ async fn create_and_kill(client: &Client, controller: &mut Controller) -> Vec<St
     }
     assert!(names.len() < JOBS, "it was killed too late");
     names
+}
+
+/// Waits until it comes true, which it has to.
+async fn until(what: &str, mut comes_true: impl AsyncFnMut() -> bool) {
+    let looks = async {
+        while !comes_true().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = timeout(Duration::from_secs(60), looks).await;
+    assert!(in_time.is_ok(), "not within 60 s: {what}");
+}
+
+/// Whether it is so now, by this answer or by one that got lost.
+fn is_done<T>(answer: Result<T, ClientError>, done: Code) -> bool {
+    match answer {
+        Ok(_) => true,
+        Err(ClientError::Refused { code, .. }) => code == done,
+        Err(_) => false,
+    }
+}
+
+/// Creates this job: where copies are asked for, those who are to make them are in step then, for which it may have to wait.
+async fn create(client: &Client, n: usize) {
+    until("a job is created", async || {
+        is_done(client.create_job(&spec(n)).await, Code::AlreadyExists)
+    })
+    .await;
+}
+
+/// Deletes a job, as soon as that can be promised.
+async fn delete(client: &Client, job: &str) {
+    until("a job is deleted", async || {
+        is_done(client.delete_job(job).await, Code::NotFound)
+    })
+    .await;
 }
 
 /// All that was promised is there, and each job that there is is whole: switches hold these, and nothing else.
@@ -199,17 +253,24 @@ async fn what_a_killed_controller_promised_is_there_when_it_is_back() {
     let client = Client::connect(&bed.address("a"))
         .await
         .expect("it listens");
-    let promised = create_and_kill(&client, &mut controller).await;
-    let _controller = bed.start("a", &[]);
-    let client = Client::connect(&bed.address("a"))
-        .await
-        .expect("it listens");
-    let jobs = check(&client, &promised).await;
-    eprintln!("{} jobs promised, {} there", promised.len(), jobs.len());
-    for job in jobs {
-        client.delete_job(&job).await.expect("it is whole");
+    drop(client);
+    for place in places() {
+        let client = Client::connect(&bed.address("a"))
+            .await
+            .expect("it listens");
+        let promised = create_and_kill(&client, &mut controller, place).await;
+        controller = bed.start("a", &[]);
+        let client = Client::connect(&bed.address("a"))
+            .await
+            .expect("it listens");
+        let jobs = check(&client, &promised).await;
+        let (promised, there) = (promised.len(), jobs.len());
+        eprintln!("killed after {place}: {promised} jobs promised, {there} there");
+        for job in jobs {
+            client.delete_job(&job).await.expect("it is whole");
+        }
+        assert_eq!(check(&client, &[]).await, [""; 0]);
     }
-    check(&client, &[]).await;
 }
 
 /// A command that goes on, killed at the end.
@@ -311,52 +372,108 @@ fn watches_outlive_their_primary() {
     assert_eq!(losses.child.wait().expect("it ends").code(), Some(3));
 }
 
+/// Each of two controllers is killed in turn, and the other one goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let bed = Bed::new();
-    let (a, b) = (bed.address("a"), bed.address("b"));
-    let options = |peer| ["--copies", "1", "--peers", peer];
-    let mut first = bed.start("a", &options(&b));
-    let both = format!("{a},{b}");
+    let names = ["a", "b"];
+    let addresses = names.map(|name| bed.address(name));
+    let start = |at: usize| {
+        let options = ["--copies", "1", "--peers", &addresses[1 - at]];
+        bed.start(names[at], &options)
+    };
+    let first = start(0);
     // The other one's socket is not there yet, and this one is to lead first.
-    let client = Client::connect(&a).await.expect("it leads");
-    let _second = bed.start("b", &options(&a));
-    drop(client);
+    drop(Client::connect(&addresses[0]).await.expect("it leads"));
+    let mut controllers = [first, start(1)];
+    let both = addresses.join(",");
     let client = Client::connect(&both).await.expect("one leads");
-    let promised = create_and_kill(&client, &mut first).await;
-    let killed = Instant::now();
-    // The same client finds the next one by itself.
-    while client.jobs().await.is_err() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    eprintln!(
-        "takeover of {} jobs: {:?}, of which 1 s grace",
-        client.jobs().await.expect("an answer").len(),
-        killed.elapsed()
-    );
-    check(&client, &promised).await;
-    let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
-    assert_eq!(status[1]["role"], "primary");
-    // On a busy machine one may have been primary twice.
-    assert!(
-        status[1]["standing"]["term"].as_u64() >= Some(2),
-        "{status}"
-    );
-
-    // The first one comes back and follows, and what was not promised is created now.
-    let _first = bed.start("a", &options(&b));
-    for n in 0..JOBS {
-        match client.create_job(&spec(n)).await {
-            Ok(_) => {}
-            Err(error) => assert!(error.to_string().contains("exists already"), "{error}"),
+    let leader = || {
+        let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+        let leads = (0..2).find(|&at| status[at]["role"] == "primary");
+        let leads = leads.unwrap_or_else(|| panic!("one leads: {status}"));
+        let term = status[leads]["standing"]["term"].as_u64();
+        (leads, term.expect("a primary has one"))
+    };
+    let mut promised = Vec::new();
+    for place in places() {
+        for job in client.jobs().await.expect("an answer") {
+            delete(&client, &job.name).await;
         }
+        // A store in which nothing is does not lead where another one has led.
+        create(&client, 0).await;
+        delete(&client, &name(0)).await;
+        let (leads, term) = leader();
+        promised = create_and_kill(&client, &mut controllers[leads], place).await;
+        let killed = Instant::now();
+        // The same client finds the next one by itself.
+        until("the other one leads", async || client.jobs().await.is_ok()).await;
+        eprintln!(
+            "killed after {place}: takeover of {} jobs: {:?}, of which 1 s grace",
+            client.jobs().await.expect("an answer").len(),
+            killed.elapsed()
+        );
+        check(&client, &promised).await;
+        let (next, next_term) = leader();
+        assert_eq!(next, 1 - leads);
+        assert!(next_term > term, "{next_term} after {term}");
+        // It comes back and follows.
+        controllers[leads] = start(leads);
+    }
+
+    // What was not promised is created now.
+    for n in 0..JOBS {
+        create(&client, n).await;
     }
     assert_eq!(check(&client, &promised).await.len(), JOBS);
     let text = output(&["controller", "status", "--controller", &both]).stdout;
     let text = String::from_utf8(text).expect("text");
-    assert!(text.contains(&format!("standby of {b}")), "{text}");
+    let leader = &addresses[leader().0];
+    assert!(text.contains(&format!("standby of {leader}")), "{text}");
     assert!(text.contains("1 of 1 needed: "), "{text}");
+}
+
+/// A primary that is stopped for a while, as its machine may be: it comes back to a fabric that another one leads, and changes nothing there,
+/// not even what it was asked for before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_was_paused_does_no_harm() {
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let options = |peer| ["--copies", "1", "--peers", peer];
+    let first = bed.start("a", &options(&b));
+    let client = Client::connect(&a).await.expect("it leads");
+    let _second = bed.start("b", &options(&a));
+    create(&client, 0).await;
+
+    first.signal(Signal::SIGSTOP);
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.create_job(&spec(1)).await }
+    });
+    let mut next = None;
+    until("the other one leads", async || {
+        next = Client::connect(&b).await.ok();
+        match &next {
+            Some(next) => next.jobs().await.is_ok(),
+            None => false,
+        }
+    })
+    .await;
+    let next = next.expect("it leads");
+    assert_eq!(check(&next, &[]).await, [name(0)]);
+    first.signal(Signal::SIGCONT);
+    asked
+        .await
+        .expect("no panic")
+        .expect_err("it leads no more");
+    // It follows, and only with it anything is promised.
+    create(&next, 2).await;
+    delete(&next, &name(0)).await;
+    assert_eq!(check(&next, &[]).await, [name(2)]);
+    let status = output(&["controller", "status", "--controller", &format!("{a},{b}")]);
+    let text = String::from_utf8(status.stdout).expect("text");
+    assert!(text.contains(&format!("standby of {b}")), "{text}");
 }
 
 /// Whatever is refused because it cannot be kept is nowhere: not with the controller, not on switches, not after it was killed. Where there is room again it

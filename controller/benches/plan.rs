@@ -9,7 +9,6 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ultima_controller::fabric::{self, Fabric, Health, Part, SwitchId};
 use ultima_controller::job::{Job, JobSpec};
 use ultima_controller::ledger::Ledger;
-
 use ultima_controller::plan::{self, JobPlan};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use ultima_controller::fabric;
 use ultima_controller::job::JobSpec;
-
 use ultima_controller::server::{self, Config};
 use ultima_switch::{Switch, SwitchConfig};
 

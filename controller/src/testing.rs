@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use crate::fabric::{self, Fabric, Health, HostId, Part, SwitchId, SwitchPort, TrunkId};
 use crate::job::{Job, JobSpec};
 use crate::ledger::{Ledger, Refusal};
-
 use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;

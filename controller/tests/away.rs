@@ -13,7 +13,6 @@ use ultima_controller::api::{self, Hop};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
-
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle, Listen};
 

@@ -16,7 +16,6 @@ use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{Gather, JobSpec};
-
 use ultima_controller::server::{self, Config, Handle, Listen};
 
 /// Longer than any test waits on purpose.

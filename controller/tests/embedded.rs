@@ -8,7 +8,6 @@ use prost::Message as _;
 use ultima_controller::fabric::{Fabric, Health, SwitchId};
 use ultima_controller::job::JobSpec;
 use ultima_controller::ledger::Ledger;
-
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::plan::{self, Entity, SwitchPlan};
 use ultima_controller::routing::Routes;

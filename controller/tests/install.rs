@@ -11,7 +11,6 @@ use chaos::{ChaosSwitch, Fault};
 use ultima_controller::MacAddr;
 use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{JobSpec, Weight};
-
 use ultima_controller::p4rt::{
     BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
 };

@@ -12,7 +12,6 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{Gather, JobSpec};
-
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;

@@ -10,7 +10,6 @@ use chaos::{ChaosSwitch, Fault};
 use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
-
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 

@@ -21,7 +21,6 @@ use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
-
 use ultima_controller::server::{self, Config};
 
 /// A span that has begun.

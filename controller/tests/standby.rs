@@ -387,6 +387,47 @@ async fn a_moment_without_switches_is_survived() {
     }
 }
 
+/// Most switches are gone for a moment in the middle of a move: whoever asked for it is not told that it is done, and what is left of it is
+/// done as soon as that may be, also where nothing else is repaired.
+#[tokio::test]
+async fn a_move_that_loses_the_lead_half_way_is_finished_later() {
+    let bed = Bed::ring(|config| {
+        config.repair = false;
+        // Nothing moves but what is drained.
+        config.terms.grace = Duration::from_secs(600);
+    })
+    .await;
+    let node = bed.start(0).await;
+    node.leads().await;
+    let client = node.client().await;
+    for job in ["one", "two"] {
+        client.create_job(&group::spec(job)).await.unwrap();
+    }
+    let held = bed.switches[2].held();
+    let slow = &bed.switches[0];
+    slow.state().stalls_writes = true;
+    let drains = client.clone();
+    let draining = tokio::spawn(async move { drains.drain("s2/8-s3/8", true).await });
+    // It waits for the first one; the last one has its first part.
+    until(async || slow.state().stalled_writes > 0).await;
+    until(async || bed.switches[2].held() != held).await;
+    bed.part_from(0, &[0, 1], true);
+    let refused = draining.await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("not the primary at most"), "{refused}");
+    slow.state().stalls_writes = false;
+    bed.part_from(0, &[0, 1], false);
+    node.is_whole().await;
+    assert_ne!(bed.switches[2].held(), held);
+    assert!(
+        client
+            .drain("s2/8-s3/8", true)
+            .await
+            .unwrap()
+            .pending_switches
+            .is_empty()
+    );
+}
+
 /// A term that nobody can have claimed would be the last one: no other would come after it.
 #[tokio::test]
 async fn absurd_terms_use_nothing_up() {

@@ -17,7 +17,6 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
-
 use ultima_host::Estimation;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Change, Round};
+use crate::fabric::SwitchId;
 use crate::job::{GroupId, JobId};
 use crate::plan::{Entity, JobPlan, Stage};
 
@@ -52,6 +53,12 @@ impl Step {
     /// What it does to a job; none if nothing.
     pub fn of(&self, job: JobId) -> Option<&Round> {
         self.of_jobs.get(&job)
+    }
+
+    /// The switches on which it writes anything.
+    pub fn switches(&self) -> impl Iterator<Item = SwitchId> {
+        let rounds = self.of_jobs.values().chain([&self.of_routes]);
+        rounds.flat_map(Round::keys).copied()
     }
 
     /// All that is written, but for these jobs.

@@ -469,8 +469,14 @@ impl Controller {
 
     /// All switches, in the fabric's order.
     pub fn switches(&self) -> Vec<SwitchState> {
+        // One lock at a time.
+        let health: Vec<_> = {
+            let condition = self.condition();
+            let of = |switch: &ManagedSwitch| condition.of(&self.fabric, switch.id);
+            self.switches.iter().map(of).collect()
+        };
         let registry = self.registry();
-        let of = |switch: &ManagedSwitch| {
+        let of = |(switch, health): (&ManagedSwitch, _)| {
             let here = registry
                 .iter()
                 .filter(|record| record.plan.contains_key(&switch.id));
@@ -478,12 +484,12 @@ impl Controller {
             SwitchState {
                 id: switch.id,
                 problem: switch.client().err(),
-                health: self.condition().of(&self.fabric, switch.id),
+                health,
                 in_doubt: switch.is_in_doubt(),
                 jobs,
             }
         };
-        self.switches.iter().map(of).collect()
+        self.switches.iter().zip(health).map(of).collect()
     }
 
     /// The connection to a switch, or why there is none.

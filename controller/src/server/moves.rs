@@ -17,7 +17,7 @@ use self::progress::Progress;
 use super::changes::{Changes, Turn};
 use super::condition::Condition;
 use super::controller::Controller;
-use super::error::DrainError;
+use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
 use super::tail_drops::Moving;
@@ -79,7 +79,9 @@ impl Controller {
         };
         let name = self.fabric.name_of(part);
         let changes = self.change().await?;
-        self.has_room(&name, self.condition().with(part, drained))?;
+        // Its lock is not held while the registry's is waited for.
+        let health = self.condition().with(part, drained);
+        self.has_room(&name, health)?;
         let change = |drained| store::Change::Drain {
             part: name.clone(),
             drained,
@@ -94,7 +96,7 @@ impl Controller {
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(part = name, drained, "drained");
-        self.follow(&mut self.news.subscribe()).await;
+        self.follow(&mut self.news.subscribe()).await?;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
             part: name,
@@ -157,12 +159,19 @@ impl Controller {
             }
             // Whatever it stumbles over, the next change is not to find nobody there.
             let followed = AssertUnwindSafe(self.follow(&mut news));
-            let followed = followed.catch_unwind().await;
-            if followed.is_err() {
-                tracing::error!(
-                    "a move has panicked; switches are looked at before they are used again"
-                );
-                self.switches.iter().for_each(|switch| switch.doubt());
+            match followed.catch_unwind().await {
+                Ok(Ok(())) => {}
+                // What was not begun is due still.
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "nothing moves");
+                    news.mark_changed();
+                }
+                Err(_) => {
+                    tracing::error!(
+                        "a move has panicked; switches are looked at before they are used again"
+                    );
+                    self.switches.iter().for_each(|switch| switch.doubt());
+                }
             }
         }
     }
@@ -213,19 +222,23 @@ impl Controller {
     }
 
     /// Makes routes and trees what they should be for what is up now.
-    async fn follow(self: &Arc<Self>, news: &mut watch::Receiver<()>) {
+    ///
+    /// # Errors
+    /// This controller does not lead, or is being stopped. What had been begun by then is [put right](Self::put_right) as soon as it may be.
+    async fn follow(
+        self: &Arc<Self>,
+        news: &mut watch::Receiver<()>,
+    ) -> Result<(), JobRequestError> {
         let _turn = self.turn_to_move(news).await;
-        // One that is being stopped changes nothing more.
-        if self.open().is_err() {
-            return;
-        }
+        self.open()?;
         let (health, lost) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
             (condition.health(), condition.lost().clone())
         };
-        if let Some(planned) = self.plan_move(health, &lost) {
-            self.make(planned).await;
+        match self.plan_move(health, &lost) {
+            Some(planned) => self.make(planned).await,
+            None => Ok(()),
         }
     }
 
@@ -262,7 +275,7 @@ impl Controller {
     }
 
     #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
-    async fn make(self: &Arc<Self>, planned: PlannedMove) {
+    async fn make(self: &Arc<Self>, planned: PlannedMove) -> Result<(), JobRequestError> {
         let PlannedMove {
             before,
             moved,
@@ -278,18 +291,18 @@ impl Controller {
             for id in step.waits_for() {
                 self.wait_for_switches(&mut lingering, id, &moved, &steps[..at]);
             }
-            if self.open().is_err() {
-                return;
+            if let Err(error) = self.open() {
+                let of_steps = steps[at..].iter().flat_map(Step::switches);
+                let of_jobs = moved.iter().flat_map(Moved::switches);
+                self.put_right_later(progress.abandon(of_steps.chain(of_jobs)));
+                return Err(error);
             }
             progress
                 .write(step.without(|id| lingering.contains(&id)))
                 .await;
         }
         let updates = progress.updates();
-        for late in progress.end().await {
-            let controller = Arc::clone(self);
-            self.in_background(async move { controller.put_right(late).await });
-        }
+        self.put_right_later(progress.end().await);
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
             self.news.send_replace(());
@@ -305,6 +318,7 @@ impl Controller {
             took = ?begun.elapsed(),
             "trees and routes moved"
         );
+        Ok(())
     }
 
     /// Where it is not known that all switches of a job have its new ways, it keeps the old ones as they are after these steps.
@@ -360,7 +374,15 @@ impl Controller {
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// Makes a switch hold what it should that was too slow for a move, however long that takes; unless it goes, or somebody else does it.
+    /// Puts switches [right](Self::put_right) in the background.
+    fn put_right_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
+        for id in switches {
+            let controller = Arc::clone(self);
+            self.in_background(async move { controller.put_right(id).await });
+        }
+    }
+
+    /// Makes a switch hold what it should that a move has left behind, however long that takes; unless it goes, or somebody else does it.
     async fn put_right(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
         // Several moves may have left it behind: one of these is enough.
@@ -369,6 +391,11 @@ impl Controller {
         };
         loop {
             let changes = self.changes.take().await;
+            if self.open().is_err() {
+                drop(changes);
+                sleep(LOOK).await;
+                continue;
+            }
             if self.is_right(switch, &changes).await {
                 // Before the next move, which may leave it behind again.
                 drop(putting_right);

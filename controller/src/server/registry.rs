@@ -318,7 +318,6 @@ mod tests {
     use super::*;
     use crate::fabric::{self, Health};
     use crate::job::Epoch;
-
     use crate::program::Program;
     use crate::server::losses::tests::told;
 

@@ -12,7 +12,6 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::JobSpec;
-
 use ultima_controller::server::{
     self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
 };

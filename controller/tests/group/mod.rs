@@ -14,7 +14,6 @@ use ultima_controller::api::replication_client::ReplicationClient;
 use ultima_controller::api::{self, GetStandingResponse};
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
-
 use ultima_controller::p4rt::{Device, SwitchClient, Term};
 use ultima_controller::server::{
     self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
@@ -23,6 +22,12 @@ use ultima_controller::store::StoreError;
 
 /// For how long switches are to be without a primary.
 pub const GRACE: Duration = Duration::from_millis(300);
+
+/// So long nothing here takes, on whatever machine.
+const FOREVER: Duration = Duration::from_secs(120);
+
+/// Closes the row to a ring.
+const CLOSED: &str = "  - { ends: [s1/8, s3/9] }\n";
 
 /// Three switches in a row, a host at each; of three, two are enough.
 fn text(switches: &[String]) -> String {
@@ -57,9 +62,13 @@ pub fn spec(name: &str) -> JobSpec {
 }
 
 pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    while !is_so().await {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let comes_true = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
+    in_time.expect("it comes true");
 }
 
 /// The names of all jobs, by id.
@@ -77,6 +86,10 @@ pub struct Bed {
     /// By who asks and who answers.
     peers: Vec<Vec<Wire>>,
     change: Box<dyn Fn(&mut Group) + Send + Sync>,
+    /// Links besides those of the row.
+    links: &'static str,
+    /// What else is said to every controller.
+    settings: fn(&mut Config),
 }
 
 /// A controller.
@@ -122,6 +135,17 @@ impl Bed {
             wires,
             peers,
             change: Box::new(change),
+            links: "",
+            settings: |_| {},
+        }
+    }
+
+    /// The switches in a ring, and one controller, which leads without the others that it knows of.
+    pub async fn ring(settings: fn(&mut Config)) -> Self {
+        Bed {
+            links: CLOSED,
+            settings,
+            ..Bed::with(2, |group| group.copies = 0).await
         }
     }
 
@@ -137,13 +161,15 @@ impl Bed {
 
     fn config(&self, at: usize) -> Config {
         let wires = self.wires[at].iter().map(|wire| wire.address().to_string());
-        let text = text(&wires.collect::<Vec<_>>());
-        Config {
+        let text = text(&wires.collect::<Vec<_>>()) + self.links;
+        let mut config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             patience: Duration::from_millis(500),
             state: Some(self.state(at)),
             ..target::config(target::fabric(&text, "three.yaml"))
-        }
+        };
+        (self.settings)(&mut config);
+        config
     }
 
     /// Of two controllers the first, which leads, and the second, which follows.
@@ -218,6 +244,13 @@ impl Bed {
             wire.swallow(false);
             wire.refuse(false);
         });
+    }
+
+    /// Breaks one's connections to these switches until they are let be again.
+    pub fn part_from(&self, at: usize, switches: &[usize], part: bool) {
+        switches
+            .iter()
+            .for_each(|to| self.wires[at][*to].refuse(part));
     }
 
     /// Cuts one off from all switches, silently, and from none of the others.

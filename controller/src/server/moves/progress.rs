@@ -75,6 +75,14 @@ impl<'a> Progress<'a> {
         self.behind
     }
 
+    /// The rounds that are left are not written. Returns the switches on which they, and what was left behind before, are to be put right.
+    pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) -> BTreeSet<SwitchId> {
+        self.behind.extend(left);
+        let behind: Vec<SwitchId> = self.behind.iter().copied().collect();
+        self.controller.doubt(&behind);
+        self.behind
+    }
+
     /// Divides ports as it is `desired`; returns the switches that do not answer [in time](PATIENCE).
     async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
         let names = self.controller.program().names();

@@ -227,7 +227,9 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(ALIVE)
-        .keep_alive_while_idle(true);
+        .keep_alive_while_idle(true)
+        // Why something is refused comes in a header, percent-encoded.
+        .http2_max_header_list_size(64 << 10);
     endpoint.connect().await.map_err(no_answer)
 }
 

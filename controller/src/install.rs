@@ -14,6 +14,7 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, Update};
 
 use crate::fabric::SwitchId;
+use crate::names::some_of;
 use crate::p4rt::{Order, SwitchClient, WriteError, describe, failed};
 use crate::plan::{Entity, JobPlan, SchemaError};
 
@@ -169,7 +170,7 @@ impl fmt::Display for Undone {
             left => write!(
                 f,
                 ", except on {}, where it goes when the switch answers",
-                left.join(", ")
+                some_of(left)
             ),
         }
     }

@@ -33,6 +33,7 @@ mod mac;
 pub mod membership;
 pub mod metrics;
 pub mod moves;
+mod names;
 pub mod p4rt;
 pub mod plan;
 pub mod program;

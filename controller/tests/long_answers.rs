@@ -11,15 +11,15 @@ use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 use ultima_controller::api::control_server::SERVICE_NAME;
 use ultima_controller::api::{Job, ListJobsRequest, ListJobsResponse, Member};
 use ultima_controller::client::{Client, ClientError, MAX_ANSWER};
 
-/// Answers every call with the same jobs.
+/// Answers every call alike.
 #[derive(Clone)]
-struct Canned(ListJobsResponse);
+struct Canned(Result<ListJobsResponse, Status>);
 
 impl NamedService for Canned {
     const NAME: &'static str = SERVICE_NAME;
@@ -30,7 +30,7 @@ impl UnaryService<ListJobsRequest> for Canned {
     type Future = BoxFuture<'static, Result<Response<ListJobsResponse>, Status>>;
 
     fn call(&mut self, _: Request<ListJobsRequest>) -> Self::Future {
-        ready(Ok(Response::new(self.0.clone()))).boxed()
+        ready(self.0.clone().map(Response::new)).boxed()
     }
 }
 
@@ -55,9 +55,14 @@ impl Service<http::Request<Body>> for Canned {
 
 /// What a client hears of these jobs.
 async fn listed(jobs: Vec<Job>) -> Result<Vec<Job>, ClientError> {
+    heard(Ok(ListJobsResponse { jobs })).await
+}
+
+/// What a client hears of such an answer to the question for all jobs.
+async fn heard(answer: Result<ListJobsResponse, Status>) -> Result<Vec<Job>, ClientError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let server = Server::builder().add_service(Canned(ListJobsResponse { jobs }));
+    let server = Server::builder().add_service(Canned(answer));
     let incoming = TcpIncoming::from(listener);
     let serving = tokio::spawn(server.serve_with_incoming(incoming));
     let jobs = Client::connect(&address).await?.jobs().await;
@@ -106,4 +111,15 @@ async fn an_answer_that_is_too_long_is_no_end_of_an_epoch() {
     assert!(matches!(error, ClientError::TooLong { .. }), "{error:?}");
     assert!(!error.is_over());
     assert!(error.to_string().contains("is too long: "), "{error}");
+}
+
+/// Texts of refusals are bounded, but where names are as long as they may be not to what other clients take of headers.
+#[tokio::test]
+async fn a_long_refusal_is_heard() {
+    let text = "no, ".repeat(7_000);
+    let refused = heard(Err(Status::not_found(&text))).await.unwrap_err();
+    let ClientError::Refused { code, message } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((code, message), (Code::NotFound, text));
 }

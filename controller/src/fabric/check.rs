@@ -22,6 +22,9 @@ use crate::mac::MacAddr;
 use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
 
+/// Switches of one fabric. What is known of ways grows with the square of their number: 8 MiB here.
+pub(super) const MOST_SWITCHES: usize = 1024;
+
 /// Checks `file`; errors call it `source`.
 pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricError> {
     let mut checker = Checker {
@@ -30,6 +33,13 @@ pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricErro
     };
     if file.switches.value.is_empty() {
         return Err(checker.fail(&file.switches, "switches".into(), FabricProblem::NoSwitches));
+    }
+    if file.switches.value.len() > MOST_SWITCHES {
+        let problem = FabricProblem::TooManySwitches {
+            switches: file.switches.value.len(),
+            most: MOST_SWITCHES,
+        };
+        return Err(checker.fail(&file.switches, "switches".into(), problem));
     }
     for (index, switch) in file.switches.value.iter().enumerate() {
         checker.switch(index, switch)?;

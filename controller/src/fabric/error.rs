@@ -20,6 +20,14 @@ pub enum FabricProblem {
     /// A fabric without switches.
     #[error("a fabric needs at least one switch")]
     NoSwitches,
+    /// More than ways are kept for.
+    #[error("{switches} switches; a fabric has {most} at the most")]
+    TooManySwitches {
+        /// How many there are.
+        switches: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A name with characters that names cannot have.
     #[error(
         "{0:?} is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit"

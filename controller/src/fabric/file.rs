@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
+use super::check::MOST_SWITCHES;
 use super::panel_file::{PortFile, PortMapFile};
 use super::{MAX_MTU, MIN_MTU};
 use crate::settings::{Settings, Values, settings_schema};
@@ -18,7 +19,7 @@ use crate::yaml;
 #[serde(deny_unknown_fields)]
 pub(super) struct FabricFile {
     /// The switches; their places give device ids and addresses where they say none.
-    #[schemars(with = "Vec<SwitchFile>", length(min = 1))]
+    #[schemars(with = "Vec<SwitchFile>", length(min = 1, max = MOST_SWITCHES))]
     pub switches: Spanned<Vec<SwitchFile>>,
     /// The hosts, each linked to one port of a switch.
     #[schemars(with = "Vec<HostFile>", length(min = 1))]

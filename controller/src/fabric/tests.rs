@@ -1,3 +1,4 @@
+use super::check::MOST_SWITCHES;
 use super::*;
 
 const GOOD: &str = r#"
@@ -391,6 +392,17 @@ fn text_that_is_no_fabric_gives_one_line_too() {
             "{text:?} gives {line:?}"
         );
     }
+}
+
+#[test]
+fn a_fabric_has_no_more_switches_than_ways_are_kept_for() {
+    let switches = (0..=MOST_SWITCHES).map(|at| format!("  - {{ name: s{at} }}\n"));
+    let switches: String = switches.collect();
+    let text = format!("switches:\n{switches}hosts: []\nlinks: []\n");
+    assert_eq!(
+        parse(&text, "f.yaml").unwrap_err().to_string(),
+        "f.yaml:2:3: switches: 1025 switches; a fabric has 1024 at the most"
+    );
 }
 
 #[test]

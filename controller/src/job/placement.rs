@@ -6,6 +6,7 @@ use std::ops::{Range, RangeInclusive};
 
 use super::{Epoch, JobProblem, JobSpec, PlacementError};
 use crate::fabric::{Fabric, HostId};
+use crate::names::some_of;
 use crate::yaml;
 
 /// A rank's place.
@@ -68,7 +69,7 @@ pub fn place_in(
             .ok_or_else(|| PlacementError::UnknownHost {
                 index,
                 host: name.clone(),
-                known: known_hosts(fabric),
+                known: some_of(fabric.hosts().iter().map(|host| &host.name)),
             })?;
         let host = fabric.host(id);
         let first = host.udp_port;
@@ -103,19 +104,4 @@ struct Seated {
     ranks: u16,
     /// The UDP ports that have not been looked at yet.
     ports: Chain<RangeInclusive<u16>, Range<u16>>,
-}
-
-/// The names of the fabric's hosts, the first few of many.
-fn known_hosts(fabric: &Fabric) -> String {
-    const SHOWN: usize = 8;
-    let hosts = fabric.hosts();
-    let mut names: Vec<&str> = hosts
-        .iter()
-        .take(SHOWN)
-        .map(|host| host.name.as_str())
-        .collect();
-    if hosts.len() > SHOWN {
-        names.push("...");
-    }
-    names.join(", ")
 }

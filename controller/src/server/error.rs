@@ -9,6 +9,7 @@ use super::listen::Listen;
 use crate::fabric::UnknownPart;
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
+use crate::names::some_of;
 use crate::p4rt::Term;
 use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::LimitError;
@@ -501,6 +502,6 @@ fn known_jobs(known: &[String]) -> String {
     match known {
         [] => "there are none yet".to_owned(),
         [one] => format!("there is {one}"),
-        many => format!("there are {}", many.join(", ")),
+        many => format!("there are {}", some_of(many)),
     }
 }

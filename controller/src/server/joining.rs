@@ -1,5 +1,6 @@
 //! Members come and go.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::controller::{Controller, JobState, state_alone};
@@ -8,6 +9,7 @@ use super::registry::{Record, Stage};
 use super::seats::{Attempt, NoSeat, Taken};
 use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
+use crate::names::some_of;
 
 impl Controller {
     /// Takes the next free rank of a job on a host, or the one that was given to the same attempt (0 is none) before, and with `wait` waits that long for all others
@@ -142,16 +144,12 @@ impl Controller {
         }
     }
 
-    /// The hosts of a job's members, each once, in rank order.
+    /// The first few hosts of a job's members, each once, in rank order.
     pub(super) fn hosts_of(&self, job: &Job) -> String {
-        let mut hosts: Vec<&str> = Vec::new();
-        for member in &job.members {
-            let host = self.fabric.host(member.host).name.as_str();
-            if !hosts.contains(&host) {
-                hosts.push(host);
-            }
-        }
-        hosts.join(", ")
+        let mut known = HashSet::new();
+        let hosts = job.members.iter().map(|member| member.host);
+        let each = hosts.filter(|host| known.insert(*host));
+        some_of(each.map(|host| self.fabric.host(host).name.as_str()))
     }
 
     /// Who has not joined.
@@ -162,18 +160,14 @@ impl Controller {
                 name: name.to_owned(),
             };
         };
-        let free: Vec<Rank> = seats.free().collect();
-        let host = |rank: &Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
-        let missing: Vec<String> = free
-            .iter()
-            .map(|rank| format!("rank {rank} on {}", host(rank)))
-            .collect();
+        let host = |rank: Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
+        let missing = (seats.free()).map(|rank| format!("rank {rank} on {}", host(rank)));
         JobRequestError::Missing {
             name: name.to_owned(),
             waited,
             members: job.members.len(),
-            count: free.len(),
-            missing: missing.join(", "),
+            count: seats.free().count(),
+            missing: some_of(missing),
         }
     }
 }

@@ -27,7 +27,8 @@ impl ControlService {
             members: it.members,
         };
         let resize: Vec<Resize> = request.resize.into_iter().map(resize).collect();
-        let forecast = self.forecast(move |it| it.plan_jobs(&request.delete, &resize, &create));
+        let forecast =
+            self.forecast(move |it| Ok(it.plan_jobs(&request.delete, &resize, &create)?));
         let forecast = forecast.await?;
         Ok(Response::new(
             self.plan(self.controller.fabric(), &forecast),
@@ -38,22 +39,25 @@ impl ControlService {
         &self,
         request: api::PlanFabricRequest,
     ) -> Result<Response<api::PlanResponse>, Status> {
-        let fabric = fabric::sketch(&request.yaml, "yaml");
-        let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let fabric = Arc::new(fabric);
-        let planned = Arc::clone(&fabric);
-        let forecast = self.forecast(move |it| it.plan_fabric(&planned)).await?;
+        let forecast = self.forecast(move |it| {
+            let fabric = fabric::sketch(&request.yaml, "yaml");
+            let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
+            let fabric = Arc::new(fabric);
+            let forecast = it.plan_fabric(&fabric)?;
+            Ok((fabric, forecast))
+        });
+        let (fabric, forecast) = forecast.await?;
         Ok(Response::new(self.plan(&fabric, &forecast)))
     }
 
     /// Off the threads that others wait for: there may be many entities.
-    async fn forecast(
+    async fn forecast<T: Send + 'static>(
         &self,
-        plan: impl FnOnce(&Controller) -> Result<Forecast, PlanError> + Send + 'static,
-    ) -> Result<Forecast, Status> {
+        plan: impl FnOnce(&Controller) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
         let controller = Arc::clone(&self.controller);
         let planned = tokio::task::spawn_blocking(move || plan(&controller)).await;
-        Ok(planned.map_err(|error| Status::internal(error.to_string()))??)
+        planned.map_err(|error| Status::internal(error.to_string()))?
     }
 
     fn plan(&self, fabric: &Fabric, forecast: &Forecast) -> api::PlanResponse {

@@ -10,6 +10,7 @@ use super::super::error::JobRequestError;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
+use crate::names::some_of;
 
 /// How long an eviction that was refused, or called off, is not tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
@@ -135,9 +136,8 @@ impl Controller {
 
 /// Why suspects are not evicted although it is time.
 fn unsure(kept: &[Rank]) -> String {
-    let ranks: Vec<String> = kept.iter().map(Rank::to_string).collect();
     format!(
         "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank {}",
-        ranks.join(", ")
+        some_of(kept)
     )
 }

@@ -146,13 +146,13 @@ async fn a_check_names_it_first_and_goes_on() {
     attending.iter().for_each(|member| member.abort());
 }
 
-#[tokio::test]
-async fn digests_that_nobody_takes_are_counted() {
-    /// What a client has room for, and how many more are sent.
-    const ROOM: u64 = 256;
-    const MORE: u64 = 44;
+/// A switch that sends so many lists of digests of so many bytes, and a client of it that has heard of all of them.
+async fn digests_of(lists: u64, bytes: usize) -> (ChaosSwitch, SwitchClient) {
     let switch = ChaosSwitch::start().await;
-    switch.state().digest_lists = ROOM + MORE;
+    {
+        let mut state = switch.state();
+        (state.digest_lists, state.digest_bytes) = (lists, bytes);
+    }
     let device = Device {
         name: "s1".into(),
         grpc: switch.address().to_string(),
@@ -163,14 +163,30 @@ async fn digests_that_nobody_takes_are_counted() {
     let client = SwitchClient::connect(device, 1, Duration::from_secs(60))
         .await
         .unwrap();
-    while switch.state().acknowledged < ROOM + MORE {
+    while switch.state().acknowledged < lists {
         sleep(TICK).await;
     }
+    (switch, client)
+}
+
+#[tokio::test]
+async fn digests_that_nobody_takes_are_counted() {
+    /// What a client has room for, and how many more are sent.
+    const ROOM: u64 = 256;
+    const MORE: u64 = 44;
+    let (_switch, client) = digests_of(ROOM + MORE, 40).await;
     assert_eq!(client.digest_lists_dropped(), MORE);
     let mut lists = client.digests().unwrap();
     for list_id in 0..ROOM {
         assert_eq!(lists.recv().await.unwrap().list_id, list_id);
     }
+}
+
+/// They would wait with all their bytes.
+#[tokio::test]
+async fn lists_of_digests_that_cannot_be_our_programs_are_dropped() {
+    let (_switch, client) = digests_of(3, 1 << 20).await;
+    assert_eq!(client.digest_lists_dropped(), 3);
 }
 
 /// A program that somebody replaced while the stream stood is noticed by whoever looks, and ours is put to work again.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
@@ -31,6 +32,8 @@ use crate::program::Program;
 
 /// Entities that are taken as one read's answer: more than all tables, groups and counters of a program have together.
 const MOST_READ: usize = 1 << 20;
+/// Bytes of them: as many as those of our program's tables have, and as much again.
+const MOST_READ_BYTES: usize = 512 << 20;
 /// How long one call may take before the switch counts as silent.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same of a call that puts a program to work. BMv2 takes well under a second for ours; a Tofino is reset, with all
@@ -309,8 +312,13 @@ impl SwitchClient {
         let mut rpc = self.rpc.clone();
         let all = async move {
             let mut responses = rpc.read(request).await?.into_inner();
-            let mut read = Vec::new();
+            let (mut read, mut bytes) = (Vec::new(), 0);
             while let Some(response) = responses.message().await? {
+                bytes += response.encoded_len();
+                if bytes > MOST_READ_BYTES {
+                    let text = format!("it says more than {MOST_READ_BYTES} bytes");
+                    return Err(Status::resource_exhausted(text));
+                }
                 read.extend(response.entities);
                 if read.len() > MOST_READ {
                     let text = format!("it says more than {MOST_READ} entities");

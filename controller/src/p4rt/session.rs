@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prost::Message as _;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -43,6 +44,9 @@ pub enum Mastership {
 
 /// Digest lists that may wait for whoever reads them; more are dropped and counted.
 const DIGESTS: usize = 256;
+/// Bytes of a digest list that may wait: several times what our program's have, of as many as a list is to have. Longer ones are
+/// dropped and counted, too.
+const MOST_OF_LIST: usize = 64 << 10;
 
 /// Our side of the stream, kept open; the session ends when this is dropped.
 pub(super) struct Session {
@@ -194,10 +198,17 @@ impl Session {
                     }
                     Message::Digests(list) => {
                         let ack = acknowledgement(&list);
-                        if let Err(TrySendError::Full(_)) = digests.try_send(list)
+                        let problem = if list.encoded_len() > MOST_OF_LIST {
+                            Some("a list of digests is longer than any of our program's")
+                        } else {
+                            let sent = digests.try_send(list);
+                            let is_full = matches!(sent, Err(TrySendError::Full(_)));
+                            is_full.then_some("digests come faster than they are read")
+                        };
+                        if let Some(problem) = problem
                             && drops.fetch_add(1, Ordering::Relaxed) == 0
                         {
-                            tracing::warn!("digests come faster than they are read");
+                            tracing::warn!("{problem}: such lists are dropped and counted");
                         }
                         // A dropped one, too: a switch that waits for the answer keeps the next to itself.
                         if let Some(answers) = answers.upgrade() {

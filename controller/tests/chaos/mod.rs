@@ -93,8 +93,10 @@ pub struct State {
     faults: BTreeMap<(Call, usize), Fault>,
     /// How often it has lost what its tables held.
     pub emptied: usize,
-    /// Empty digest lists that a new primary is sent, numbered from 0.
+    /// Digest lists that a new primary is sent, numbered from 0.
     pub digest_lists: u64,
+    /// The bytes of each one's digest.
+    pub digest_bytes: usize,
     /// Those that were acknowledged.
     pub acknowledged: u64,
     /// The open streams, their election ids, and where they are told of others.

@@ -402,8 +402,12 @@ impl p4_runtime_server::P4Runtime for Service {
                     let _ = responses.send(Err(refusal)).await;
                     break;
                 }
-                let lists = 0..state.lock().unwrap().digest_lists;
-                for list in lists.map(digest_list) {
+                let (lists, bytes) = {
+                    let state = state.lock().unwrap();
+                    (0..state.digest_lists, state.digest_bytes)
+                };
+                for list in lists {
+                    let list = digest_list(list, bytes);
                     if responses.send(Ok(list)).await.is_err() {
                         break;
                     }
@@ -427,9 +431,11 @@ impl p4_runtime_server::P4Runtime for Service {
     }
 }
 
-fn digest_list(list_id: u64) -> StreamMessageResponse {
+fn digest_list(list_id: u64, bytes: usize) -> StreamMessageResponse {
+    let data = p4_data::Data::Bitstring(vec![1; bytes]);
     let list = DigestList {
         list_id,
+        data: vec![P4Data { data: Some(data) }],
         ..DigestList::default()
     };
     StreamMessageResponse {

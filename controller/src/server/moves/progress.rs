@@ -17,8 +17,15 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
-/// How long a round waits for a switch. One that takes longer is left behind: the others go on without it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a round waits for a switch, and for each update more. One that takes longer is left behind: the others go on without it. With
+/// what a failure takes to count as one they are where they should be in under a second.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// One that manages fewer than a thousand updates a second is not waited for.
+const EACH: Duration = Duration::from_millis(1);
+
+fn patience(updates: usize) -> Duration {
+    PATIENCE + EACH * updates.try_into().unwrap_or(u32::MAX)
+}
 
 /// What has been written so far: what a switch on which something fails is to hold then, as the others count on it.
 pub struct Progress<'a> {
@@ -56,7 +63,7 @@ impl<'a> Progress<'a> {
     }
 
     /// All rounds are done: ports are divided among those that use them now, and a switch that may hold something else is looked at. Returns
-    /// those that do not answer [in time](PATIENCE), or have not before: nobody waits for them once more.
+    /// those that do not answer [in time](patience), or have not before: nobody waits for them once more.
     pub async fn end(mut self) -> BTreeSet<SwitchId> {
         let desired = self.controller.desired();
         let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
@@ -67,7 +74,7 @@ impl<'a> Progress<'a> {
         let put_right = doubtful.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let put_right = switch.reconcile(client, &desired);
-            in_time(*id, put_right, "not put right")
+            in_time(PATIENCE, (*id, put_right), "not put right")
         });
         let (late, divided) = tokio::join!(join_all(put_right), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
@@ -83,20 +90,26 @@ impl<'a> Progress<'a> {
         self.behind
     }
 
-    /// Divides ports as it is `desired`; returns the switches that do not answer [in time](PATIENCE).
+    /// Divides ports as it is `desired`; returns the switches that do not answer [in time](patience).
     async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
         let names = self.controller.program().names();
         let divided = clients.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
-            let divided = switch.divide(client, names, desired.division(*id));
-            in_time(*id, divided, "shares of ports are not as they should be")
+            let division = desired.division(*id);
+            let most = patience(division.len());
+            let divided = switch.divide(client, names, division);
+            in_time(
+                most,
+                (*id, divided),
+                "shares of ports are not as they should be",
+            )
         });
         let late = join_all(divided).await;
         late.into_iter().flatten().collect()
     }
 
     /// Writes a round on all its switches that are connected; the others get everything when they are, and so does who does not answer
-    /// [in time](PATIENCE). A switch on which something fails is looked at and made what it is to be after this round, before the next.
+    /// [in time](patience). A switch on which something fails is looked at and made what it is to be after this round, before the next.
     pub async fn write(&mut self, round: Round) {
         let clients = self.controller.connected();
         let so_far = &*self;
@@ -108,7 +121,8 @@ impl<'a> Progress<'a> {
             };
             Some(async move {
                 let written = so_far.write_or_put_right(*id, client, changes);
-                timeout(PATIENCE, written).await.is_err().then_some(*id)
+                let in_time = timeout(patience(changes.len()), written).await;
+                in_time.is_err().then_some(*id)
             })
         });
         let late = join_all(writes).await.into_iter().flatten();
@@ -123,7 +137,7 @@ impl<'a> Progress<'a> {
             switch.doubt();
             tracing::warn!(
                 switch = switch.name(),
-                "left behind: no answer for {PATIENCE:?}"
+                "left behind: it has not answered in time"
             );
             self.behind.insert(*id);
         }
@@ -175,13 +189,13 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Waits for what a switch does, as long as a round may take; returns the switch if that is too long.
+/// Waits so long for what a switch does; returns the switch if that is not enough.
 async fn in_time<T>(
-    id: SwitchId,
-    done: impl Future<Output = Result<T, BringUpError>>,
+    most: Duration,
+    (id, done): (SwitchId, impl Future<Output = Result<T, BringUpError>>),
     otherwise: &str,
 ) -> Option<SwitchId> {
-    match timeout(PATIENCE, done).await {
+    match timeout(most, done).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => {
             tracing::warn!(%error, "{otherwise}");

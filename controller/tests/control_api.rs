@@ -215,7 +215,7 @@ async fn members_learn_their_rank_when_all_have_come() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 have joined; ranks are handed out once, so delete the job and create it again to start over".into())
+        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 are taken; `ultima job evict train` takes the place of a member that is lost, and `ultima job resize train --members ...` with all hosts gives places anew".into())
     );
     // Who leaves a job that has begun leaves a hole.
     client.leave("train", (1, 0), 1).await.unwrap();

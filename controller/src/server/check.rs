@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{Entity, entity};
 use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState};
-use super::error::JobRequestError;
+use super::error::{JobRequestError, anew};
 use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
 use crate::api::CheckRound;
@@ -279,7 +279,7 @@ impl Controller {
                 ),
                 Seat::Left => (
                     format!("rank {rank} on {host} has left"),
-                    format!("ranks are handed out once: create job {job} again to start over"),
+                    anew(&state.job.name),
                 ),
             };
             let diagnosis = Diagnosis {

@@ -8,6 +8,7 @@ use super::journal::KeepError;
 use super::listen::Listen;
 use crate::fabric::UnknownPart;
 use crate::install::{InstallError, Untranslatable};
+use crate::job::Line;
 use crate::ledger::Refusal;
 use crate::names::some_of;
 use crate::p4rt::Term;
@@ -298,7 +299,8 @@ pub enum JobRequestError {
     },
     /// All ranks on the host are taken.
     #[error(
-        "all {ranks} of job {name}'s ranks on host {host} have joined; ranks are handed out once, so delete the job and create it again to start over"
+        "all {ranks} of job {name}'s ranks on host {host} are taken; {}",
+        anew(name)
     )]
     Taken {
         /// The job's name.
@@ -484,6 +486,16 @@ fn verdict(error: &KeepError) -> &'static str {
     match error.is_unknown() {
         true => "may have been changed, or not",
         false => "was not changed, as that could not be kept",
+    }
+}
+
+/// How somebody else, or the same one again, gets a place that was taken.
+pub(super) fn anew(job: &str) -> String {
+    match Line::of(job) {
+        Some((grid, _)) => format!("delete grid {grid} and create it again to start over"),
+        None => format!(
+            "`ultima job evict {job}` takes the place of a member that is lost, and `ultima job resize {job} --members ...` with all hosts gives places anew"
+        ),
     }
 }
 

@@ -86,6 +86,7 @@ async fn jobs_are_created_listed_shown_and_deleted() {
         source_index: 3,
         cut_off: false,
         state: MemberState::Free.into(),
+        switch_port_name: target::part("s1/1"),
     };
     assert_eq!(one.members[2], last);
 

@@ -637,6 +637,22 @@ async fn whatever_write_of_a_move_fails_all_ends_as_planned() {
     }
 }
 
+/// On whatever target, a job says its links as requests take them.
+#[tokio::test]
+async fn a_link_is_drained_by_the_name_that_a_job_has_of_it() {
+    let (_switches, handle, client) = start().await;
+    let before = client.create_job(&spec("one")).await.unwrap().tree;
+    let name = format!("{}-{}", before[0].from_name, before[0].to_name);
+    let drained = client.drain(&name, true).await.unwrap();
+    assert!(drained.pending_switches.is_empty());
+    let after = client.job("one").await.unwrap().tree;
+    assert!(
+        !after.is_empty() && !after.contains(&before[0]),
+        "{after:?}"
+    );
+    assert!(is_whole(&handle).await);
+}
+
 /// What is back within its grace was never away.
 #[tokio::test]
 async fn what_comes_and_goes_at_once_moves_nothing() {

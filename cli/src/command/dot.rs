@@ -49,16 +49,12 @@ pub fn draw(
             _ => ", penwidth=3, color=blue",
         };
         let switch = node("switch", &host.switch);
-        text += &format!("  {switch} -- {name} [taillabel=\"{}\"{pen}];\n", host.port);
+        let port = quoted(port_label(&host.port_name));
+        text += &format!("  {switch} -- {name} [taillabel={port}{pen}];\n");
     }
     for link in &fabric.links {
         let Some(ends) = &link.ends else { continue };
-        let api::TreeLink {
-            from,
-            from_port,
-            to,
-            to_port,
-        } = ends;
+        let (from, from_port, to) = (&ends.from, &ends.from_port, &ends.to);
         let mut style = String::new();
         if tree.contains(&(from.as_str(), *from_port)) {
             style += ", penwidth=3, color=blue";
@@ -68,7 +64,9 @@ pub fn draw(
         }
         let (one, other) = (node("switch", from), node("switch", to));
         text += &format!(
-            "  {one} -- {other} [taillabel=\"{from_port}\", headlabel=\"{to_port}\"{style}];\n"
+            "  {one} -- {other} [taillabel={}, headlabel={}{style}];\n",
+            quoted(port_label(&ends.from_name)),
+            quoted(port_label(&ends.to_name))
         );
     }
     text + "}\n"
@@ -81,6 +79,11 @@ fn tree_ends(job: &api::Job) -> BTreeSet<(&str, u32)> {
         .map(|link| (link.from.as_str(), link.from_port));
     let to = job.tree.iter().map(|link| (link.to.as_str(), link.to_port));
     from.chain(to).collect()
+}
+
+/// A port's name without its switch.
+fn port_label(port_name: &str) -> &str {
+    port_name.split_once('/').map_or("", |(_, label)| label)
 }
 
 fn ranks_by_host(job: &api::Job) -> BTreeMap<&str, Vec<u32>> {
@@ -120,6 +123,8 @@ mod tests {
             from_port: 9,
             to: to.into(),
             to_port: 8,
+            from_name: format!("{from}/1/0"),
+            to_name: format!("{to}/8"),
         };
         api::FabricLink {
             ends: Some(ends),
@@ -140,6 +145,7 @@ mod tests {
                 name: "h1".into(),
                 switch: one.into(),
                 port: 1,
+                port_name: format!("{one}/1"),
                 ..api::FabricHost::default()
             }],
             links: vec![link(true, one, other), link(false, other, one)],
@@ -156,7 +162,7 @@ mod tests {
         };
         let switches = [switch(one), switch(other)];
         let text = draw(&switches, &fabric, Some(&job));
-        assert!(text.contains(r#""switch s\"1" -- "switch s2\\" [taillabel="9", headlabel="8", penwidth=3, color=blue];"#), "{text}");
+        assert!(text.contains(r#""switch s\"1" -- "switch s2\\" [taillabel="1/0", headlabel="8", penwidth=3, color=blue];"#), "{text}");
         assert!(
             text.contains(r#""host h1" [shape=ellipse, label="h1\nrank 3""#),
             "{text}"

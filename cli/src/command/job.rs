@@ -352,7 +352,7 @@ fn members(job: &api::Job) -> String {
             member.host.clone(),
             member.mac.clone(),
             format!("{}:{}", member.ip, member.udp_port),
-            format!("{}/{}", member.switch, member.switch_port),
+            member.switch_port_name.clone(),
             match member.cut_off {
                 true => format!("{}, cut off", state(member)),
                 false => state(member).to_owned(),

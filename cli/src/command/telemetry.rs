@@ -207,7 +207,7 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
             .filter(|port| packets(&port.trimmed) > 0 || packets(&port.late) > 0)
             .map(move |port| {
                 [
-                    format!("{name}/{} to {}", port.port, port.peer),
+                    format!("{} to {}", port.port_name, port.peer),
                     packets(&port.trimmed).to_string(),
                     packets(&port.late).to_string(),
                     String::new(),
@@ -235,7 +235,7 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
         let rows = telemetry.losses[latest..].iter().map(|loss| {
             [
                 format!("{}.{}", loss.step, loss.bucket),
-                format!("{}/{}", loss.switch, loss.port),
+                loss.port_name.clone(),
                 loss.source.to_string(),
                 loss.trimmed.to_string(),
                 loss.late.to_string(),

@@ -22,6 +22,8 @@ struct Finding {
     switch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port_name: Option<String>,
     what: String,
     advice: String,
     paths: Vec<Path>,
@@ -50,6 +52,7 @@ impl From<&api::CheckJobResponse> for Report {
             hop: name(finding.hop()),
             switch: Some(finding.switch.clone()).filter(|switch| !switch.is_empty()),
             port: Some(finding.port).filter(|port| *port > 0),
+            port_name: Some(finding.port_name.clone()).filter(|name| !name.is_empty()),
             what: finding.what.clone(),
             advice: finding.advice.clone(),
             paths: finding.paths.iter().map(path).collect(),

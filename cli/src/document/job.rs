@@ -44,6 +44,7 @@ struct Member<'a> {
     udp_port: u32,
     switch: &'a str,
     switch_port: u32,
+    switch_port_name: &'a str,
     state: &'static str,
     cut_off: bool,
 }
@@ -91,21 +92,16 @@ impl<'a> From<&'a api::Member> for Member<'a> {
             udp_port: member.udp_port,
             switch: &member.switch,
             switch_port: member.switch_port,
+            switch_port_name: &member.switch_port_name,
             state: state(member),
             cut_off: member.cut_off,
         }
     }
 }
 
-/// A link by both ends.
+/// A link by both ends, as `ultima fabric drain` takes it.
 fn link_name(link: &api::TreeLink) -> String {
-    let api::TreeLink {
-        from,
-        from_port,
-        to,
-        to_port,
-    } = link;
-    format!("{from}/{from_port}-{to}/{to_port}")
+    format!("{}-{}", link.from_name, link.to_name)
 }
 
 /// How a member's rank stands.

@@ -17,6 +17,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
         let ports = switch.ports.iter().map(|port| {
             json!({
                 "port": port.port,
+                "port_name": port.port_name,
                 "peer": port.peer,
                 "sent": count(&port.sent),
                 "late": count(&port.late),
@@ -59,6 +60,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "told_at_ms": loss.told_at_ms,
             "switch": loss.switch,
             "port": loss.port,
+            "port_name": loss.port_name,
             "epoch": loss.epoch,
             "step": loss.step,
             "bucket": loss.bucket,

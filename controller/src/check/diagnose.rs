@@ -1,6 +1,6 @@
 //! From what was seen to the hop where packets stop.
 
-use super::{Counted, Diagnosis, Evidence, Hop, Place, Step};
+use super::{Counted, Diagnosis, Evidence, Hop, Place, Port, Step};
 
 /// Says where the packets stopped that `evidence` is about, and what to do: the first hop on the
 /// way that did not see as many as were sent.
@@ -124,7 +124,7 @@ fn at_the_entrance(
     let place = |hop, what, advice| {
         Some(Diagnosis {
             hop,
-            place: at(step, *in_port),
+            place: at(step, in_port),
             what,
             advice,
         })
@@ -209,7 +209,7 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
     let place = |hop, what, advice| {
         Some(Diagnosis {
             hop,
-            place: at(step, *in_port),
+            place: at(step, in_port),
             what,
             advice,
         })
@@ -262,7 +262,7 @@ fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Opt
     } = step;
     (counted.delivered < evidence.packets).then(|| Diagnosis {
         hop: Hop::Egress,
-        place: at(step, *out_port),
+        place: at(step, out_port),
         what: format!("{switch} routes the packets to port {out_port}, and none leaves egress"),
         advice: format!(
             "see that port {out_port} is up and that its queue is not full all the time"
@@ -298,7 +298,7 @@ fn copying(
     let place = |hop, what, advice| {
         Some(Diagnosis {
             hop,
-            place: at(step, *out_port),
+            place: at(step, out_port),
             what,
             advice,
         })
@@ -339,8 +339,9 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     } = evidence;
     let (to, host) = (path.to, receiver.host);
     let last = steps.last();
-    let (switch, port) = last.map_or(("the switch", 0), |step| (step.switch, step.out_port));
-    let place = last.map_or_else(Place::default, |step| at(step, step.out_port));
+    let switch = last.map_or("the switch", |step| step.switch);
+    let port = last.map(|step| step.out_port.clone()).unwrap_or_default();
+    let place = last.map_or_else(Place::default, |step| at(step, &step.out_port));
     let found = |hop, what, advice| Diagnosis {
         hop,
         place: place.clone(),
@@ -410,10 +411,10 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     }
 }
 
-fn at(step: &Step<'_>, port: u16) -> Place {
+fn at(step: &Step<'_>, port: &Port) -> Place {
     Place {
         switch: Some(step.switch.to_owned()),
-        port: Some(port),
+        port: Some(port.clone()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is known of a few packets that were sent by one way and that nobody heard.
 
+use std::fmt;
+
 use super::Path;
 use crate::api::RoundReport;
 
@@ -43,15 +45,30 @@ pub struct End<'a> {
     pub report: Option<&'a RoundReport>,
 }
 
+/// A port of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port {
+    /// The switch's own number of it.
+    pub number: u16,
+    /// What the fabric's file calls it, without the switch: how it is written.
+    pub label: String,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
+    }
+}
+
 /// A switch on the way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Step<'a> {
     /// Its name.
     pub switch: &'a str,
     /// Where the packets come in.
-    pub in_port: u16,
+    pub in_port: Port,
     /// Where they should go out.
-    pub out_port: u16,
+    pub out_port: Port,
     /// Copies that its group should make of each.
     pub copies: u64,
     /// What it counted meanwhile, or why it did not say.

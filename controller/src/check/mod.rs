@@ -10,7 +10,7 @@ mod evidence;
 mod tests;
 
 pub use diagnose::{diagnose, unreachable};
-pub use evidence::{Counted, End, Evidence, Step};
+pub use evidence::{Counted, End, Evidence, Port, Step};
 
 use std::collections::HashMap;
 
@@ -60,7 +60,15 @@ pub struct Place {
     /// The switch's name; none where it is at none.
     pub switch: Option<String>,
     /// The port there.
-    pub port: Option<u16>,
+    pub port: Option<Port>,
+}
+
+impl Place {
+    /// The port as the fabric's file names it, SWITCH/PORT; none where it is at none.
+    pub fn port_name(&self) -> Option<String> {
+        let (switch, port) = self.switch.as_ref().zip(self.port.as_ref())?;
+        Some(format!("{switch}/{port}"))
+    }
 }
 
 /// Why packets don't arrive by one way.

@@ -53,10 +53,14 @@ impl Case {
             report,
         };
         let seen = |at: usize| (!self.away[at]).then_some(self.counted[at]);
+        let port = |number: u16| Port {
+            number,
+            label: number.to_string(),
+        };
         let step = |switch, in_port, out_port, counted: Option<Counted>| Step {
             switch,
-            in_port,
-            out_port,
+            in_port: port(in_port),
+            out_port: port(out_port),
             copies: 3,
             counted: counted.ok_or("it was stopped"),
         };
@@ -83,7 +87,12 @@ impl Case {
     fn finding(&self) -> (Hop, Option<String>, Option<u16>, String) {
         let found = self.diagnose();
         assert!(!found.what.contains('\n') && !found.advice.contains('\n'));
-        (found.hop, found.place.switch, found.place.port, found.what)
+        (
+            found.hop,
+            found.place.switch,
+            found.place.port.map(|port| port.number),
+            found.what,
+        )
     }
 }
 

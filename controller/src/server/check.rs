@@ -15,13 +15,14 @@ use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
 use crate::api::CheckRound;
 use crate::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, Place, Step, Way,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, Place, Port, Step, Way,
     diagnose, unreachable,
 };
 use crate::fabric::{HostId, SwitchId};
 use crate::job::{Job, JobId, Line, Rank};
 use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use crate::routing::Passage;
+use crate::target::PortNumber;
 
 /// Packets by each way: one may be lost by chance.
 const PACKETS: u32 = 3;
@@ -328,14 +329,19 @@ impl Controller {
             .into_iter()
             .map(|Passage { ingress, egress }| {
                 let (id, in_port) = (ingress.switch, ingress.port.0);
+                let switch = fabric.switch(id);
+                let port = |port: PortNumber| Port {
+                    number: port.0,
+                    label: switch.port_label(port),
+                };
                 let counted = match (before.get(&id), after.get(&id)) {
                     (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
                     _ => Err(away.get(&id).map_or("it was not asked", String::as_str)),
                 };
                 Step {
-                    switch: &fabric.switch(id).name,
-                    in_port,
-                    out_port: egress.0,
+                    switch: &switch.name,
+                    in_port: port(ingress.port),
+                    out_port: port(egress),
                     copies: stations.get(&id).map_or(0, |it| it.copies),
                     counted,
                 }

@@ -89,15 +89,14 @@ impl Counted {
     }
 
     /// Those of its share of the port that is linked to `peer`.
-    pub fn of_share(&self, port: u32, peer: String, share: ShareIndex) -> api::PortCounters {
+    pub fn of_share(&self, share: ShareIndex) -> api::PortCounters {
         let count = |counter| Some(self.at(counter, share.0));
         api::PortCounters {
-            port,
-            peer,
             sent: count(counter::SHARE_SENT),
             late: count(counter::SHARE_LATE),
             trimmed: count(counter::SHARE_TRIMMED),
             cut_sealed: count(counter::SHARE_CUT_SEALED),
+            ..api::PortCounters::default()
         }
     }
 

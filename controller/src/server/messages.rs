@@ -74,6 +74,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
             state: member_state.into(),
             source_index: job.sources[usize::from(rank.0)].0.into(),
             cut_off: cut_off.contains(&rank),
+            switch_port_name: fabric.port_name(host.attached),
         }
     };
     job.ranks().zip(seats).map(member).collect()
@@ -114,6 +115,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
                 switch: fabric.switch(at.switch).name.clone(),
                 port: at.port.0.into(),
                 index: index.0.into(),
+                port_name: fabric.port_name(*at),
             })
             .collect(),
     }
@@ -191,6 +193,8 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
         from_port: from.port.0.into(),
         to: fabric.switch(to.switch).name.clone(),
         to_port: to.port.0.into(),
+        from_name: fabric.port_name(from),
+        to_name: fabric.port_name(to),
     }
 }
 
@@ -262,8 +266,9 @@ impl From<Check> for api::CheckJobResponse {
             let diagnosis = finding.diagnosis;
             api::Finding {
                 hop: api::Hop::from(diagnosis.hop).into(),
+                port_name: diagnosis.place.port_name().unwrap_or_default(),
                 switch: diagnosis.place.switch.unwrap_or_default(),
-                port: diagnosis.place.port.map_or(0, u32::from),
+                port: diagnosis.place.port.map_or(0, |port| port.number.into()),
                 what: diagnosis.what,
                 advice: diagnosis.advice,
                 paths: finding.paths.into_iter().map(Into::into).collect(),

@@ -16,6 +16,7 @@ impl ControlService {
             ranks: host.ranks.into(),
             switch: fabric.switch(host.attached.switch).name.clone(),
             port: host.attached.port.0.into(),
+            port_name: fabric.port_name(host.attached),
         });
         let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
             let ends = fabric.trunk(trunk).ends;

@@ -18,6 +18,7 @@ use super::losses::Told;
 use super::streams;
 use super::telemetry::{JobTelemetry, READS};
 use crate::api;
+use crate::fabric::SwitchPort;
 use crate::job::JobId;
 
 /// How many may watch at once.
@@ -113,8 +114,13 @@ impl Controller {
         let since = at
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
+        let at = SwitchPort {
+            switch: *switch,
+            port: loss.port,
+        };
         api::OperationLoss {
             switch: self.fabric().switch(*switch).name.clone(),
+            port_name: self.fabric().port_name(at),
             port: loss.port.0.into(),
             epoch: loss.epoch.0.into(),
             step: loss.step,

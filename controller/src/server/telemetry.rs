@@ -144,7 +144,12 @@ impl Controller {
             tail_dropped: drops.reckon(look, id, &counters, replicas),
             counters: Some(counters),
             ports: shares()
-                .map(|(at, share)| counted.of_share(at.port.0.into(), self.peer_of(*at), *share))
+                .map(|(at, share)| api::PortCounters {
+                    port: at.port.0.into(),
+                    port_name: self.fabric.port_name(*at),
+                    peer: self.peer_of(*at),
+                    ..counted.of_share(*share)
+                })
                 .collect(),
             sources: sources()
                 .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))

@@ -1,15 +1,9 @@
 // Ultima's data plane for Tofino (TNA) 1 and 2.
 //
-// This file knows the chip's intrinsic metadata; the control blocks that it calls, one per job of the pipeline, know
-// only headers_t and metadata_t.
+// This file knows the chip's intrinsic metadata; the control blocks that it calls, one for each task of the pipeline, know
+// only headers_t and metadata_t, but for Telling, which is the chip's own.
 
 #include <core.p4>
-#if __TARGET_TOFINO__ == 1
-#include <tna.p4>
-#else
-#include <t2na.p4>
-#endif
-
 #include "target_tna.p4"
 #include "sizes.p4"
 #include "constants.p4"
@@ -134,7 +128,8 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
             // begin.
             if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
                     || parsed.parser_err != PARSER_ERROR_OK) {
-                // Options would hide a UDP header from admission, and so would some fragments.
+                // Options would hide a UDP header from admission, and so would a frame that ends within its headers, and some
+                // fragments.
                 meta.malformed = 1;
             } else {
                 fragments.apply(frame.headers, meta);
@@ -146,7 +141,7 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
                 jobs.apply(frame.headers, meta);
                 admission.apply(frame.headers, meta);
             }
-            // What admission refuses a known source is not lost.
+            // Also of what admission has refused a known source: it has come, and was not lost on its way.
             upstream.apply(frame.headers, meta);
             // Before the counts of where a packet goes: one without time left goes nowhere.
             time_to_live.apply(frame.headers, meta);
@@ -230,7 +225,7 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
         transition accept;
     }
 
-    // Nothing of a mirrored packet is looked at again.
+    // Of a mirrored packet only what is in front of it is looked at again.
     state cut {
         packet.extract(frame.cut);
         transition accept;
@@ -261,12 +256,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     // Nanoseconds; they wrap after 4 s, which no queue takes.
     action measure() {
         meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
-#if __TARGET_TOFINO__ == 1
-        // The chip's own count of them wraps after 262 us.
-        meta.queue_time = parsed.global_tstamp[31:0] - frame.bridge.came_in;
-#else
-        meta.queue_time = intrinsic.deq_timedelta;
-#endif
+        meta.queue_time = QUEUED(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.came_in);
     }
 
     action count_ticks() {
@@ -300,7 +290,8 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
                 to_deparser.drop_ctl = 1;
             } else {
                 count_ticks();
-                // What is for Ultima's packets only asks for it where it writes headers, in whose place the chip may keep others'.
+                // These run for all packets, and ask whether one is Ultima's only where they write headers, in whose place the
+                // chip may keep those of another packet.
                 mirrors.apply(frame.headers, meta);
                 payload.apply(frame.headers, meta);
                 if (meta.claims_ultima == 1) {

@@ -1,6 +1,6 @@
 // Ultima's data plane for v1model: BMv2's simple_switch and the embedded switch.
 //
-// This file knows v1model's standard_metadata; the control blocks that it calls, one per job of the
+// This file knows v1model's standard_metadata; the control blocks that it calls, one for each task of the
 // pipeline, know only headers_t and metadata_t.
 
 #include <core.p4>
@@ -92,7 +92,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             } else if (meta.claims_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
-                // What admission refuses a known source is not lost.
+                // Also of what admission has refused a known source: it has come, and was not lost on its way.
                 if (meta.source_index != 0) {
                     upstream.apply(hdr, meta);
                 }

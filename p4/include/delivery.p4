@@ -1,6 +1,6 @@
 // Egress: every copy is addressed to its rank (RID = rank); the sender's own copy is dropped here.
 //
-// What comes here is counted once, sent or dropped. A switch that its queues dropped nothing on has counted
+// What comes here is counted once, sent or dropped. A switch whose queues dropped nothing has counted
 //     delivered + own_copy + unknown_rank = replicated * replicas of the group + unicast + reflected
 // for each job; what the left side lacks was dropped between ingress and egress.
 

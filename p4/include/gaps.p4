@@ -1,5 +1,5 @@
-// Gaps in the packet numbers of a source, by source index and digit: a counter adds one at a time, so that a gap is counted in an
-// array for each of its hexadecimal digits, at the digit, and weighs the digit times what the array's name says.
+// Gaps in the packet numbers of a source. A counter adds one at a time, so that a gap is counted once for each of its hexadecimal digits
+// that is not 0: in the digit's array, by source index and digit. There it weighs the digit times what the array's name says.
 
 // Bits of a digit.
 const bit<8> DIGIT_BITS = 4;

@@ -88,7 +88,7 @@ header report_h {
     bit<16> port;            // where it came in and goes out again: the counts are this port's
     bit<16> known;           // 1 if the switch still counts the operation asked for, else 0
     bit<32> sent;            // data packets of the operation that left the port, cut ones too
-    bit<32> trimmed;         // those cut for the port's queue
+    bit<32> trimmed;         // those cut because the port could not carry them
     bit<32> late;            // those whose time was over
     bit<32> upstream_lost;   // packets of the one who asks that were lost on the way to here
 }
@@ -130,7 +130,7 @@ struct metadata_t {
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
 
     bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
-    bit<1>  is_data;        // carries a slot's values: only such a packet can be late, and be cut
+    bit<1>  is_data;        // of a kind that carries a slot's values: only such a packet can be late, and be cut
     bit<1>  names_operation;   // its step and bucket are those of an operation that is under way
     bit<16> header_length;  // of data: bytes of the datagram up to its payload, UDP header included
     bit<1>  replicated;     // ordered to a group in ingress
@@ -148,7 +148,7 @@ struct metadata_t {
     bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
     bit<1>  marked;         // egress: a queue is over its marking threshold
 
-    // What the controller is told, on its way from egress through ingress again.
+    // What the controller is told: of a source's losses by ingress itself, of a port's on the way from egress through ingress again.
     bit<1>  tell;
     bit<32> told_upstream;
     bit<32> told_step;

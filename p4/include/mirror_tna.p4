@@ -1,5 +1,5 @@
-// Where a packet that is cut goes on: Tofino cuts only what it mirrors. Each port that may cut has two sessions, which
-// lead back out of it and keep as many bytes as a header has, and a header with digest and tag.
+// Where a packet that is cut goes on: Tofino cuts only what it mirrors. Each port that may cut has two sessions, which lead out of
+// it again: one keeps a header, the other one a header with digest and tag, both with what is in front of it in the chip (loss_h).
 
 control Mirrors(inout headers_t hdr, inout metadata_t meta) {
     // By port, and by whether the header is sealed with digest and tag.

@@ -1,7 +1,9 @@
 // What each operation lost at each port that its job uses, as operations_v1model.p4 has it, in registers of Tofino: each
 // is touched once by a packet, in the order of the stages, and each such step cannot be interrupted.
 //
-// An operation is known by the lower 16 bits of its step and its bucket, compared as a number that wraps.
+// An operation is known by the lower 16 bits of its step, and its bucket. Which of two is the newer is decided by these numbers without
+// a sign, and does not wrap: where the step passes a multiple of 65,536 the newer one is taken for much older, and takes
+// the cell; but so does what comes late of the older one then.
 
 // The operation's cell in the window of its share.
 #define CELL (meta.share[11:0] ++ (hdr.ultima.step[3:0] ^ hdr.ultima.bucket[3:0]))
@@ -18,7 +20,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
     int<32> ahead = 0;
     bit<32> sent_now = 0;
 
-    // Of a PROBE nothing is kept.
+    // Of a PROBE, as of all that is no data, nothing is kept.
     RegisterAction<bit<32>, bit<16>, bit<1>>(membership) take_membership = {
         void apply(inout bit<32> value, out bit<1> other) {
             if (value != meta.member) {
@@ -32,7 +34,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    // How far it is ahead of the one that stands there.
+    // What they say is how far it is ahead of the one that stands there, which is a number that wraps.
     RegisterAction<int<32>, bit<16>, int<32>>(operation) look_at_operation = {
         void apply(inout int<32> value, out int<32> beyond) {
             beyond = meta.named - value;
@@ -44,7 +46,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             value = meta.named;
         }
     };
-    // One that is up to a window of steps older leaves the cell as it is.
+    // One that is no more than a window of steps older leaves the cell as it is.
     RegisterAction<int<32>, bit<16>, int<32>>(operation) take_operation = {
         void apply(inout int<32> value, out int<32> beyond) {
             beyond = meta.named - value;

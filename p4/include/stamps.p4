@@ -4,7 +4,7 @@
 #define FLAGS_WORD (hdr.ultima.version ++ hdr.ultima.kind ++ hdr.ultima.trimmed ++ hdr.ultima.late \
     ++ hdr.ultima.congestion ++ hdr.ultima.hops)
 
-// Each is done by itself, and asks by itself whether the packet is Ultima's: so a chip can do what it has the numbers for.
+// Each is done by itself, and asks by itself whether the packet is Ultima's, so that a chip can do it as soon as it has what it takes.
 control Stamps(inout headers_t hdr, inout metadata_t meta) {
     apply {
         UDP_CHANGED(taken(FLAGS_WORD));

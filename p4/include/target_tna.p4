@@ -1,7 +1,13 @@
-// How Tofino spells what the shared control blocks use. Tofino 1 and 2 differ here only.
+// How Tofino spells what control blocks use, and its numbers. What differs between Tofino 1 and 2 is here, and nowhere else.
 
-// The frame check sequence, which the chip counts and the other targets do not have; in egress, what ingress put in
-// front, too: the top file says which.
+#if __TARGET_TOFINO__ == 1
+#include <tna.p4>
+#else
+#include <t2na.p4>
+#endif
+
+// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. BYTES_BESIDE_FRAME, which the top file
+// sets for ingress and for egress, is what is not to be counted: in egress also what ingress has put in front.
 #define FCS_LENGTH 4
 
 #define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
@@ -70,7 +76,7 @@ struct source_numbers_t {
     bit<8>  mirrored_as;   /* egress: CUT or LOSS */ \
     MirrorId_t session;    /* egress: where to */
 
-// What ingress tells egress: the chip carries nothing else from one to the other.
+// What ingress tells egress: nothing else of metadata_t goes from one to the other.
 header bridge_h {
     bit<8>  what;            // PACKET
     bit<1>  replicated;
@@ -103,6 +109,14 @@ const MirrorType_t MIRROR_CUT  = 1;
 const MirrorType_t MIRROR_LOSS = 2;
 const DigestType_t DIGEST_LOSS = 1;
 
+// For how many nanoseconds a packet was queued. Tofino 1's own count of them wraps after 262 us: there it is all of the time between
+// the parsers of ingress and egress.
+#if __TARGET_TOFINO__ == 1
+#define QUEUED(INTRINSIC, BETWEEN_PARSERS) BETWEEN_PARSERS
+#else
+#define QUEUED(INTRINSIC, BETWEEN_PARSERS) INTRINSIC.deq_timedelta
+#endif
+
 // What is mirrored is the packet as egress leaves it: Tofino 1 does no other, Tofino 2 has to be told.
 #if __TARGET_TOFINO__ == 1
 #define MIRROR_AS_IT_LEAVES(TO_DEPARSER)
@@ -116,7 +130,7 @@ const DigestType_t DIGEST_LOSS = 1;
 // The mirror session of packets that tell the controller of a loss. The controller gives it a recirculating port.
 const MirrorId_t LOSS_SESSION = 1;
 
-// Of each pipe's ports, the one whose frames come back into ingress.
+// Of each pipe's ports, the one that brings losses back into ingress.
 #if __TARGET_TOFINO__ == 1
 const bit<7> RECIRCULATING_PORT = 68;
 #else

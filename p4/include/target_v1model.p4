@@ -1,5 +1,5 @@
-// How v1model spells what the shared control blocks use: counters of packets and bytes, byte meters and
-// registers. Another target brings a file with the same macros.
+// How v1model spells what control blocks use, and its numbers. target_tna.p4 has the same macros, but for those that read and write
+// registers, which only control blocks of v1model's own use.
 
 #define COUNTER(SIZE) counter(SIZE, CounterType.packets_and_bytes)
 #define COUNT(NAME, INDEX) NAME.count((bit<32>)(INDEX))

@@ -1,7 +1,7 @@
 // Cells of operations in v1model's registers, for those of a port and those of a source alike.
 
-// The operation's cell in the window of `index`. Buckets of one step stand next to each other, and those of the
-// next step that start before it ends.
+// The operation's cell in the window of `index`. 16 buckets of a step, one after the other, have a cell each; an operation of
+// another step may have one of these cells, too, which the newer one takes then.
 bit<32> cell_of(in bit<16> index, in bit<32> step, in bit<16> bucket) {
     return ((bit<32>)index << WINDOW_BITS) + (bit<32>)(step[3:0] ^ bucket[3:0]);
 }

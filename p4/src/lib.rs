@@ -7,6 +7,7 @@
 
 pub mod manifest;
 pub mod names;
+mod schema;
 mod terse;
 
 /// A compiled program, in the form that P4Runtime's SetForwardingPipelineConfig takes.

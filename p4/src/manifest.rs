@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::terse;
+use crate::{schema, terse};
 
 /// A program that is compiled: for which target, by what, into what. Paths are relative to the repository.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,10 @@ pub struct Build {
     verbose: &'static [&'static str],
     /// Outputs that are binaries, and say of which run they are: without that.
     binaries: &'static [&'static str],
+    /// Outputs that may be printed otherwise without another meaning: what was there stays where it says the same.
+    unsteady: &'static [&'static str],
+    /// The output that says which version printed it, with its commit, where `--version` does not say the commit.
+    says_version: Option<&'static str>,
 }
 
 const INCLUDE: &str = "p4/include";
@@ -55,6 +59,8 @@ pub const V1MODEL: Build = Build {
     leftovers: &[],
     verbose: &[],
     binaries: &[],
+    unsteady: &[],
+    says_version: None,
 };
 
 /// For Tofino: compiled, and assembled for the chip. docs/tofino.md has the reasons of the flags.
@@ -111,6 +117,8 @@ pub const TOFINO: Build = Build {
         "p4/compiled/tofino/pipe/context.json",
     ],
     binaries: &["p4/compiled/tofino/pipe/tofino.bin"],
+    unsteady: &["p4/compiled/tofino/bfrt.json"],
+    says_version: Some("p4/compiled/tofino/pipe/context.json"),
 };
 
 /// For Tofino 2.
@@ -168,16 +176,27 @@ pub const TOFINO2: Build = Build {
         "p4/compiled/tofino2/pipe/context.json",
     ],
     binaries: &["p4/compiled/tofino2/pipe/tofino2.bin"],
+    unsteady: &["p4/compiled/tofino2/bfrt.json"],
+    says_version: Some("p4/compiled/tofino2/pipe/context.json"),
 };
 
 /// All of them.
 pub const BUILDS: &[Build] = &[V1MODEL, TOFINO, TOFINO2];
 
+/// What a compiler's version begins with where it prints it.
+const VERSION: &str = "Version ";
+
+/// What an output says of who printed it, among all else.
+#[derive(Deserialize)]
+struct Printed {
+    compiler_version: String,
+}
+
 /// What a program's `manifest.json` holds. Paths are relative to the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The compiler's `--version`.
+    /// The compiler and its version, with the commit that it was built of.
     pub compiler: String,
     /// The command lines, run in the repository's root.
     pub commands: Vec<Vec<String>>,
@@ -214,11 +233,13 @@ pub enum ManifestError {
         /// The reason.
         source: io::Error,
     },
-    /// The compiler refused the program.
-    #[error("{compiler} failed:\n{said}")]
+    /// The compiler refused the program, or did not end by itself.
+    #[error("{compiler} failed, {status}:\n{said}")]
     Compile {
         /// The compiler.
         compiler: &'static str,
+        /// How it ended.
+        status: ExitStatus,
         /// What it said.
         said: String,
     },
@@ -240,17 +261,16 @@ impl Build {
         self.folder().join("manifest.json")
     }
 
-    /// The compiler's version, as it prints it (to standard error, as it happens).
+    /// The version of the compiler on the PATH, as it prints it (to standard error, as it happens): where it does not say of which commit it
+    /// is, what a manifest's `compiler` begins with.
     ///
     /// # Errors
     /// [`ManifestError::NoCompiler`] where it is not on the PATH.
     pub fn compiler_version(&self) -> Result<String, ManifestError> {
         let output = run(&[self.compiler(), "--version"], Path::new("."))?;
-        let words = [output.stdout, output.stderr].concat();
-        Ok(String::from_utf8_lossy(&words)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" "))
+        let said = said(&output);
+        let version = said.lines().find(|line| line.starts_with(VERSION));
+        Ok(format!("{} {}", self.compiler(), version.unwrap_or(&said)))
     }
 
     /// Compiles the program in the repository at `root`, in place, and writes its manifest.
@@ -258,13 +278,17 @@ impl Build {
     /// # Errors
     /// If the compiler is missing, refuses the program, or a file cannot be written.
     pub fn recompile(&self, root: &Path) -> Result<Manifest, ManifestError> {
-        let compiler = self.compiler_version()?;
+        let version = self.compiler_version()?;
+        let before = self.unsteady.iter();
+        let before = before.map(|path| (*path, read(root, Path::new(path)).ok()));
+        let before: Vec<(&str, Option<Vec<u8>>)> = before.collect();
         for command in self.commands {
             let output = run(command, root)?;
             if !output.status.success() {
                 return Err(ManifestError::Compile {
                     compiler: command[0],
-                    said: String::from_utf8_lossy(&output.stderr).into_owned(),
+                    status: output.status,
+                    said: said(&output),
                 });
             }
         }
@@ -279,6 +303,12 @@ impl Build {
         for path in self.binaries {
             rewrite(path, &terse::timeless)?;
         }
+        for (path, before) in before {
+            rewrite(path, &|now| match &before {
+                Some(before) if schema::is_same(before, &now) => before.clone(),
+                _ => now,
+            })?;
+        }
         for leftover in self.leftovers {
             let path = root.join(leftover);
             let gone = match fs::metadata(&path) {
@@ -288,11 +318,25 @@ impl Build {
             };
             gone.map_err(|source| ManifestError::File { path, source })?;
         }
-        let manifest = Manifest::of_files(self, root, compiler)?;
+        let manifest = Manifest::of_files(self, root, version)?;
         let path = root.join(self.manifest());
         let text = serde_json::to_string_pretty(&manifest).expect("strings") + "\n";
         fs::write(&path, text).map_err(|source| ManifestError::File { path, source })?;
         Ok(manifest)
+    }
+
+    /// What printed the files at `root`: what they say of it, or `version`.
+    fn printed_by(&self, root: &Path, version: String) -> Result<String, ManifestError> {
+        let Some(path) = self.says_version.map(Path::new) else {
+            return Ok(version);
+        };
+        let printed: Printed =
+            serde_json::from_slice(&read(root, path)?).map_err(|source| ManifestError::Format {
+                path: path.into(),
+                source,
+            })?;
+        let printed = printed.compiler_version;
+        Ok(format!("{} {VERSION}{printed}", self.compiler()))
     }
 
     /// The top file and all that it includes from the repository, each once.
@@ -327,11 +371,12 @@ impl Manifest {
             .map_err(|source| ManifestError::Format { path, source })
     }
 
-    /// The manifest that would describe the files at `root` as they are, had `compiler` printed them.
+    /// The manifest that would describe the files at `root` as they are, had the compiler of this version printed them; those that say which
+    /// one did are believed.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn of_files(build: &Build, root: &Path, compiler: String) -> Result<Self, ManifestError> {
+    pub fn of_files(build: &Build, root: &Path, version: String) -> Result<Self, ManifestError> {
         let outputs: Vec<_> = build.outputs.iter().map(PathBuf::from).collect();
         let digests = |paths: &[PathBuf]| {
             paths
@@ -340,7 +385,7 @@ impl Manifest {
                 .collect::<Result<_, ManifestError>>()
         };
         Ok(Self {
-            compiler,
+            compiler: build.printed_by(root, version)?,
             commands: build
                 .commands
                 .iter()
@@ -358,6 +403,12 @@ impl Manifest {
     pub fn differences(&self, build: &Build, root: &Path) -> Result<Vec<String>, ManifestError> {
         let now = Self::of_files(build, root, self.compiler.clone())?;
         let mut lines = Vec::new();
+        if now.compiler != self.compiler {
+            lines.push(format!(
+                "compiler: {} is not {}",
+                self.compiler, now.compiler
+            ));
+        }
         if now.commands != self.commands {
             let line = |commands: &[Vec<String>]| {
                 let lines: Vec<_> = commands.iter().map(|command| command.join(" ")).collect();
@@ -385,6 +436,12 @@ impl Manifest {
         }
         Ok(lines)
     }
+}
+
+/// What a command said on both its outputs.
+fn said(output: &Output) -> String {
+    let bytes = [&output.stderr[..], &output.stdout[..]].concat();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
 fn run(command: &[&'static str], directory: &Path) -> Result<Output, ManifestError> {

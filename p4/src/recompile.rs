@@ -8,7 +8,20 @@ use std::process::ExitCode;
 
 use ultima_p4::manifest::{BUILDS, Build};
 
+const HELP: &str = "\
+Compiles Ultima's P4 programs with the compilers on the PATH, p4c-bm2-ss, p4c-barefoot and bfas, and writes their manifests
+
+Usage: p4-recompile [TARGET]...
+
+  TARGET  v1model, tofino or tofino2; all without one. What comes of it is in p4/compiled/, a folder each
+";
+
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.any(|it| it == "--help" || it == "-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("p4/ is in the repository");

@@ -13,7 +13,7 @@ use crate::chassis::{self, ChassisError};
 use crate::fabric::Switch;
 
 /// How long a switch may take: a Tofino whose ports change is set up anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why a switch has not taken its ports.
 #[derive(Debug, thiserror::Error)]

@@ -9,6 +9,7 @@ use tonic::{Code, Request, Status, Streaming};
 use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, control_client::ControlClient};
+use crate::chassis_push::PATIENCE;
 use crate::job::JobSpec;
 use crate::route::{self, Route};
 use crate::server::UNIX;
@@ -559,6 +560,20 @@ impl Client {
         let answer = self.rpc.clone().sync_fabric(request).await;
         let answer = answer.map_err(|status| self.error(status))?;
         Ok(answer.into_inner().switches)
+    }
+
+    /// Has a switch's own software take the ports that the fabric's file gives it.
+    ///
+    /// # Errors
+    /// There is no such switch, its ports cannot be told to it, it does not answer or refuses, or the controller doesn't answer.
+    pub async fn configure_ports(&self, switch: &str) -> Result<(), ClientError> {
+        let request = api::ConfigurePortsRequest {
+            switch: switch.into(),
+        };
+        // The switch may take all of its time.
+        let request = within(PATIENCE + ANSWER, request);
+        let answer = self.rpc.clone().configure_ports(request).await;
+        answer.map(drop).map_err(|status| self.error(status))
     }
 
     /// What deleting jobs, by name, then resizing some and creating others would do.

@@ -672,3 +672,21 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
         "{error}"
     );
 }
+
+/// What a switch without a front panel has no ports for, and one that speaks no gNMI refuses.
+#[tokio::test]
+async fn ports_are_configured_where_a_switch_lets_them_be() {
+    let (_switch, _handle, client) = start().await;
+    let (code, said) = refusal(client.configure_ports("s1").await);
+    match target::chip() {
+        None => assert_eq!(code, Code::FailedPrecondition, "{said}"),
+        Some(_) => assert_eq!(code, Code::Aborted, "{said}"),
+    }
+    assert_eq!(
+        refusal(client.configure_ports("s9").await),
+        (
+            Code::NotFound,
+            "no switch is called \"s9\"; there are: s1".into()
+        )
+    );
+}

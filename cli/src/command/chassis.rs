@@ -1,29 +1,35 @@
 //! `ultima fabric chassis`: a switch's ports, as its own software is told of them.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use tokio::runtime::Runtime;
 use ultima_controller::chassis_push::{self, PushError};
+use ultima_controller::client::Client;
 use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
 
+use super::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use crate::output;
 
 /// Print how a switch's ports are configured, from the fabric's file, or have Stratum take it
 ///
 /// For Stratum as its chassis configuration, which it reads when it starts (`-chassis_config_file`) or takes over gNMI (`--push`); for a switch
-/// that runs the SDE without Stratum as commands for `bfshell -f`.
+/// that runs the SDE without Stratum as commands for `bfshell -f`. With `--push` and without a file the controller does it, for the fabric that it
+/// has been started with.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima fabric chassis -f topologies/tofino32.yaml tofino1 > chassis_config.pb.txt\n  \
-        ultima fabric chassis -f topologies/tofino32.yaml tofino1 --push")]
+        ultima fabric chassis -f topologies/tofino32.yaml tofino1 --push\n  \
+        ultima fabric chassis tofino1 --push")]
 pub struct Options {
     /// The fabric, as YAML; `-` reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "push")]
+    file: Option<PathBuf>,
     /// The switch
     switch: String,
     /// For whom
@@ -44,10 +50,13 @@ enum Software {
     Ucli,
 }
 
-/// Prints it.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let name = super::name_of(&options.file);
-    let fabric = fabric::parse(&super::read_text(&options.file)?, &name)?;
+/// Prints it, or has it taken, by the controller `at` an address where no file is given.
+pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
+    let Some(file) = &options.file else {
+        return pushed_by(at, &options.switch);
+    };
+    let name = super::name_of(file);
+    let fabric = fabric::parse(&super::read_text(file)?, &name)?;
     let id = fabric.switch_named(&options.switch).ok_or_else(|| {
         let known: Vec<&str> = fabric
             .switches()
@@ -71,16 +80,32 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Has the controller have Stratum take it.
+fn pushed_by(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
+    runtime()?.block_on(async {
+        let client = Client::connect(&at.controller).await?;
+        client.configure_ports(switch).await
+    })?;
+    taken(switch)
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+fn taken(switch: &str) -> Result<ExitCode> {
+    output::print(&format!("{switch} has taken its ports\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Has Stratum take it.
 fn pushed(switch: &Switch) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    match runtime.block_on(chassis_push::push(switch)) {
-        Ok(()) => output::print(&format!("{} has taken its ports\n", switch.name))?,
+    match runtime()?.block_on(chassis_push::push(switch)) {
+        Ok(()) => taken(&switch.name),
         Err(error @ PushError::NoAnswer { .. }) => bail!(Exit::NoAnswer.because(error.to_string())),
         Err(error @ PushError::Refused { .. }) => bail!(Exit::Found.because(error.to_string())),
-        Err(PushError::Chassis(error)) => return Err(error.into()),
+        Err(PushError::Chassis(error)) => Err(error.into()),
     }
-    Ok(ExitCode::SUCCESS)
 }

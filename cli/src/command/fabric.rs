@@ -120,7 +120,7 @@ enum Command {
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match &arguments.command {
-        Command::Chassis(options) => return super::chassis::run(options),
+        Command::Chassis(options) => return super::chassis::run(options, &arguments.at),
         Command::Ports(options) => return super::ports::run(options),
         _ => {}
     }

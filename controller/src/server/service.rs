@@ -287,6 +287,14 @@ impl Control for ControlService {
         Ok(Response::new(self.fabric()))
     }
 
+    async fn configure_ports(
+        &self,
+        request: Request<api::ConfigurePortsRequest>,
+    ) -> Result<Response<api::ConfigurePortsResponse>, Status> {
+        self.ports_of(&request.into_inner().switch).await?;
+        Ok(Response::new(api::ConfigurePortsResponse {}))
+    }
+
     async fn plan_jobs(
         &self,
         request: Request<api::PlanJobsRequest>,

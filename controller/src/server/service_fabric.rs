@@ -1,11 +1,34 @@
-//! The control API: what is linked to what.
+//! The control API: what is linked to what, and by which ports.
+
+use tonic::{Code, Status};
 
 use super::messages::link_of;
 use super::service::ControlService;
 use crate::api;
+use crate::chassis_push::{self, PushError};
 use crate::fabric::TrunkId;
+use crate::names::some_of;
 
 impl ControlService {
+    /// Has a switch's own software take its ports.
+    pub(super) async fn ports_of(&self, name: &str) -> Result<(), Status> {
+        self.controller.open()?;
+        let fabric = self.controller.fabric();
+        let id = fabric.switch_named(name).ok_or_else(|| {
+            let known = some_of(fabric.switches().iter().map(|switch| &switch.name));
+            Status::not_found(format!("no switch is called {name:?}; there are: {known}"))
+        })?;
+        let pushed = chassis_push::push(fabric.switch(id)).await;
+        pushed.map_err(|error| {
+            let code = match error {
+                PushError::Chassis(_) => Code::FailedPrecondition,
+                PushError::NoAnswer { .. } => Code::Unavailable,
+                PushError::Refused { .. } => Code::Aborted,
+            };
+            Status::new(code, error.to_string())
+        })
+    }
+
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
         let fabric = self.controller.fabric();
         let health = self.controller.condition().health();

@@ -210,7 +210,7 @@ pub async fn install(clients: &Clients, names: &Names, plan: &JobPlan) -> Result
         }
         if let Some((id, cause)) = stopped {
             let name = |id: &SwitchId| clients[id].device().name.clone();
-            let left = remove(clients, written).await;
+            let left = remove(&undoing(clients), written).await;
             let switches = left.iter().map(name).collect();
             let undone = Undone { left, switches };
             return Err(InstallError::Stopped {
@@ -256,6 +256,14 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
         }
     };
     Written { present, cause }
+}
+
+/// The same connections, for taking back what was done with them.
+pub fn undoing(clients: &Clients) -> Clients {
+    let undoing = clients.iter();
+    undoing
+        .map(|(id, client)| (*id, Arc::new(client.undoing())))
+        .collect()
 }
 
 /// Removes what was written, last first, on all switches at once; returns those on which something is left, because

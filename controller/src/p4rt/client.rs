@@ -160,14 +160,24 @@ impl SwitchClient {
     /// The same connection for who gives a call up where others wait for it, and with it all further ones: the switch has to be
     /// looked at then.
     pub fn hurried(&self, hurry: Hurry) -> Self {
+        self.with_hurry(Some(hurry), false)
+    }
+
+    /// The same for taking back what was done with it, which has [its own time](Hurry::undoing). A switch that was given up is not asked again.
+    pub fn undoing(&self) -> Self {
+        let hurry = self.hurry.as_ref().map(Hurry::undoing);
+        self.with_hurry(hurry, self.has_given_up.load(Ordering::Relaxed))
+    }
+
+    fn with_hurry(&self, hurry: Option<Hurry>, has_given_up: bool) -> Self {
         SwitchClient {
             device: self.device.clone(),
             election_id: self.election_id,
             rpc: self.rpc.clone(),
             session: Arc::clone(&self.session),
             writes: self.writes.clone(),
-            hurry: Some(hurry),
-            has_given_up: AtomicBool::new(false),
+            hurry,
+            has_given_up: AtomicBool::new(has_given_up),
         }
     }
 
@@ -347,7 +357,9 @@ impl SwitchClient {
         if let Some(reason) = self.session.is_lost() {
             return Err(RpcError::Lost(reason));
         }
-        if self.has_given_up.load(Ordering::Relaxed) {
+        if self.has_given_up.load(Ordering::Relaxed)
+            || self.hurry.as_ref().is_some_and(Hurry::is_over)
+        {
             return Err(RpcError::GivenUp);
         }
         let hurried = async {

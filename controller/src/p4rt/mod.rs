@@ -12,7 +12,7 @@ mod term;
 pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
 pub use error::{ConnectError, RpcError, WriteError, describe, failed};
-pub use hurry::{HURRIED, Hurry};
+pub use hurry::{HURRIED, Hurry, Queue};
 pub use observer::Observer;
 pub use session::Mastership;
 pub use term::Term;

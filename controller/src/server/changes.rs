@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::journal::{Journal, KeepError};
 use crate::install::Clients;
-use crate::p4rt::{Hurry, SwitchClient};
+use crate::p4rt::{Hurry, Queue, SwitchClient};
 use crate::store::Change;
 
 /// The right to change what switches should hold. Requests wait for it in the order in which they ask, a move only for whoever has it, and asks
@@ -16,8 +16,8 @@ pub struct ChangeLock {
     /// Held by whoever is next of all but moves: no more than one of them stands before a move.
     turn: Mutex<()>,
     changes: Mutex<()>,
-    /// How many moves wait.
-    moves: watch::Sender<usize>,
+    /// Moves that wait.
+    moves: Queue,
 }
 
 /// Held while what switches should hold is changed: one job at a time, and no switch comes back in between.
@@ -43,19 +43,18 @@ impl ChangeLock {
     /// Waits for all who have asked before.
     pub async fn take(&self) -> Changes<'_> {
         let next = self.turn.lock().await;
-        Changes {
-            turn: Turn {
-                _next: Some(next),
-                _changes: self.changes.lock().await,
-            },
-            hurry: Hurry::new(self.moves.subscribe()),
-        }
+        let turn = Turn {
+            _next: Some(next),
+            _changes: self.changes.lock().await,
+        };
+        let hurry = self.moves.hurry();
+        Changes { turn, hurry }
     }
 
-    /// For a move, which waits for as long as one switch that does not answer is waited for [at most](crate::p4rt::HURRIED), and makes way for
-    /// nobody.
+    /// For a move, which waits for as long as a change may take that somebody waits for, and is taken back then, [at
+    /// most](crate::p4rt::HURRIED), and makes way for nobody.
     pub async fn take_for_move(&self) -> Turn<'_> {
-        let _waiting = Waiting::begin(&self.moves);
+        let _waiting = self.moves.wait();
         Turn {
             _next: None,
             _changes: self.changes.lock().await,
@@ -63,24 +62,8 @@ impl ChangeLock {
     }
 }
 
-/// A move that waits.
-struct Waiting<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Waiting<'a> {
-    fn begin(moves: &'a watch::Sender<usize>) -> Self {
-        moves.send_modify(|moves| *moves += 1);
-        Waiting(moves)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|moves| *moves -= 1);
-    }
-}
-
 impl Changes<'_> {
-    /// The same connection, whose calls give up where a move waits for them.
+    /// The same connection, whose calls are given up, all at one time, where a move waits for them.
     pub fn client(&self, client: &SwitchClient) -> Arc<SwitchClient> {
         Arc::new(client.hurried(self.hurry.clone()))
     }
@@ -105,6 +88,7 @@ impl Changes<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use tokio::sync::watch;
     use tokio::task::yield_now;
 
     use super::*;
@@ -139,9 +123,9 @@ mod tests {
         let held = lock.take().await;
         let mut moves = Box::pin(lock.take_for_move());
         assert!(moves.as_mut().now_or_never().is_none());
-        assert_eq!(*lock.moves.borrow(), 1);
+        assert_eq!(lock.moves.count(), 1);
         drop(moves);
-        assert_eq!(*lock.moves.borrow(), 0);
+        assert_eq!(lock.moves.count(), 0);
         drop(held);
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use tracing::Span;
 
 use super::changes::Changes;
@@ -92,7 +93,7 @@ impl Controller {
         self.mend(&clients).await?;
         // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
         if let Err(error) = self.divide(&clients, Some(job)).await {
-            self.divide_again(&clients).await;
+            self.divide_again(&install::undoing(&clients)).await;
             return Err(JobRequestError::Divide {
                 name: name(),
                 error: Box::new(error),
@@ -100,7 +101,7 @@ impl Controller {
         }
         phases.ended("divided");
         if let Err(error) = install::install(&clients, names, plan).await {
-            self.divide_again(&clients).await;
+            self.divide_again(&install::undoing(&clients)).await;
             if let InstallError::Stopped { undone, .. } = &error {
                 self.doubt(&undone.left);
             }
@@ -112,6 +113,7 @@ impl Controller {
         phases.ended("installed");
         if let Err(error) = changes.write(&self.journal, Change::Put(record)).await {
             let written = self.written(plan);
+            let clients = install::undoing(&clients);
             let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
@@ -202,7 +204,9 @@ impl Controller {
             let client = self.switches[id.0].client().ok()?;
             Some((*id, changes.client(&client)))
         };
+        // It is promised: where that took all the time that there was, there is as much again for it.
         let clients: Clients = plan.keys().filter_map(reachable).collect();
+        let clients = install::undoing(&clients);
         let pending = install::remove(&clients, written).await;
         self.doubt(&pending);
         self.registry().remove(&self.fabric, id);
@@ -267,18 +271,22 @@ impl Controller {
             .collect::<Result<BTreeMap<_, _>, _>>()
     }
 
-    /// Looks at those of these switches that may hold something else than they should, before they get more.
+    /// Looks at those of these switches that may hold something else than they should, all at once, before they get more.
     async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
-        for (id, client) in clients {
-            let switch = &self.switches[id.0];
-            if switch.is_in_doubt() {
-                let mended = switch.reconcile(client, &self.desired()).await;
-                mended.map_err(|error| JobRequestError::InDoubt {
-                    switch: switch.name().to_owned(),
-                    error: Box::new(error),
-                })?;
-            }
+        let is_in_doubt = |(id, _): &(&SwitchId, _)| self.switches[id.0].is_in_doubt();
+        let doubtful: Vec<_> = clients.iter().filter(is_in_doubt).collect();
+        if doubtful.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let desired = &self.desired();
+        let mended = join_all(doubtful.into_iter().map(|(id, client)| async move {
+            let switch = &self.switches[id.0];
+            let mended = switch.reconcile(client, desired).await;
+            mended.map(drop).map_err(|error| JobRequestError::InDoubt {
+                switch: switch.name().to_owned(),
+                error: Box::new(error),
+            })
+        }));
+        mended.await.into_iter().collect()
     }
 }

@@ -25,6 +25,7 @@ use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
+use crate::p4rt::HURRIED;
 use crate::store;
 
 /// How often one that is not primary at most switches looks whether it is again.
@@ -32,9 +33,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The pause before a switch that was too slow for a move is looked at again, where that failed.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// How long a move waits for the store, which may wait for others itself.
-const STORE: Duration = Duration::from_millis(250);
 
 /// What has become of a part that was drained, or is in use again.
 #[derive(Clone, Debug)]
@@ -361,10 +359,10 @@ impl Controller {
     /// moves them again.
     async fn keep_moved(&self, moved: &[Moved]) {
         let ids = moved.iter().map(|moved| moved.after.0.id);
-        match timeout(STORE, self.seats.keep_jobs(ids)).await {
+        match timeout(HURRIED, self.seats.keep_jobs(ids)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "trees are not kept"),
-            Err(_) => tracing::warn!("trees are kept later: the store is busy for {STORE:?}"),
+            Err(_) => tracing::warn!("trees are kept later: the store is busy for {HURRIED:?}"),
         }
     }
 

@@ -88,7 +88,6 @@ impl Changes<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use tokio::sync::watch;
     use tokio::task::yield_now;
 
     use super::*;

@@ -46,7 +46,9 @@ pub enum PushError {
 }
 
 /// Has Stratum at a switch's address take [its ports](chassis::stratum), as a replacement of gNMI's root, and keep them: it writes them to its
-/// own file, and sets those up that are others (`yang_parse_tree_paths.cc`, `SetUpRoot`, takes the configuration as text in `bytes_val`).
+/// own file, and sets those up that are others (`yang_parse_tree_paths.cc`, `SetUpRoot`, takes the configuration as text in `bytes_val`). It
+/// first tries the bytes as a message in binary form, for which nobody takes this text: it begins with `d`, of `description`, which in that form
+/// ends a group that has not begun.
 ///
 /// # Errors
 /// The ports cannot be told to Stratum, nobody answers, or the switch does not take them.

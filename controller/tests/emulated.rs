@@ -1,5 +1,6 @@
 //! The controller's tests against switches that are Tofinos to it: with their ports and limits, and what Stratum takes and
-//! keeps there. What says on which target a test runs is `target`.
+//! keeps there. What says on which target a test runs is `target`. All that have a switch are here; the others are of files and
+//! messages alone, or, as `program`, of a refusal by v1model's.
 
 // Each of these is a test by itself, too, and brings the server that it tests against.
 #![allow(clippy::duplicate_mod)]
@@ -12,12 +13,18 @@ mod control_api;
 mod embedded;
 #[path = "epochs.rs"]
 mod epochs;
+#[path = "faults.rs"]
+mod faults;
 #[path = "install.rs"]
 mod install;
 #[path = "moves.rs"]
 mod moves;
+#[path = "orders.rs"]
+mod orders;
 #[path = "restart.rs"]
 mod restart;
+#[path = "spans.rs"]
+mod spans;
 #[path = "standby.rs"]
 mod standby;
 #[path = "unkept.rs"]

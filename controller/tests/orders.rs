@@ -139,7 +139,8 @@ impl World {
             }
             Event::Drain(part, drained) => {
                 // Where jobs have no room elsewhere it is refused.
-                if self.client.drain(part, *drained).await.is_ok() {
+                let name = target::part(part);
+                if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
                         true => self.drained.insert(*part),
                         false => self.drained.remove(*part),
@@ -214,7 +215,8 @@ impl World {
         self.bed.has_failed();
         self.mend();
         for part in std::mem::take(&mut self.drained) {
-            self.client.drain(part, false).await.unwrap();
+            let name = target::part(part);
+            self.client.drain(&name, false).await.unwrap();
         }
         self.rests().await;
         self.look().await;

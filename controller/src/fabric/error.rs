@@ -226,6 +226,22 @@ pub enum FabricProblem {
         /// Lanes of a connector.
         lanes: u8,
     },
+    /// A connector that is to be broken out into more than it has lanes for.
+    #[error(
+        "{channels}x{speed} takes more than a connector's {lanes} lanes: a port of {speed} takes {needed}, of {} each; write {}x{speed}",
+        speed.of_lanes(*needed),
+        lanes / needed
+    )]
+    BreakoutLanes {
+        /// Ports that are asked for.
+        channels: u8,
+        /// Their speed.
+        speed: Speed,
+        /// Lanes that each takes.
+        needed: u8,
+        /// Lanes of a connector.
+        lanes: u8,
+    },
     /// A link between ports of two speeds.
     #[error("{} is set to {}, and {} to {}; a link has one speed", ends[0], speeds[0], ends[1], speeds[1])]
     TwoSpeeds {

@@ -77,7 +77,8 @@ pub enum PanelError {
     NoSpeed(Speed),
     /// A port that does not begin where ports of its width do, or that is wider than what is left.
     #[error(
-        "a port of {speed} takes {needed} of a connector's {lanes} lanes: its channel is a multiple of {needed} below {lanes}, and not {}",
+        "a port of {speed} takes {needed} of a connector's {lanes} lanes, of {} each: its channel is a multiple of {needed} below {lanes}, and not {}",
+        speed.of_lanes(*needed),
         at.channel
     )]
     Lanes {

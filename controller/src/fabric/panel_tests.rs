@@ -120,12 +120,12 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "t1/1/0]",
             "t1/1/1]",
-            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes: its channel is a multiple of 4 below 4, and not 1",
+            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 4 below 4, and not 1",
         ),
         (
             "t1/1/0]",
             "t1/5/4]",
-            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes: its channel is a multiple of 4 below 4, and not 4",
+            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 4 below 4, and not 4",
         ),
         (
             "t1/1/0]",
@@ -140,7 +140,7 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "6/2, speed: 50G",
             "6/1, speed: 50G",
-            "f.yaml:7:17: switches[0].ports[1].port: a port of 50G takes 2 of a connector's 4 lanes: its channel is a multiple of 2 below 4, and not 1",
+            "f.yaml:7:17: switches[0].ports[1].port: a port of 50G takes 2 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 2 below 4, and not 1",
         ),
         (
             "6/2, speed: 50G",
@@ -165,7 +165,17 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "4x25G",
             "4x100G",
-            "f.yaml:6:30: switches[0].ports[0].breakout: \"4x100G\" breaks no connector of 4 lanes out; write CHANNELSxSPEED, such as 4x25G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 4x100G takes more than a connector's 4 lanes: a port of 100G takes 4, of 25G (NRZ) each; write 1x100G",
+        ),
+        (
+            "target: tofino\n    ports:\n      - { port: 5, breakout: 4x25G, fec: fc }",
+            "target: tofino2\n    ports:\n      - { port: 5, breakout: 8x50G }",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 8x50G takes more than a connector's 8 lanes: a port of 50G takes 2, of 25G (NRZ) each; write 4x50G",
+        ),
+        (
+            "target: tofino\n    ports:\n      - { port: 5, breakout: 4x25G, fec: fc }",
+            "target: tofino2\n    ports:\n      - { port: 5, breakout: 4x200G }",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 4x200G takes more than a connector's 8 lanes: a port of 200G takes 4, of 50G (PAM4) each; write 2x200G",
         ),
         (
             "4x25G, fec: fc",

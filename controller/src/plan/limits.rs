@@ -183,7 +183,9 @@ fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
 /// Whether the target can carry what the program tells of losses.
 fn fits_digest(switch: &Switch, names: &Names) -> Result<(), LimitError> {
     let digest = names.digest(loss::DIGEST)?;
-    let needed: usize = digest.members.iter().map(|member| member.bitwidth).sum();
+    let bits = |bitwidth: usize| bitwidth.next_multiple_of(8);
+    let members = digest.members.iter();
+    let needed: usize = members.map(|member| bits(member.bitwidth)).sum();
     match switch.target.digests.max_bits {
         Some(limit) if needed > limit as usize => Err(LimitError::Digest {
             switch: switch.name.clone(),

@@ -1,13 +1,14 @@
 use std::collections::HashSet;
 
 use ultima_p4::names::{self, replica::TRUNK_RID};
+use ultima_p4runtime::tofino::{Packing, TofinoProgram};
 
 use super::*;
 use crate::fabric::{self, Health, HostId, SwitchPort};
 use crate::job::{Gather, JobSpec, Rank, Weight};
 use crate::ledger::Refusal;
 use crate::program::Program;
-use crate::target::Target;
+use crate::target::{ProgramForm, Target};
 use crate::testing::{Planned, Site, spec};
 
 fn two_switches() -> Fabric {
@@ -434,6 +435,31 @@ fn limits_are_those_of_the_chip() {
     assert!(
         line("{ groups: 65536 }")
             .ends_with("65536 is out of range; target tofino takes 1 to 65535")
+    );
+}
+
+/// A chip's digest has 47 bytes for its members, each of which takes whole ones.
+#[test]
+fn a_digest_fits_the_chip() {
+    let text = include_str!("../../../topologies/tofino32.yaml");
+    let fabric = fabric::parse(text, "tofino32.yaml").unwrap();
+    let routes = Routes::new(&fabric, Health::default());
+    let own = Program::own(&fabric).unwrap();
+    let code = TofinoProgram::unpack(&own.device_config(Packing::Stratum)).unwrap();
+    // Instead of the last member's 32 bits of 208.
+    let p4info = ultima_p4::tofino().p4info;
+    let (digest, registers) = p4info.rsplit_once("operation_losses_t").unwrap();
+    let (before, after) = digest.rsplit_once("bitwidth: 32").unwrap();
+    let checked = |bits: usize| {
+        let p4info = format!("{before}bitwidth: {bits}{after}operation_losses_t{registers}");
+        let form = ProgramForm::Tofino;
+        let program = Program::tofino(form, code.clone(), &p4info, "p4info").unwrap();
+        check_fabric(&fabric, &routes, &program, SwitchId(0)).map_err(|error| error.to_string())
+    };
+    assert_eq!(checked(376 - 176), Ok(()));
+    assert_eq!(
+        checked(376 - 176 + 1),
+        Err("switch tofino1: the program's digest has 384 bits, and those of target tofino have at most 376; give the controller the program for tofino".into())
     );
 }
 

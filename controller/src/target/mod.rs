@@ -127,7 +127,7 @@ impl MeterGrain {
 /// What a target does with digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digests {
-    /// Bits of the longest; none where there is no bound.
+    /// Bits that members may have together, each rounded up to whole bytes; none where there is no bound.
     pub max_bits: Option<u32>,
     /// Whether a subscription that is read back says more than how long digests wait for others.
     pub keeps_list_and_ack: bool,

@@ -3,13 +3,11 @@
 #![allow(dead_code)] // Each test uses its part.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use ultima_controller::client::Client;
-use ultima_controller::fabric;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{
@@ -18,6 +16,7 @@ use ultima_controller::server::{
 use ultima_controller::store::StoreError;
 
 use super::chaos::{Call, ChaosSwitch, FAULTS, Fault, Held};
+use super::target;
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
 const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
@@ -81,7 +80,7 @@ impl Bed {
         let mut switches = Vec::new();
         let mut text = TOPOLOGY.to_owned();
         for name in NAMES {
-            let switch = ChaosSwitch::start().await;
+            let switch = ChaosSwitch::start_patient().await;
             let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
             text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
             switches.push(switch);
@@ -98,15 +97,14 @@ impl Bed {
     }
 
     fn config(&self, name: &str) -> Config {
-        let path: &Path = self.folder.path();
         Config {
             listen: self.address(name).parse().unwrap(),
             patience: Duration::from_secs(5),
             // What a switch refused to give up goes with the next look at it.
             audit_every: Duration::from_millis(300),
-            state: Some(path.join(name)),
+            state: Some(self.folder.path().join(name)),
             terms: TERMS,
-            ..Config::new(fabric::parse(&self.text, "leaf-spine.yaml").unwrap()).unwrap()
+            ..target::config(target::fabric(&self.text, "leaf-spine.yaml"))
         }
     }
 

@@ -153,6 +153,16 @@ const KEEPALIVE: Duration = Duration::from_millis(200);
 impl ChaosSwitch {
     /// Starts a switch, device 1, on a free port of loopback.
     pub async fn start() -> Self {
+        ChaosSwitch::start_asking(Some(KEEPALIVE)).await
+    }
+
+    /// The same of one that never asks whether a client is there: where none falls silent, one that answers late on a busy machine is none
+    /// that has gone.
+    pub async fn start_patient() -> Self {
+        ChaosSwitch::start_asking(None).await
+    }
+
+    async fn start_asking(keepalive: Option<Duration>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server_address = listener.local_addr().unwrap();
         let wire = Arc::new(Wire::start(server_address).await);
@@ -163,8 +173,8 @@ impl ChaosSwitch {
             wires: Arc::clone(&wires),
         };
         let server = Server::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
+            .http2_keepalive_interval(keepalive)
+            .http2_keepalive_timeout(keepalive)
             .add_service(P4RuntimeServer::new(service));
         let server = tokio::spawn(async move {
             server

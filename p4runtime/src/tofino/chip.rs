@@ -34,8 +34,9 @@ const RDM_BLOCK_LINES: u32 = 2048;
 /// one pipe takes two, so that more may fit, never fewer.
 const NODE_LINES: u32 = 2 * 4;
 
-/// Bits of the longest digest: a learning quantum has 384 on both chips (p4c's `parde_phv_constraints.h`).
-pub const MAX_DIGEST_BITS: u32 = 384;
+/// Bits that a digest's members may have together, each rounded up to whole bytes: a learning quantum has 384 on both chips, of which 8 say
+/// which digest it is (p4c's `parde_phv_constraints.cpp`).
+pub const MAX_DIGEST_BITS: u32 = 384 - 8;
 
 /// How exactly a chip's meters keep what they are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

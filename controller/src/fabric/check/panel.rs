@@ -265,16 +265,23 @@ impl Reader<'_, '_> {
             let (channels, speed) = (channels.parse::<u8>().ok()?, speed.parse().ok()?);
             let whole = channels > 0 && lanes.is_multiple_of(channels) && first.channel == 0;
             let each = whole.then(|| lanes / channels)?;
-            let needed = self.kind.lanes_at(speed)?;
-            (needed <= each).then_some((channels, each, speed))
+            Some((channels, each, speed, self.kind.lanes_at(speed)?))
         });
-        parsed.ok_or_else(|| {
-            let text_value = text.value.clone();
-            let problem = FabricProblem::Breakout {
-                text: text_value,
+        let problem = match parsed {
+            Some((channels, each, speed, needed)) if needed <= each => {
+                return Ok((channels, each, speed));
+            }
+            Some((channels, _, speed, needed)) => FabricProblem::BreakoutLanes {
+                channels,
+                speed,
+                needed,
                 lanes,
-            };
-            self.fail(text, field, problem)
-        })
+            },
+            None => FabricProblem::Breakout {
+                text: text.value.clone(),
+                lanes,
+            },
+        };
+        Err(self.fail(text, field, problem))
     }
 }

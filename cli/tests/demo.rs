@@ -325,7 +325,7 @@ fn another_program_changes_the_counts_by_what_it_drops() {
 }
 
 fn start(options: &[&str]) -> Child {
-    ultima(&[&["demo", "--json"], options].concat())
+    ultima(&[&["demo", "--output=json"], options].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -1,4 +1,4 @@
-//! What a run of the demo found out: the object that `--json` prints.
+//! What a run of the demo found out: the document that it prints.
 
 use super::agreement::Agreements;
 use super::digits::CLASSES;

@@ -65,10 +65,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             return Ok(crate::exit::Exit::Interrupted.into());
         };
         let report = report?;
-        let text = match options.json {
-            true => serde_json::to_string_pretty(&report)? + "\n",
-            false => report.to_string(),
-        };
+        let text = options.output.print(&report, || report.to_string())?;
         output::print(&text)?;
         Ok(match report.check() {
             Ok(()) => ExitCode::SUCCESS,

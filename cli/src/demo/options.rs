@@ -112,6 +112,9 @@ pub struct Options {
     /// Who makes the copies of an aggregate: the switch, or its owner
     #[arg(long, value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
+    /// The workers seal their packets and refuse others', under a key that the controller gives them
+    #[arg(long)]
+    pub sealed: bool,
 
     /// Another data plane program, as p4c's BMv2 backend printed it
     #[arg(long, value_name = "FILE", requires = "p4info")]

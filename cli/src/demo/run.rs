@@ -176,7 +176,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         loss_threshold: DEFAULT_LOSS_THRESHOLD,
         weight: Weight::default(),
         eviction: Eviction::default(),
-        sealed: false,
+        sealed: options.sealed,
     };
     Client::connect(&controller_address)
         .await?
@@ -341,6 +341,7 @@ fn report(
         timeouts: options.timeouts,
         estimator: options.estimator.name(),
         multicast: options.multicast,
+        sealed: options.sealed,
         impairments: options.impairments(),
         lost_workers: collected.lost(),
         accuracy: worst.overall(),

@@ -170,7 +170,7 @@ fn what_was_half_done_is_no_bad_input() {
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");
         let text = refused_with(4, &apply);
-        let no_host = format!("{file}:2:30: members[1]: the fabric has no host \"h99\"");
+        let no_host = format!("{file}:2:32: members[1]: the fabric has no host \"h99\"");
         assert!(text.contains(&no_host), "{text}");
         assert!(text.contains("nothing was done"), "{text}");
         assert!(

@@ -684,6 +684,14 @@ impl ClientError {
                         address: address.to_owned(),
                         reason: message,
                     },
+                    // Nobody there has said so: the request is not known.
+                    Code::Unimplemented if message.is_empty() => ClientError::Refused {
+                        code,
+                        message: format!(
+                            "the controller at {address} does not know this request; it is of an older version, or none of Ultima's"
+                        ),
+                        field: None,
+                    },
                     _ => ClientError::Refused {
                         code,
                         message,

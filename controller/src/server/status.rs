@@ -254,6 +254,16 @@ mod tests {
     }
 
     #[test]
+    fn what_an_older_controller_does_not_know_is_said() {
+        let error = ClientError::of(Status::unimplemented(""), "here:1");
+        assert!(
+            error
+                .to_string()
+                .starts_with("the controller at here:1 does not know")
+        );
+    }
+
+    #[test]
     fn what_is_said_has_an_end() {
         for (text, len) in [
             ("a".repeat(MOST), MOST),

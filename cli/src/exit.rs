@@ -250,6 +250,7 @@ mod tests {
         let error = ClientError::Refused {
             code: Code::InvalidArgument,
             message: "h9".into(),
+            field: None,
         };
         let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
         let half = half.context("applying").unwrap_err();
@@ -266,6 +267,7 @@ mod tests {
         let refused = |code| ClientError::Refused {
             code,
             message: String::new(),
+            field: None,
         };
         for (error, exit) in [
             (refused(Code::InvalidArgument), Exit::BadInput),

@@ -111,4 +111,40 @@ mod tests {
     fn the_command_line_is_sound() {
         super::Arguments::command().debug_assert();
     }
+
+    /// Commands without `-o`: what they print is of a form of its own, or says where they serve or what they wrote.
+    const OF_NO_FORMAT: [&str; 11] = [
+        "switch",
+        "switch port add",
+        "controller serve",
+        "fabric chassis",
+        "lab up",
+        "lab exec",
+        "lab down",
+        "sim run",
+        "trace",
+        "completions",
+        "schema",
+    ];
+
+    #[test]
+    fn whatever_is_found_is_printed_in_all_formats() {
+        let mut without = Vec::new();
+        collect(&super::Arguments::command(), "", &mut without);
+        assert_eq!(without, OF_NO_FORMAT);
+    }
+
+    /// The commands below one that do something by themselves and have no `-o`.
+    fn collect(of: &clap::Command, path: &str, without: &mut Vec<String>) {
+        for command in of.get_subcommands().filter(|it| !it.is_hide_set()) {
+            let path = format!("{path} {}", command.get_name());
+            let has_formats = command
+                .get_arguments()
+                .any(|it| it.get_short() == Some('o'));
+            if !command.is_subcommand_required_set() && !has_formats {
+                without.push(path.trim_start().to_owned());
+            }
+            collect(command, &path, without);
+        }
+    }
 }

@@ -83,24 +83,18 @@ impl fmt::Display for Format {
     }
 }
 
-/// The options by which a command is told.
+/// The option by which a command is told: all that print something to work with have it.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Output {
     /// How it is printed
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value_t)]
     format: Format,
-    /// The same as `-o json`
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
 }
 
 impl Output {
     /// What was asked for.
     pub fn format(self) -> Format {
-        match self.json {
-            true => Format::Json,
-            false => self.format,
-        }
+        self.format
     }
 
     /// As [`Format::print`].
@@ -112,7 +106,7 @@ impl Output {
         document: &impl Serialize,
         table: impl FnOnce() -> String,
     ) -> Result<String> {
-        self.format().print(document, table)
+        self.format.print(document, table)
     }
 }
 
@@ -130,6 +124,22 @@ impl Format {
             Format::Table => table(),
             Format::Json => serde_json::to_string_pretty(document)? + "\n",
             Format::Yaml => serde_yaml::to_string(document)?,
+        })
+    }
+
+    /// One of several documents, as they come: JSON on a line, YAML behind the line that begins it.
+    ///
+    /// # Errors
+    /// As [`print`](Self::print).
+    pub fn print_one(
+        self,
+        document: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<String> {
+        Ok(match self {
+            Format::Table => table(),
+            Format::Json => serde_json::to_string(document)? + "\n",
+            Format::Yaml => format!("---\n{}", serde_yaml::to_string(document)?),
         })
     }
 }
@@ -162,6 +172,19 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_that_come_one_by_one_are_told_apart() {
+        let print = |format: Format| {
+            let one = |number: u8| format.print_one(&[number], || format!("{number} of them\n"));
+            [1, 2]
+                .map(|number| one(number).expect("it has a form"))
+                .concat()
+        };
+        assert_eq!(print(Format::Table), "1 of them\n2 of them\n");
+        assert_eq!(print(Format::Json), "[1]\n[2]\n");
+        assert_eq!(print(Format::Yaml), "---\n- 1\n---\n- 2\n");
+    }
 
     #[test]
     fn columns_align() {

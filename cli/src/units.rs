@@ -23,6 +23,18 @@ pub fn authority(text: &str) -> Result<String, String> {
     }
 }
 
+/// Where a controller listens: `10.0.0.2:9555`, `unix:/run/ultima.sock`.
+pub fn control_address(text: &str) -> Result<String, String> {
+    let is_one = match text.strip_prefix("unix:") {
+        Some(path) => !path.is_empty(),
+        None => authority(text).is_ok() && !text.contains('/'),
+    };
+    match is_one {
+        true => Ok(text.to_owned()),
+        false => Err("expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555".into()),
+    }
+}
+
 /// A share: `0.25`.
 pub fn share(text: &str) -> Result<f64, String> {
     let share = text
@@ -65,6 +77,24 @@ pub fn metrics_address(text: &str) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_addresses() {
+        for right in ["127.0.0.1:9555", "[::1]:9555", "leaf:1", "unix:run/x"] {
+            assert_eq!(control_address(right), Ok(right.to_owned()));
+        }
+        for wrong in [
+            "",
+            "leaf",
+            ":1",
+            "leaf:0",
+            "leaf:x",
+            "unix:",
+            "http://leaf:1",
+        ] {
+            assert!(control_address(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn authorities() {

@@ -17,7 +17,7 @@ const AGENT: [&str; 6] = [
     "CONTROLLER",
     "--job",
     "train",
-    "--json",
+    "--output=json",
 ];
 /// A bound long enough for a machine that does other things too.
 const PATIENT: [&str; 2] = ["--deadline", "5s"];
@@ -237,7 +237,7 @@ fn a_check_finds_an_mtu_that_is_too_small() {
                 &hosts.controller,
                 "check",
                 "train",
-                "--json",
+                "--output=json",
             ];
             let output = ultima(&arguments).output().expect("it runs");
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -61,7 +61,7 @@ fn applied_twice_is_applied_once() {
         assert_eq!(created.len(), 1);
         assert_eq!(created[0]["name"], "grid.row1");
         let shown: Value =
-            serde_json::from_slice(&job(&["show", "grid", "--json"]).stdout).expect("JSON");
+            serde_json::from_slice(&job(&["show", "grid", "--output=json"]).stdout).expect("JSON");
         assert_eq!(shown[1]["seed"], shown[0]["seed"]);
 
         // Other members are another epoch, which comes when they have joined; that is no change any more.
@@ -79,7 +79,14 @@ fn applied_twice_is_applied_once() {
         write(&JOBS.replace("[h1, h2]\n", "[h1, h99]\n"));
         let (code, text) = apply(&["--dry-run"]);
         assert_eq!(code, 5, "{text}");
-        assert!(text.contains("the fabric has no host \"h99\""), "{text}");
+        let no_host = "jobs.yaml:2:15: members[1]: the fabric has no host \"h99\"";
+        assert!(text.contains(no_host), "{text}");
+        let planned = output(&["fabric", "--controller", &address, "plan", "-f", file]);
+        assert_eq!(planned.status.code(), Some(5));
+        let text = String::from_utf8_lossy(&planned.stdout);
+        assert!(text.contains(no_host), "{text}");
+        let resized = refused_with(4, &["apply", "-f", file, "--controller", &address]);
+        assert!(resized.contains(no_host), "{resized}");
         write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
         let (code, text) = apply(&[]);
         assert_eq!(
@@ -100,8 +107,8 @@ fn applied_twice_is_applied_once() {
         let refused = output(&["apply", "-f", file, "--controller", &address]);
         assert_eq!(refused.status.code(), Some(5));
         let text = String::from_utf8(refused.stdout).expect("text");
-        let differs = "grid.row0: weight is 3, and the file says 4; ";
-        assert!(text.contains(differs), "{text}");
+        let differs = format!("grid.row0: {file}:7:9: weight is 3, and the file says 4; ");
+        assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: would be created\n"), "{text}");
         let error = String::from_utf8(refused.stderr).expect("text");
         assert!(
@@ -134,7 +141,10 @@ fn files_are_read_before_anything_is_done() {
     )
     .expect("written");
     let text = refused(&["apply", "-f", file]);
-    assert!(text.contains("job a stands in the files twice"), "{text}");
+    assert!(
+        text.contains("jobs.yaml:2:13: name: job a stands in the files twice"),
+        "{text}"
+    );
     for nothing in ["", "# nothing\n---\n"] {
         std::fs::write(&path, nothing).expect("written");
         let text = refused(&["apply", "-f", file]);
@@ -156,9 +166,55 @@ fn what_was_half_done_is_no_bad_input() {
         std::fs::write(&path, wrong).expect("written");
         let text = refused_with(4, &apply);
         assert!(text.contains("nothing was done"), "{text}");
+        // What is missing comes together, or not at all.
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");
+        let text = refused_with(4, &apply);
+        let no_host = format!("{file}:2:32: members[1]: the fabric has no host \"h99\"");
+        assert!(text.contains(&no_host), "{text}");
+        assert!(text.contains("nothing was done"), "{text}");
+        assert!(
+            stage
+                .testbed
+                .runtime
+                .block_on(stage.controller.client().jobs())
+                .expect("it answers")
+                .is_empty()
+        );
+        // The members of one that is there change first.
+        std::fs::write(&path, "{ name: one, members: [h1, h2] }\n").expect("written");
+        assert!(output(&apply).status.success());
+        let other = format!("{{ name: one, members: [h1, h3] }}\n--- {wrong}");
+        std::fs::write(&path, other).expect("written");
         let text = refused_with(1, &apply);
         assert!(text.contains("one done, then"), "{text}");
+        assert!(text.contains(&no_host), "{text}");
+    });
+}
+
+/// Each refusal by the controller is said of its place in the file, also in a grid, whose jobs have members in orders of their own.
+#[test]
+fn what_the_controller_refuses_has_its_place() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("job.yaml");
+        let file = path.to_str().expect("text");
+        let create = ["job", "--controller", &address, "create", "-f", file];
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let grid = "# Rows and columns.\nname: train\nmembers:\n  - h1\n  - h2\n  - h3\n  - h99\ngroups: 2\n";
+        write(grid);
+        let text = refused_with(4, &create);
+        assert!(
+            text.starts_with(&format!("error: {file}:7:5: members[3]: the fabric has no host \"h99\"")),
+            "{text}"
+        );
+        write(&grid.replace("h99", "h4"));
+        assert!(output(&create).status.success());
+        let text = refused_with(5, &create);
+        assert!(
+            text.starts_with(&format!("error: {file}:2:7: name: job train.row0 exists already; ")),
+            "{text}"
+        );
     });
 }

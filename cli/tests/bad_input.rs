@@ -216,7 +216,12 @@ fn jobs() {
     let line = refused_with(3, &nobody);
     let none = "none of the controllers at 127.0.0.1:1, 127.0.0.1:2 answers";
     assert_has(&nobody, &line, &[none]);
-    assert_says(&["job", "list", "--controller", ""], &["--controller"]);
+    for nowhere in ["", "leaf1", "127.0.0.1:9555,", "http://127.0.0.1:9555"] {
+        assert_says(
+            &["job", "list", "--controller", nowhere],
+            &["--controller", "expected HOST:PORT or unix:PATH"],
+        );
+    }
     let two = dir.path().join("two.yaml");
     fs::write(
         &two,
@@ -225,7 +230,7 @@ fn jobs() {
     .unwrap();
     assert_says(
         &["job", "create", "-f", two.to_str().unwrap()],
-        &["two.yaml: 2 jobs", "`ultima apply -f` creates several"],
+        &["two.yaml:3:1: 2 jobs", "`ultima apply -f` creates several"],
     );
     let dear = dir.path().join("dear.yaml");
     fs::write(&dear, "name: train\nmembers: [h1, h2]\nweight: dear\n").unwrap();

@@ -8,7 +8,9 @@ use std::process::{Child, Stdio};
 use common::{children, demo, ultima, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use pcap_file::pcap::PcapReader;
 use serde_json::Value;
+use ultima_wire::{Header, frame};
 
 /// Nothing is done to the run, and the bound is so wide that a slow machine does not reach it.
 const QUIET: [&str; 6] = ["--loss", "0", "--straggler", "0:0", "--deadline", "20s"];
@@ -324,8 +326,41 @@ fn another_program_changes_the_counts_by_what_it_drops() {
     assert_eq!(dropped(&report["scatter"]), 0);
 }
 
+/// Every packet of a sealed run says that it is, and workers take each other's.
+#[test]
+fn a_sealed_run_is_sealed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let captures = folder.path().to_str().expect("text");
+    let short = ["--steps", "10", "--workers", "3", "--pcap", captures];
+    let options = [&QUIET[..], &short].concat();
+    let seen = |options: &[&str]| {
+        let report = demo(options);
+        check_accounts(&report);
+        assert_eq!(dropped(&report["scatter"]) + dropped(&report["gather"]), 0);
+        let sealed = report["sealed"].as_bool().expect("it says so");
+        let mut packets = [0, 0];
+        for file in std::fs::read_dir(folder.path()).expect("captures") {
+            let file = std::fs::File::open(file.expect("a file").path()).expect("a capture");
+            let mut capture = PcapReader::new(file).expect("a capture");
+            while let Some(packet) = capture.next_packet() {
+                let packet = packet.expect("a whole one");
+                let Ok((_, datagram)) = frame::parse(&packet.data) else {
+                    continue;
+                };
+                let (header, _) = Header::parse(datagram).expect("one of ours");
+                packets[usize::from(header.auth.is_some())] += 1;
+            }
+        }
+        (sealed, packets)
+    };
+    let (sealed, [open, closed]) = seen(&options);
+    assert!(!sealed && open > 100 && closed == 0, "{open}, {closed}");
+    let (sealed, [open, closed]) = seen(&[&options[..], &["--sealed"]].concat());
+    assert!(sealed && open == 0 && closed > 100, "{open}, {closed}");
+}
+
 fn start(options: &[&str]) -> Child {
-    ultima(&[&["demo", "--json"], options].concat())
+    ultima(&[&["demo", "--output=json"], options].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -35,7 +35,7 @@ fn a_job_is_shown_with_all_that_it_was_given() {
         let column = header.find("WEIGHT").expect("a column");
         assert!(row[column..].starts_with("7 "), "{text}");
 
-        let shown: Value = serde_json::from_str(&show(&stage, &["--json"])).expect("JSON");
+        let shown: Value = serde_json::from_str(&show(&stage, &["--output=json"])).expect("JSON");
         for (key, value) in [
             ("name", json!("heavy")),
             ("weight", json!(7)),
@@ -86,7 +86,7 @@ fn a_grids_jobs_come_and_go_together() {
         assert!(created.status.success(), "{created:?}");
         let lines = ["train.row0", "train.row1", "train.column0", "train.column1"];
         assert_eq!(names().len(), 5);
-        let shown = job(&["show", "train", "--json"]);
+        let shown = job(&["show", "train", "--output=json"]);
         let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
         let hosts = |at: usize| [0, 1].map(|rank| shown[at]["members"][rank]["host"].clone());
         for (at, (line, members)) in lines
@@ -112,7 +112,7 @@ fn a_grids_jobs_come_and_go_together() {
                 format!("error: train is a grid, which keeps its members, of the jobs {jobs}; ");
             assert!(text.starts_with(&expected), "{text}");
         }
-        let checked = job(&["check", "train", "--json"]);
+        let checked = job(&["check", "train", "--output=json"]);
         assert_eq!(checked.status.code(), Some(1));
         let checked: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
         assert_eq!(
@@ -208,7 +208,7 @@ fn each_command_prints_documents() {
         let created = document(&job(&["create", "-f", file, "-o", "json"]));
         assert_eq!(created["name"], "train");
         assert_eq!(created["tree"], json!(["s1/9-s2/9"]));
-        let listed = document(&job(&["list", "--json"]));
+        let listed = document(&job(&["list", "--output=json"]));
         let names = [0, 1].map(|at| &listed[at]["name"]);
         assert_eq!(names, ["heavy", "train"]);
         assert_eq!(listed[0]["tree"], json!([]), "it gathers by unicast");
@@ -217,7 +217,7 @@ fn each_command_prints_documents() {
         let deleted = document(&job(&["delete", "train", "--wait", "10s", "-o", "json"]));
         let nothing_left = json!({ "name": "train", "pending_switches": [] });
         assert_eq!(deleted, nothing_left);
-        let both = ["list", "--json", "-o", "yaml"];
+        let both = ["list", "-o", "json", "-o", "yaml"];
         common::refused(&[&["job", "--controller", &address], &both[..]].concat());
     });
 }
@@ -234,7 +234,9 @@ fn waiting_has_an_end() {
         let create = ["create", "-f", file, "--wait", "200ms"];
         let late = common::refused_with(6, &[&at[..], &create].concat());
         assert!(late.contains("rank 0 on h1, rank 1 on h3"), "{late}");
-        let shown = document(&printed(&[&at[..], &["show", "train", "--json"]].concat()));
+        let shown = document(&printed(
+            &[&at[..], &["show", "train", "--output=json"]].concat(),
+        ));
         assert_eq!(shown["members"][0]["state"], "free");
 
         // Another controller has the second switch: what is there goes later.
@@ -277,7 +279,7 @@ fn members_are_named_by_rank_or_host() {
         fs::write(&file, "{ name: train, members: [h1, h99] }").expect("written");
         let said = refused(&["create", "-f", file.to_str().expect("text")]);
         assert!(
-            said.contains("members[1]: the fabric has no host \"h99\""),
+            said.contains("job.yaml:1:30: members[1]: the fabric has no host \"h99\""),
             "{said}"
         );
 

@@ -24,7 +24,7 @@ const SIMULATION: [&str; 16] = [
     "6",
     "--seed",
     "5",
-    "--json",
+    "--output=json",
 ];
 
 fn done(arguments: &[&str]) -> String {

@@ -17,7 +17,7 @@ fn sim(arguments: &[&str]) -> Output {
 
 #[test]
 fn json_has_the_figures_and_seeds_give_the_same_bytes() {
-    let arguments = "--algorithm tar --ranks 16 --bytes 1M --slot 4k --tail 3 --loss 0.01:4 --operations 20 --seed 7 --json";
+    let arguments = "--algorithm tar --ranks 16 --bytes 1M --slot 4k --tail 3 --loss 0.01:4 --operations 20 --seed 7 -o json";
     let arguments: Vec<&str> = arguments.split(' ').collect();
     let output = sim(&arguments);
     assert!(output.status.success(), "{output:?}");
@@ -49,7 +49,7 @@ fn a_grid_is_told() {
     let least =
         |line: &str| line.starts_with("least by the cost model") && line.ends_with("no groups");
     assert!(text.lines().any(least), "{text}");
-    let asked = sim(&[&arguments[..], &["--groups", "4", "--json"]].concat());
+    let asked = sim(&[&arguments[..], &["--groups", "4", "--output=json"]].concat());
     let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
     assert_eq!(
         (&report["algorithm"], &report["groups"]),
@@ -147,7 +147,7 @@ experiments:
         );
     }
     // What a run alone prints.
-    let alone = "--ranks 8 --tail 3 --algorithm ring --seed 2 --operations 3 --bytes 256k --json";
+    let alone = "--ranks 8 --tail 3 --algorithm ring --seed 2 --operations 3 --bytes 256k -o json";
     let alone = sim(&alone.split(' ').collect::<Vec<_>>()).stdout;
     let alone: Value = serde_json::from_slice(&alone).expect("JSON");
     let of = |row: &&BTreeMap<String, String>| {

@@ -121,7 +121,7 @@ fn json_has_what_tables_have() {
             "0,0.2" => "0.1",
             other => other,
         })
-        .chain(["--json"])
+        .chain(["--output=json"])
         .collect();
     let output = tail_drop(&arguments);
     assert!(output.status.success(), "{output:?}");

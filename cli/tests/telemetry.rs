@@ -133,13 +133,13 @@ fn says_what_was_lost_on_bmv2() {
 fn json_has_every_count() {
     pair(&Target::Sockets, |mut stage| {
         lose(&mut stage);
-        let all = document(&telemetry(&stage, &["--json"]));
+        let all = document(&telemetry(&stage, &["--output=json"]));
         assert_eq!(all["version"], 1);
         let [lossy, quiet] = &all["jobs"].as_array().expect("jobs")[..] else {
             panic!("two jobs: {all}")
         };
         assert_eq!([&lossy["job"], &quiet["job"]], ["lossy", "quiet"]);
-        let one = document(&telemetry(&stage, &["lossy", "--json"]));
+        let one = document(&telemetry(&stage, &["lossy", "--output=json"]));
         assert_eq!(one["jobs"][0], *lossy, "alone or not");
 
         let count = |packets: u64, bytes: u64| json!({ "packets": packets, "bytes": bytes });
@@ -214,7 +214,7 @@ fn a_job_of_the_same_name_starts_anew() {
         lose(&mut stage);
         stage.controller.delete(&stage.testbed, "lossy");
         stage.controller.create(&stage.testbed, LOSSY);
-        let text = telemetry(&stage, &["lossy", "--json"]);
+        let text = telemetry(&stage, &["lossy", "--output=json"]);
         let job = &document(&text)["jobs"][0];
         assert_eq!(job["losses"], json!([]));
         for switch in job["switches"].as_array().expect("switches") {
@@ -230,7 +230,7 @@ fn a_job_of_the_same_name_starts_anew() {
         stage.controller.delete(&stage.testbed, "lossy");
         stage.controller.delete(&stage.testbed, "quiet");
         assert_eq!(telemetry(&stage, &[]), "there are no jobs\n");
-        let none = document(&telemetry(&stage, &["--json"]));
+        let none = document(&telemetry(&stage, &["--output=json"]));
         assert_eq!(none, json!({ "version": 1, "jobs": [] }));
     });
 }
@@ -257,7 +257,7 @@ fn next_line(lines: &mut impl std::io::BufRead) -> String {
 #[test]
 fn a_watch_sees_what_happens_until_it_is_interrupted() {
     pair(&Target::Sockets, |mut stage| {
-        let (mut child, mut lines) = watch(&stage, &["--json"]);
+        let (mut child, mut lines) = watch(&stage, &["--output=json"]);
         let first = document(&next_line(&mut lines));
         assert_eq!(first["jobs"][0]["losses"], json!([]));
         lose(&mut stage);
@@ -268,7 +268,8 @@ fn a_watch_sees_what_happens_until_it_is_interrupted() {
         }
         // Each is told once; whoever comes later is told of those before.
         assert_eq!((told, lost(&document(&next_line(&mut lines)))), (2, 0));
-        let (mut later, mut its_lines) = watch(&stage, &["lossy", "--json", "--every", "100ms"]);
+        let (mut later, mut its_lines) =
+            watch(&stage, &["lossy", "--output=json", "--every", "100ms"]);
         assert_eq!(lost(&document(&next_line(&mut its_lines))), 2);
         assert_eq!(lost(&document(&next_line(&mut its_lines))), 0);
         kill(Pid::from_raw(later.id() as i32), Signal::SIGINT).expect("it runs");
@@ -289,7 +290,7 @@ fn a_watch_sees_what_happens_until_it_is_interrupted() {
 fn a_watch_whose_reader_takes_its_time_goes_on() {
     pair(&Target::Sockets, |stage| {
         let left_alone = || {
-            let (child, lines) = watch(&stage, &["--json", "--every", "100ms"]);
+            let (child, lines) = watch(&stage, &["--output=json", "--every", "100ms"]);
             // Less than the documents of a second.
             let pipe = lines.get_ref().as_fd();
             fcntl(pipe, FcntlArg::F_SETPIPE_SZ(4096)).expect("a small pipe");
@@ -311,7 +312,7 @@ fn a_watch_whose_reader_takes_its_time_goes_on() {
 #[test]
 fn a_switch_that_is_away_hides_no_other() {
     pair(&Target::Sockets, |stage| {
-        let (mut child, mut lines) = watch(&stage, &["quiet", "--json"]);
+        let (mut child, mut lines) = watch(&stage, &["quiet", "--output=json"]);
         let mut s2 = || document(&next_line(&mut lines))["jobs"][0]["switches"][1].clone();
         assert_eq!(s2()["away"], Value::Null);
         // Another controller takes it.
@@ -364,7 +365,7 @@ fn what_is_not_there_is_one_line() {
         let address = stage.controller.address();
         let text = refused_with(4, &["telemetry", "lost", "--controller", &address]);
         assert!(text.contains("lost") && text.contains("lossy"), "{text}");
-        let watch = ["telemetry", "lost", "--watch", "--json"];
+        let watch = ["telemetry", "lost", "--watch", "--output=json"];
         let text = refused_with(4, &[&watch[..], &["--controller", &address]].concat());
         assert!(text.contains("lost"), "{text}");
     });

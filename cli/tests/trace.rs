@@ -127,7 +127,7 @@ fn a_program_without_a_switch() {
         FRAME,
         "--entries",
         &entries,
-        "--json",
+        "--output=json",
     ]);
     assert!(
         traced.status.success(),
@@ -272,7 +272,7 @@ fn a_switch_that_runs() {
     let switch = Running::start(&files);
     let trace =
         |options: &[&str]| output(&[&["switch", "trace", "--grpc", &switch.1], options].concat());
-    let traced = trace(&["--port", "4", "--frame", FRAME, "--json"]);
+    let traced = trace(&["--port", "4", "--frame", FRAME, "--output=json"]);
     let trace_of: Value = serde_json::from_slice(&traced.stdout).unwrap();
     assert_eq!(
         (&trace_of["port"], &trace_of["dropped"]),

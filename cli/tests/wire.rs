@@ -93,7 +93,7 @@ fn what_crossed_is_counted_in_the_end() {
         "1ms",
         "--a-to-b",
         "loss=field:12:2:0..1",
-        "--json",
+        "--output=json",
         "--pcap",
         captures.to_str().expect("UTF-8"),
     ];

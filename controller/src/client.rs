@@ -6,9 +6,10 @@ use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
+use tonic_types::StatusExt as _;
 use ultima_p4runtime::transport::{self, root_cause};
 
-use crate::api::{self, control_client::ControlClient};
+use crate::api::{self, FieldProblem, control_client::ControlClient};
 use crate::chassis_push::PATIENCE;
 use crate::job::JobSpec;
 use crate::route::{self, Route};
@@ -34,6 +35,9 @@ const ALIVE: Duration = Duration::from_secs(5);
 
 /// How long the controller may take for an answer; creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
+
+/// How long it may take to create many jobs at once.
+const CREATE_ALL: Duration = Duration::from_secs(60);
 
 /// For how long a rank is asked for again when the connection broke meanwhile: another controller takes over within seconds.
 const JOIN_AGAIN: Duration = Duration::from_secs(10);
@@ -170,6 +174,8 @@ pub enum ClientError {
         code: Code,
         /// What it says.
         message: String,
+        /// The field of the request that is in the way, where it is one.
+        field: Option<Box<FieldProblem>>,
     },
 }
 
@@ -291,6 +297,20 @@ impl Client {
         let request = within(ANSWER, spec.into());
         let answer = self.rpc.clone().create_job(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Creates jobs, all of them or none.
+    ///
+    /// # Errors
+    /// The controller refuses one of them, and with it all, or doesn't answer.
+    pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<api::Job>, ClientError> {
+        let jobs = specs.iter().map(Into::into).collect();
+        let request = within(CREATE_ALL, api::CreateJobsRequest { jobs });
+        let answer = self.rpc.clone().create_jobs(request).await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .jobs)
     }
 
     /// All jobs, by id.
@@ -681,9 +701,34 @@ impl ClientError {
                         address: address.to_owned(),
                         reason: message,
                     },
-                    _ => ClientError::Refused { code, message },
+                    // Nobody there has said so: the request is not known.
+                    Code::Unimplemented if message.is_empty() => ClientError::Refused {
+                        code,
+                        message: format!(
+                            "the controller at {address} does not know this request; it is of an older version, or none of Ultima's"
+                        ),
+                        field: None,
+                    },
+                    _ => ClientError::Refused {
+                        code,
+                        message,
+                        field: field_of(&status).map(Box::new),
+                    },
                 }
             }
         }
     }
+}
+
+/// The field of a request that a status is about. There is never more than one: the first problem is told.
+fn field_of(status: &Status) -> Option<FieldProblem> {
+    let violation = status
+        .get_details_bad_request()?
+        .field_violations
+        .into_iter()
+        .next()?;
+    Some(FieldProblem {
+        field: violation.field,
+        problem: violation.description,
+    })
 }

@@ -183,18 +183,23 @@ impl InstallError {
     }
 }
 
-/// Puts `plan` on its switches, or on none.
+/// Puts what jobs need on their switches, all of it or nothing.
 ///
 /// # Errors
 /// The first switch that refused or failed, and what the undo left.
 ///
 /// # Panics
-/// If `clients` lacks one of the plan's switches.
-pub async fn install(clients: &Clients, names: &Names, plan: &JobPlan) -> Result<(), InstallError> {
-    let mut stages: Vec<Vec<(SwitchId, Vec<Prepared>)>> = vec![Vec::new(); 3];
-    for (id, plan) in plan {
+/// If `clients` lacks one of the plans' switches.
+pub async fn install<'a>(
+    clients: &Clients,
+    names: &Names,
+    plans: impl IntoIterator<Item = &'a JobPlan>,
+) -> Result<(), InstallError> {
+    let mut stages: [BTreeMap<SwitchId, Vec<Prepared>>; 3] = Default::default();
+    for (id, plan) in plans.into_iter().flatten() {
         for (stage, entities) in stages.iter_mut().zip(plan.stages()) {
-            stage.push((*id, Prepared::all(entities, names)?));
+            let here = stage.entry(*id).or_default();
+            here.extend(Prepared::all(entities, names)?);
         }
     }
 

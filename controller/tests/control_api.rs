@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 use tonic::Code;
 use tonic::transport::Endpoint;
+use tonic_types::StatusExt as _;
 use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
@@ -55,7 +56,7 @@ fn spec(name: &str, members: &[&str]) -> JobSpec {
 
 fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
     match answer.unwrap_err() {
-        ClientError::Refused { code, message } => (code, message),
+        ClientError::Refused { code, message, .. } => (code, message),
         other => panic!("{other}"),
     }
 }
@@ -161,7 +162,121 @@ async fn what_cannot_be_is_refused_with_its_reason() {
         )
     );
     assert_eq!(refusal(client.delete_job("two").await).0, Code::NotFound);
+    // However long what was asked for is: the answer comes.
+    let long = "x".repeat(30_000);
+    let (code, message) = refusal(client.job(&long).await);
+    assert_eq!(code, Code::NotFound);
+    assert!(message.starts_with("there is no job \"xxx") && message.ends_with(" ..."));
+    let (code, _) = refusal(client.create_job(&spec("x", &["h1", &long])).await);
+    assert_eq!(code, Code::NotFound);
     assert_eq!(refusal(client.counters("two").await).0, Code::NotFound);
+}
+
+/// What the refusal names of the request, and what is wrong with that.
+fn field<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<(String, String)> {
+    match answer.unwrap_err() {
+        ClientError::Refused { field, .. } => field.map(|it| (it.field, it.problem)),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_field_that_is_in_the_way() {
+    let limit = "device_id: 1, limits: { group_replicas: 3 } }";
+    let (_switch, handle, client) = start_with("device_id: 1 }", limit).await;
+    client
+        .create_job(&spec("one", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let said = |field: &str, problem: &str| Some((field.to_owned(), problem.to_owned()));
+    let no_host = "the fabric has no host \"h7\"; it has h1, h2, h3, h4";
+    let taken = "job one exists already; delete it first, or choose another name";
+    for (spec, wanted) in [
+        (spec("one", &["h1", "h2"]), said("name", taken)),
+        (spec("x", &["h1", "h7"]), said("members[1]", no_host)),
+        // It is over a limit as a whole.
+        (spec("x", &["h1", "h2", "h3", "h4"]), None),
+    ] {
+        assert_eq!(field(client.create_job(&spec).await), wanted);
+        // The same is said before.
+        let plan = client.plan_jobs(&[], vec![], &[spec]).await.unwrap();
+        let planned = plan.jobs[0].refused_field.clone();
+        assert_eq!(planned.map(|it| (it.field, it.problem)), wanted);
+    }
+    let members = ["h1", "h7"].map(String::from);
+    let terms = (Duration::ZERO, false);
+    let resized = client.resize_job(("one", None), &members, terms).await;
+    let (code, message) = refusal(resized.clone());
+    let as_created = format!("job one: members[1]: {no_host}");
+    assert_eq!((code, message), (Code::NotFound, as_created));
+    assert_eq!(field(resized), said("members[1]", no_host));
+
+    // What no client of ours asks for.
+    let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
+    let mut rpc = ControlClient::new(endpoint.connect().await.unwrap());
+    let asked = api::CreateJobRequest::from(&spec("x", &["h1", "h2"]));
+    for (wrong, of) in [
+        (
+            api::CreateJobRequest {
+                weight: Some(101),
+                ..asked.clone()
+            },
+            "weight",
+        ),
+        (
+            api::CreateJobRequest {
+                evict_after_s: 86_401,
+                ..asked.clone()
+            },
+            "evict_after_s",
+        ),
+        (api::CreateJobRequest { gather: 9, ..asked }, "gather"),
+    ] {
+        let status = rpc.create_job(wrong).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let details = status.get_details_bad_request().expect("it names a field");
+        assert_eq!(details.field_violations[0].field, of);
+    }
+}
+
+#[tokio::test]
+async fn several_jobs_are_created_together_or_none() {
+    let (switch, _handle, client) = start().await;
+    client
+        .create_job(&spec("one", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let updates = switch.updates();
+    let near = || spec("near", &["h1", "h2"]);
+    for (second, at) in [
+        (spec("far", &["h1", "h9"]), "jobs[1].members[1]"),
+        (spec("one", &["h3", "h4"]), "jobs[1].name"),
+        // Twice in one request.
+        (spec("near", &["h3", "h4"]), "jobs[1].name"),
+    ] {
+        let refused = client.create_jobs(&[near(), second]).await;
+        let (named, _) = field(refused).expect("it names the job");
+        assert_eq!(named, at);
+    }
+    let nothing = refusal(client.create_jobs(&[]).await);
+    assert_eq!(nothing.0, Code::InvalidArgument);
+    assert_eq!(client.jobs().await.unwrap().len(), 1);
+    assert_eq!(switch.updates(), updates, "nothing was written");
+
+    // Beside each other: the second has what the first leaves.
+    let wanted = [near(), spec("far", &["h1", "h4"])];
+    let created = client.create_jobs(&wanted).await.unwrap();
+    let names = created.iter().map(|job| (job.name.as_str(), job.id));
+    assert_eq!(names.collect::<Vec<_>>(), [("near", 2), ("far", 3)]);
+    let ports = created.iter().map(|job| job.members[0].udp_port);
+    let first = u32::from(ultima_wire::UDP_PORT);
+    assert_eq!(ports.collect::<Vec<_>>(), [first + 1, first + 2]);
+    assert_eq!(client.jobs().await.unwrap()[1..], created);
+    let held = client.diff_fabric().await.unwrap();
+    assert!(held[0].differences.is_empty(), "{held:?}");
+    for job in ["near", "far", "one"] {
+        assert_eq!(client.delete_job(job).await.unwrap(), [""; 0]);
+    }
 }
 
 #[tokio::test]

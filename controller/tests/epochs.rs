@@ -158,7 +158,7 @@ fn hosts(job: &Job) -> Vec<&str> {
 
 fn refusal(answer: Result<Job, ClientError>) -> (Code, String) {
     match answer {
-        Err(ClientError::Refused { code, message }) => (code, message),
+        Err(ClientError::Refused { code, message, .. }) => (code, message),
         other => panic!("{other:?}"),
     }
 }

@@ -76,6 +76,32 @@ async fn a_job_is_created_or_not() {
     .await;
 }
 
+/// As a grid's are: whatever fails, all of them are there or none.
+#[tokio::test]
+async fn jobs_are_created_together_or_not() {
+    with_every_fault(&WRITES, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let (client, base) = (bed.client("a").await, bed.held());
+        keep(&mut bed, &client).await;
+        bed.fail(fault, danger);
+        let together = [
+            spec("row0"),
+            spec_on("row1", &["h2", "h7"]),
+            spec_on("column0", &["h1", "h2"]),
+        ];
+        let created = client.create_jobs(&together).await;
+        let failed = bed.has_failed();
+        let mut jobs = vec![KEPT];
+        if created.is_ok() {
+            jobs.extend(together.iter().map(|job| job.name.as_str()));
+        }
+        assert!(failed || created.is_ok(), "{created:?}");
+        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        failed
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_job_is_deleted() {
     with_every_fault(&WRITES, async |mut bed, fault, danger| {

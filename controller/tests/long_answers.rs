@@ -118,7 +118,7 @@ async fn an_answer_that_is_too_long_is_no_end_of_an_epoch() {
 async fn a_long_refusal_is_heard() {
     let text = "no, ".repeat(7_000);
     let refused = heard(Err(Status::not_found(&text))).await.unwrap_err();
-    let ClientError::Refused { code, message } = refused else {
+    let ClientError::Refused { code, message, .. } = refused else {
         panic!("{refused}")
     };
     assert_eq!((code, message), (Code::NotFound, text));

@@ -77,7 +77,7 @@ def find_ultima(given):
 
 def plan_of(ultima, file):
     """What the fabric consists of, with everything that its file leaves out."""
-    plan = subprocess.run([ultima, "lab", "plan", file], stdout=subprocess.PIPE, check=False)
+    plan = subprocess.run([ultima, "lab", "plan", file, "-o", "json"], stdout=subprocess.PIPE, check=False)
     if plan.returncode != 0:
         sys.exit(plan.returncode)
     return json.loads(plan.stdout)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
+use crate::output::Output;
 use crate::policies;
 use crate::units;
 
@@ -99,7 +100,6 @@ pub struct Options {
     /// Write what happens, packet by packet, for `ultima trace`; of the first epoch in which the ranks are
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: Output,
 }

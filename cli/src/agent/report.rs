@@ -14,7 +14,7 @@ use super::rank::{Done, Operation};
 use crate::document;
 use crate::output::table;
 
-/// What this process did, as `--json` prints it.
+/// What this process did, as it is printed.
 #[derive(Serialize)]
 pub struct Report {
     job: String,

@@ -202,10 +202,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         &done,
         found.as_ref(),
     );
-    let text = match options.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.text(),
-    };
+    let text = options.output.print(&report, || report.text())?;
     output::print(&text)?;
     if let Err(error) = traced {
         eprintln!("error: {error:#}");

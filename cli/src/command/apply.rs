@@ -1,17 +1,18 @@
 //! `ultima apply`: jobs as files say, created where they are missing and resized where their members are others.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{self, JobRequest};
+use ultima_controller::client::Client;
+use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
+use super::creation;
 use super::desired::{Compared, Resized, compare};
+use super::refusal;
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Output};
@@ -44,31 +45,21 @@ struct Report<'a> {
 
 /// Creates what is missing.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut requests = Vec::new();
+    let mut written = Vec::new();
     for file in &arguments.file {
-        requests.extend(job::parse_all(
-            &super::read_text(file)?,
-            &super::name_of(file),
-        )?);
+        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        written.extend(job::parse_all(&text, &name)?);
     }
-    let mut names = HashSet::new();
-    for spec in requests.iter().flat_map(|request| request.jobs(0)) {
-        if !names.insert(spec.name.clone()) {
-            bail!(
-                "job {} stands in the files twice; names are unique",
-                spec.name
-            );
-        }
-    }
+    super::desired::check_names(&written)?;
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
-        .block_on(apply(arguments, &requests))
+        .block_on(apply(arguments, &written))
 }
 
-async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCode> {
+async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {
     let client = Client::connect(&arguments.at.controller).await?;
-    let compared = compare(requests, &client.jobs().await?);
+    let compared = compare(written, &client.jobs().await?);
     let print = |jobs, plan| {
         let report = Report { jobs, plan };
         output::print(&arguments.output.print(&report, || report.text())?)?;
@@ -77,7 +68,8 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     if arguments.dry_run {
         let (jobs, resized, missing) = compared.forecast();
         let resize = resized.iter().map(Resized::request).collect();
-        let plan = client.plan_jobs(&[], resize, &missing).await?;
+        let mut plan = client.plan_jobs(&[], resize, &missing).await?;
+        refusal::placed_in_plan(written, &mut plan);
         let report = print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(match report.is_refused() {
             true => Exit::Refused.into(),
@@ -105,25 +97,27 @@ async fn apply(arguments: &Arguments, requests: &[JobRequest]) -> Result<ExitCod
     for job in &resized {
         let of = (job.name.as_str(), Some(job.number));
         let resized = client.resize_job(of, &job.members, (JOIN_WAIT, false));
-        resized.await.map_err(|error| so_far(&jobs, error))?;
+        let resized = resized.await.map_err(|error| {
+            let error = refusal::placed(written, &job.name, error);
+            so_far(&jobs, error.into())
+        });
+        resized?;
         jobs.push(Applied::new(&job.name, Action::Resized));
     }
-    for spec in &missing {
-        let created = client.create_job(spec).await;
-        created.map_err(|error| so_far(&jobs, error))?;
-        jobs.push(Applied::new(&spec.name, Action::Created));
-    }
+    let created = creation::create(&client, written, &missing).await;
+    let created = created.map_err(|error| so_far(&jobs, error))?;
+    let created = created.iter();
+    jobs.extend(created.map(|job| Applied::new(&job.name, Action::Created)));
     print(jobs, None)?;
     Ok(Exit::Done.into())
 }
 
 /// An error with what had been done before it.
-fn so_far(jobs: &[Applied], error: ClientError) -> anyhow::Error {
+fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
     let is_done = |job: &&Applied| matches!(job.action, Action::Created | Action::Resized);
     let done: Vec<&str> = (jobs.iter().filter(is_done))
         .map(|job| job.name.as_str())
         .collect();
-    let error = anyhow::Error::from(error);
     match done.is_empty() {
         true => error.context("nothing was done"),
         false => error.context(HalfDone(format!("{} done, then", done.join(", ")))),

@@ -68,7 +68,7 @@ struct Serve {
         long,
         value_name = "ADDR,...",
         value_delimiter = ',',
-        value_parser = peer,
+        value_parser = units::control_address,
         requires = "state",
         help_heading = "Several controllers"
     )]
@@ -97,20 +97,6 @@ struct Serve {
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
-}
-
-/// Where another controller listens.
-fn peer(text: &str) -> Result<String, String> {
-    let is_one = match text.strip_prefix("unix:") {
-        Some(path) => !path.is_empty(),
-        None => text
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()),
-    };
-    match is_one {
-        true => Ok(text.to_owned()),
-        false => Err("expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555".into()),
-    }
 }
 
 /// Where the controller is to be found that leads, if this process has it.

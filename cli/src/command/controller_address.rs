@@ -1,7 +1,8 @@
 //! Where the controller is, for all that ask it something.
 
-use clap::builder::NonEmptyStringValueParser;
 use ultima_controller::server::DEFAULT_LISTEN;
+
+use crate::units;
 
 /// The variable that says where the controller is; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
@@ -10,6 +11,13 @@ pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
     /// Where the controller listens: HOST:PORT, or unix:PATH; of several, all of them, separated by commas
-    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string(), value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string(), value_parser = addresses)]
     pub controller: String,
+}
+
+/// Addresses with commas between them, as they are.
+fn addresses(text: &str) -> Result<String, String> {
+    let mut each = text.split(',').map(str::trim);
+    each.try_for_each(|address| units::control_address(address).map(|_| ()))?;
+    Ok(text.to_owned())
 }

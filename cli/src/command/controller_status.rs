@@ -8,7 +8,7 @@ use ultima_controller::api::{GetStandingResponse, Role};
 use ultima_controller::client::Client;
 
 use super::controller_address::ControllerAddress;
-use crate::output::{self, Format, table};
+use crate::output::{self, Output, table};
 
 /// Show which controller leads, in which term, who stands by, and how far behind
 ///
@@ -22,9 +22,8 @@ use crate::output::{self, Format, table};
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,
-    /// How it is printed
-    #[arg(short, long, value_name = "FORMAT", default_value_t)]
-    output: Format,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// A controller as it is printed.

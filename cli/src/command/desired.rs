@@ -1,8 +1,12 @@
 //! What files of jobs ask for, against the jobs that there are.
 
-use ultima_controller::api;
-use ultima_controller::job::{Gather, JobRequest, JobSpec};
+use std::collections::HashSet;
 
+use anyhow::{Result, bail};
+use ultima_controller::api;
+use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
+
+use super::refusal;
 use crate::document::{Action, Applied};
 
 /// A job of which only the members are others.
@@ -48,15 +52,38 @@ impl Compared {
     }
 }
 
-/// Compares what `requests` ask for with the jobs that are `there`. Those of a grid that are missing get the seed that others of it have.
-pub fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
+/// Whether no job stands in the files twice.
+///
+/// # Errors
+/// One does; with the place of the second.
+pub fn check_names(written: &[WrittenJob]) -> Result<()> {
+    let mut names = HashSet::new();
+    for written in written {
+        for spec in written.request.jobs(0) {
+            if !names.contains(&spec.name) {
+                names.insert(spec.name);
+                continue;
+            }
+            bail!(
+                "{}: name: job {} stands in the files twice; names are unique",
+                written.place_of("name"),
+                spec.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Compares what files ask for with the jobs that are `there`. Those of a grid that are missing get the seed that others of it have.
+pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
     let mut compared = Compared {
         found: Vec::new(),
         missing: Vec::new(),
         resized: Vec::new(),
     };
     let named = |name: &str| there.iter().find(|job| job.name == name);
-    for request in requests {
+    for written in written {
+        let request = &written.request;
         let parts = request.jobs(0);
         let known = parts.iter().find_map(|spec| named(&spec.name));
         let seed = known.map_or_else(rand::random, |job| job.seed);
@@ -66,7 +93,7 @@ pub fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
                 compared.missing.push(spec);
                 continue;
             };
-            let mut differs = differences(&spec, request.seed(), job);
+            let differs = differences(&spec, request.seed(), job);
             let members = members(&spec, job);
             // A grid keeps its members.
             let is_alone = matches!(request, JobRequest::Job(_));
@@ -78,7 +105,10 @@ pub fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
                 });
                 continue;
             }
-            differs.extend(members);
+            let differs = differs.into_iter().chain(members);
+            let differs =
+                differs.map(|it| format!("{}: {}", written.place_of(it.field), it.text()));
+            let differs: Vec<String> = differs.collect();
             let action = match differs.is_empty() {
                 true => Action::Unchanged,
                 false => Action::Differs,
@@ -94,31 +124,63 @@ pub fn compare(requests: &[JobRequest], there: &[api::Job]) -> Compared {
     compared
 }
 
-fn differs(field: &str, is: &str, wanted: &str) -> Option<String> {
-    (is != wanted).then(|| format!("{field} is {is}, and the file says {wanted}"))
+/// In what a job that was created is another than its file says: a controller of another version may not know what it was asked for.
+pub fn not_as_asked(
+    written: &[WrittenJob],
+    specs: &[JobSpec],
+    created: &[api::Job],
+) -> Option<String> {
+    let mut both = specs.iter().zip(created);
+    both.find_map(|(spec, job)| {
+        let differs = differences(spec, spec.seed, job);
+        let first = differs.into_iter().chain(members(spec, job)).next()?;
+        let place = refusal::named(written, &spec.name).map(|it| it.place_of(first.field));
+        let place = place.map_or_else(String::new, |place| format!("{place}: "));
+        let Differs { field, is, wanted } = first;
+        Some(format!(
+            "{place}{field}: the controller does not do that: {is} instead of {wanted}"
+        ))
+    })
+}
+
+/// A field of which a job has something else than its file says.
+struct Differs {
+    field: &'static str,
+    is: String,
+    wanted: String,
+}
+
+impl Differs {
+    fn text(&self) -> String {
+        let Differs { field, is, wanted } = self;
+        format!("{field} is {is}, and the file says {wanted}")
+    }
+}
+
+fn differs(field: &'static str, is: String, wanted: String) -> Option<Differs> {
+    (is != wanted).then_some(Differs { field, is, wanted })
 }
 
 /// In what a job's members are others than its file says, now and in the epoch that comes.
-fn members(spec: &JobSpec, job: &api::Job) -> Option<String> {
+fn members(spec: &JobSpec, job: &api::Job) -> Option<Differs> {
     let list = |hosts: &[&str]| format!("[{}]", hosts.join(", "));
     let coming = job.next.as_ref().map_or(&job.members, |next| &next.members);
     let hosts: Vec<&str> = coming.iter().map(|it| it.host.as_str()).collect();
     let wanted: Vec<&str> = spec.members.iter().map(String::as_str).collect();
-    differs("members", &list(&hosts), &list(&wanted))
+    differs("members", list(&hosts), list(&wanted))
 }
 
 /// In which other fields a job is another than its file says.
-fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String> {
+fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<Differs> {
     let gather = |gather| match gather {
-        Gather::Multicast => "multicast",
-        Gather::Unicast => "unicast",
+        Gather::Multicast => "multicast".to_owned(),
+        Gather::Unicast => "unicast".to_owned(),
     };
     let is = match job.gather() {
         api::Gather::Unicast => Gather::Unicast,
         api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
     };
-    let number =
-        |field: &str, is: u64, wanted: u64| differs(field, &is.to_string(), &wanted.to_string());
+    let number = |field, is: u64, wanted: u64| differs(field, is.to_string(), wanted.to_string());
     let (threshold, weight) = (spec.loss_threshold.into(), spec.weight.get().into());
     let all = [
         differs("gather", gather(is), gather(spec.gather)),
@@ -130,7 +192,7 @@ fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<String>
             job.evict_after_s.into(),
             spec.eviction.seconds().into(),
         ),
-        differs("sealed", &job.sealed.to_string(), &spec.sealed.to_string()),
+        differs("sealed", job.sealed.to_string(), spec.sealed.to_string()),
     ];
     all.into_iter().flatten().collect()
 }

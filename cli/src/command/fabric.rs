@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric::Health;
-use ultima_controller::job::{self, JobRequest};
+use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 use ultima_controller::{api, fabric, plan};
 
 use super::controller_address::ControllerAddress;
-use super::desired::{Resized, compare};
-use super::dot;
+use super::desired::{Resized, check_names, compare};
+use super::{dot, refusal};
 use crate::document::{self, Applied};
 use crate::exit::Exit;
 use crate::output::{self, Output, table};
@@ -52,7 +52,7 @@ enum Command {
     #[command(after_help = "Example: ultima fabric show --dot --job train | dot -Tsvg > train.svg")]
     Show {
         /// Print a drawing of switches, hosts and links for Graphviz
-        #[arg(long, conflicts_with_all = ["format", "json"])]
+        #[arg(long, conflicts_with = "format")]
         dot: bool,
         /// Draw this job's tree and members, too
         #[arg(long, value_name = "NAME", requires = "dot")]
@@ -192,9 +192,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 enum Planned {
     Jobs {
         delete: Vec<String>,
-        wanted: Vec<JobRequest>,
+        wanted: Vec<WrittenJob>,
     },
-    Fabric(String),
+    Fabric {
+        text: String,
+        /// What errors call the file.
+        name: String,
+    },
 }
 
 /// By what a fabric's file is known.
@@ -213,11 +217,13 @@ impl Planned {
             }
             // What is wrong with it is said with its name.
             fabric::parse(&text, &name)?;
-            return Ok(Planned::Fabric(text));
+            return Ok(Planned::Fabric { text, name });
         }
+        let wanted = job::parse_all(&text, &name)?;
+        check_names(&wanted)?;
         Ok(Planned::Jobs {
             delete: without.to_vec(),
-            wanted: job::parse_all(&text, &name)?,
+            wanted,
         })
     }
 
@@ -232,9 +238,15 @@ impl Planned {
                 there.retain(|job| !delete.contains(&job.name));
                 let (jobs, resized, missing) = compare(wanted, &there).forecast();
                 let resize = resized.iter().map(Resized::request).collect();
-                Ok((client.plan_jobs(delete, resize, &missing).await?, jobs))
+                let mut plan = client.plan_jobs(delete, resize, &missing).await?;
+                refusal::placed_in_plan(wanted, &mut plan);
+                Ok((plan, jobs))
             }
-            Planned::Fabric(text) => Ok((client.plan_fabric(text).await?, Vec::new())),
+            Planned::Fabric { text, name } => {
+                let plan = client.plan_fabric(text).await;
+                let plan = plan.map_err(|error| refusal::of_file(name, error))?;
+                Ok((plan, Vec::new()))
+            }
         }
     }
 }
@@ -252,13 +264,14 @@ async fn drain(
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
-    let fabric = fabric::parse(&super::read_text(file)?, &super::name_of(file))?;
+    let name = super::name_of(file);
+    let fabric = fabric::parse(&super::read_text(file)?, &name)?;
     let program = program.map_or_else(|| Program::own(&fabric), Ok)?;
     let routes = Routes::new(&fabric, Health::default());
     for id in fabric.switch_ids() {
-        plan::check_fabric(&fabric, &routes, &program, id)?;
+        plan::check_fabric(&fabric, &routes, &program, id).with_context(|| name.clone())?;
     }
-    let checked = document::Checked::new(super::name_of(file), &fabric);
+    let checked = document::Checked::new(name, &fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
     Ok(Exit::Done.into())
 }

@@ -4,18 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use ultima_controller::api;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line};
+use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line, WrittenJob};
 use ultima_host::{Config, Grid, Path};
 
 use super::controller_address::ControllerAddress;
+use super::creation;
 use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
-use crate::exit::{Exit, HalfDone};
+use crate::exit::Exit;
 use crate::output::{self, Format, Output, table};
 use crate::units::{self, bit_rate, bytes};
 
@@ -79,7 +80,7 @@ enum Command {
     ///
     /// The job's members, which must be running, send check packets to each other and to the group; what switches
     /// count meanwhile shows how far those came that nobody heard. The exit code is 1 where packets stop somewhere.
-    #[command(after_help = "Example: ultima job check train --json")]
+    #[command(after_help = "Example: ultima job check train -o json")]
     Check {
         /// The job's name
         name: String,
@@ -128,11 +129,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Create {
             file, group_for, ..
         } => {
-            let request = only_one(file)?;
-            Some(match group_for {
-                Some(grouping) => grouping.apply(request)?,
-                None => request,
-            })
+            let mut written = only_one(file)?;
+            if let Some(grouping) = group_for {
+                let grouped = grouping.apply(&written.request);
+                written.request = grouped.map_err(|problem| anyhow!(written.invalid(&problem)))?;
+            }
+            Some(written)
         }
         _ => None,
     };
@@ -141,7 +143,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let mut exit = Exit::Done;
         let text = match arguments.command {
             Command::Create { wait, output, .. } => {
-                let mut jobs = create(&client, request.expect("read above")).await?;
+                let written = [request.expect("read above")];
+                let specs = written[0].request.jobs(rand::random());
+                let mut jobs = creation::create(&client, &written, &specs).await?;
                 if let Some(bound) = wait {
                     jobs = wait::joined(&client, jobs, bound).await?;
                 }
@@ -213,16 +217,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// The job of a file that has only one.
-fn only_one(file: &std::path::Path) -> Result<JobRequest> {
+fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
     let name = super::name_of(file);
-    let requests = job::parse_all(&super::read_text(file)?, &name)?;
-    let [request] = <[JobRequest; 1]>::try_from(requests).map_err(|requests| {
-        let jobs = requests.len();
+    let jobs = job::parse_all(&super::read_text(file)?, &name)?;
+    let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {
+        let (second, jobs) = (jobs[1].place(), jobs.len());
         anyhow!(
-            "{name}: {jobs} jobs; `ultima job create` takes one, `ultima apply -f` creates several"
+            "{second}: {jobs} jobs; `ultima job create` takes one, `ultima apply -f` creates several"
         )
     })?;
-    Ok(request)
+    Ok(job)
 }
 
 /// What came of a command about one job; where there is no job, but a grid of that name, that is said.
@@ -262,41 +266,18 @@ fn grouping(text: &str) -> Result<Grouping, String> {
 
 impl Grouping {
     /// The job in the groups that take least, if that is less than without any; a grid as its file says.
-    fn apply(self, request: JobRequest) -> Result<JobRequest, JobProblem> {
-        let JobRequest::Job(spec) = &request else {
-            return Ok(request);
+    fn apply(self, request: &JobRequest) -> Result<JobRequest, JobProblem> {
+        let JobRequest::Job(spec) = request else {
+            return Ok(request.clone());
         };
         // The file's check knows that it is no more than there are ranks.
         let ranks = u16::try_from(spec.members.len()).unwrap_or(u16::MAX);
         let path = Path::new(self.rate, Config::SLOT_BYTES);
         match Grid::choose(ranks, self.bytes, &path) {
             Some(grid) => GridSpec::new(spec.clone(), grid.groups()).map(JobRequest::Grid),
-            None => Ok(request),
+            None => Ok(request.clone()),
         }
     }
-}
-
-/// Installs what was asked for: of a grid all jobs, or none.
-async fn create(client: &Client, request: JobRequest) -> Result<Vec<api::Job>> {
-    let grid = match request {
-        JobRequest::Job(spec) => return Ok(vec![client.create_job(&spec).await?]),
-        JobRequest::Grid(grid) => grid,
-    };
-    let mut created: Vec<api::Job> = Vec::new();
-    for spec in grid.jobs(grid.seed().unwrap_or_else(rand::random)) {
-        match client.create_job(&spec).await {
-            Ok(job) => created.push(job),
-            Err(error) => {
-                for job in &created {
-                    client.delete_job(&job.name).await.with_context(|| {
-                        HalfDone(format!("{error}; {} is still there", job.name))
-                    })?;
-                }
-                return Err(error.into());
-            }
-        }
-    }
-    Ok(created)
 }
 
 /// The jobs that a name stands for: one, or those of a grid, rows first.
@@ -426,7 +407,7 @@ mod tests {
         let asked = |ranks: usize| {
             let hosts: Vec<String> = (0..ranks).map(|host| format!("h{host}")).collect();
             let text = format!("{{ name: train, members: [{}] }}", hosts.join(", "));
-            grouping.apply(job::parse(&text, "job.yaml").expect("a job"))
+            grouping.apply(&job::parse(&text, "job.yaml").expect("a job"))
         };
         assert!(matches!(asked(64), Ok(JobRequest::Job(_))));
         assert!(matches!(asked(16_384), Ok(JobRequest::Grid(_))));

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
 use tokio::time::timeout;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
@@ -185,10 +184,12 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
     while let Some(next) = told.next().await? {
         let format = arguments.output.format();
         let text = match (&next.event, &next.job) {
-            (Some(event), _) => one_of(format, &document::Event::from(event), || described(event))?,
-            (None, Some(job)) => one_of(format, &document::Now::from(job), || {
+            (Some(event), _) => {
+                format.print_one(&document::Event::from(event), || described(event) + "\n")?
+            }
+            (None, Some(job)) => format.print_one(&document::Now::from(job), || {
                 format!(
-                    "epoch {} with {} ranks, since operation {}",
+                    "epoch {} with {} ranks, since operation {}\n",
                     job.epoch,
                     job.members.len(),
                     job.first_operation
@@ -201,19 +202,6 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One of many documents: a line of JSON, or YAML that says where it begins; for people a line.
-fn one_of(
-    format: Format,
-    document: &impl Serialize,
-    line: impl FnOnce() -> String,
-) -> Result<String> {
-    Ok(match format {
-        Format::Table => line() + "\n",
-        Format::Json => serde_json::to_string(document)? + "\n",
-        Format::Yaml => format!("---\n{}", Format::Yaml.print(document, String::new)?),
-    })
 }
 
 /// Says what was begun, and with `--wait` what becomes of it. Documents are of the job as it is then.
@@ -483,9 +471,10 @@ mod tests {
             reason: "it was evicted".into(),
             ..MembershipEvent::default()
         };
-        let of = |format| {
+        let of = |format: Format| {
             let document = document::Event::from(&event);
-            one_of(format, &document, || described(&event)).unwrap()
+            let line = || described(&event) + "\n";
+            format.print_one(&document, line).unwrap()
         };
         assert_eq!(
             [Format::Table, Format::Json, Format::Yaml].map(of),

@@ -142,13 +142,11 @@ fn text(jobs: &Jobs, format: Format) -> Result<String> {
         let documents = jobs.iter().map(|(name, it)| document::telemetry(name, it));
         json!({ "version": 1, "jobs": documents.collect::<Vec<_>>() })
     };
-    match (format, jobs.is_empty()) {
-        (Format::Table, true) => Ok("there are no jobs\n".to_owned()),
-        (Format::Table, false) => Ok(jobs.iter().map(|(name, it)| tables(name, it)).collect()),
-        // A line each, so that a watch's are told apart.
-        (Format::Json, _) => Ok(format!("{}\n", all())),
-        (Format::Yaml, _) => Ok(format!("---\n{}", Format::Yaml.print(&all(), String::new)?)),
-    }
+    // So that a watch's are told apart.
+    format.print_one(&all(), || match jobs.is_empty() {
+        true => "there are no jobs\n".to_owned(),
+        false => jobs.iter().map(|(name, it)| tables(name, it)).collect(),
+    })
 }
 
 fn packets(count: &Option<api::Count>) -> u64 {

@@ -14,7 +14,8 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{AttachSpec, Link, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
-use crate::{output, units};
+use crate::output::{self, Format, Output};
+use crate::units;
 
 /// Joins two ports by a link that delays, loses and limits what crosses it, as netem does in a kernel
 ///
@@ -49,9 +50,8 @@ pub struct Arguments {
     /// Print what has crossed since the last time, so often
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     stats: Option<Duration>,
-    /// Print counts as JSON, an object a line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Shortest time between two lines of `--stats`.
@@ -87,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             format!("{} -> {}", ends[0], ends[1]),
             format!("{} -> {}", ends[1], ends[0]),
         ],
-        json: arguments.json,
+        format: arguments.output.format(),
     };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -106,7 +106,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             })
             .await?;
             if let Some(counts) = last {
-                output::print(&report.total(&counts))?;
+                output::print(&report.total(&counts)?)?;
             }
             Ok(())
         })
@@ -135,7 +135,9 @@ async fn watch(
         }
         let now = counts.get().await?;
         // Nobody may be reading any more: the link is there all the same.
-        let _ = output::print(&report.progress(&before, &now));
+        if let Ok(text) = report.progress(&before, &now) {
+            let _ = output::print(&text);
+        }
         before = now;
     }
 }
@@ -144,7 +146,7 @@ async fn watch(
 struct Report {
     /// From A to B, and back.
     names: [String; 2],
-    json: bool,
+    format: Format,
 }
 
 /// What one direction has seen, in packets unless they are bytes.
@@ -199,11 +201,13 @@ fn direction(from: &Port, to: &Port) -> Direction {
 
 impl Report {
     /// Everything since the start.
-    fn total(&self, counts: &GetResponse) -> String {
+    fn total(&self, counts: &GetResponse) -> Result<String> {
         let directions = directions(counts);
-        if self.json {
-            return format!("{}\n", object(directions));
-        }
+        let table = || self.table(directions);
+        self.format.print_one(&object(directions), table)
+    }
+
+    fn table(&self, directions: [Direction; 2]) -> String {
         let row = |(name, of): (&String, Direction)| {
             [
                 name.clone(),
@@ -234,12 +238,14 @@ impl Report {
     }
 
     /// What came between two moments.
-    fn progress(&self, before: &GetResponse, now: &GetResponse) -> String {
+    fn progress(&self, before: &GetResponse, now: &GetResponse) -> Result<String> {
+        let rates = || self.rates(before, now);
+        self.format.print_one(&object(directions(now)), rates)
+    }
+
+    fn rates(&self, before: &GetResponse, now: &GetResponse) -> String {
         let seconds = now.time_ns.saturating_sub(before.time_ns).max(1) as f64 / 1e9;
         let (before, now) = (directions(before), directions(now));
-        if self.json {
-            return format!("{}\n", object(now));
-        }
         let mut text = String::new();
         for ((name, before), now) in self.names.iter().zip(before).zip(now) {
             let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
@@ -292,22 +298,23 @@ mod tests {
     fn what_leaves_at_b_entered_at_a() {
         let mut report = Report {
             names: ["a -> b".to_owned(), "b -> a".to_owned()],
-            json: false,
+            format: Format::Table,
         };
         let (before, now) = (counts(0, 0, 0), counts(500_000_000, 2000, 1000));
-        let total = report.total(&now);
+        let total = report.total(&now).expect("text");
         let cells: Vec<Vec<&str>> = (total.lines().skip(1))
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert_eq!(cells[0][..6], ["a", "->", "b", "2000", "1000", "0"]);
         assert_eq!(cells[1][..6], ["b", "->", "a", "3", "1", "0"]);
-        let progress = report.progress(&before, &now);
+        let progress = report.progress(&before, &now).expect("text");
         assert!(
             progress.starts_with("a -> b: 2000 packets/s, 2.000 Mbit/s; 0 lost"),
             "{progress}"
         );
-        report.json = true;
-        let total: serde_json::Value = serde_json::from_str(&report.total(&now)).expect("JSON");
+        report.format = Format::Json;
+        let total = report.total(&now).expect("text");
+        let total: serde_json::Value = serde_json::from_str(&total).expect("JSON");
         assert_eq!(total["a_to_b"]["left"], 1000);
         assert_eq!(total["b_to_a"]["entered_bytes"], 375);
     }

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_host::Config;
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
-
-/// Payload of a full packet in bytes: with 80 bytes of headers from IPv4 on it fits an MTU of 1,500.
-pub const SLOT_BYTES: usize = 1408;
 
 /// What 2 cores need at most to move a step's packets through the interpreted switch, measured on the slow
 /// side and doubled: a part that is always there, and one for each worker.
@@ -35,7 +33,7 @@ impl Bounds {
         rate: Option<u64>,
         delay: Duration,
     ) -> Self {
-        let packets = (4 * parameters).div_ceil(SLOT_BYTES);
+        let packets = (4 * parameters).div_ceil(Config::SLOT_BYTES);
         let bytes = 4 * parameters + packets * (HEADER_LEN + FRAME_OVERHEAD);
         let share = f64::from(workers - 1) / f64::from(workers);
         let gather = rate.map_or(Duration::ZERO, |rate| {

@@ -16,6 +16,7 @@ use ultima_wire::frame::FRAME_OVERHEAD;
 use super::report::Multicast;
 use super::shards::Dealing;
 use super::training;
+use crate::output::Output;
 use crate::{policies, units};
 
 /// Trains a real model, data-parallel, with every gradient crossing a P4 switch.
@@ -31,7 +32,7 @@ use crate::{policies, units};
     ultima demo --loss 0 --straggler 0:0            nothing goes wrong: all replicas are bit-identical\n  \
     ultima demo --drop-slots 3..9 --no-hadamard     what the Hadamard transform is for\n  \
     ultima demo --estimator scaled --recycling off  what was published for what is missing\n  \
-    ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class --json")]
+    ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class -o json")]
 pub struct Options {
     /// Workers, each a process with a switch port of its own
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=32))]
@@ -111,6 +112,9 @@ pub struct Options {
     /// Who makes the copies of an aggregate: the switch, or its owner
     #[arg(long, value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
+    /// The workers seal their packets and refuse others', under a key that the controller gives them
+    #[arg(long)]
+    pub sealed: bool,
 
     /// Another data plane program, as p4c's BMv2 backend printed it
     #[arg(long, value_name = "FILE", requires = "p4info")]
@@ -127,9 +131,8 @@ pub struct Options {
     /// Write what happens at each worker, packet by packet, to a file in this folder, for `ultima trace`
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Whether losses are made good in later steps.

@@ -1,4 +1,4 @@
-//! What a run of the demo found out: the object that `--json` prints.
+//! What a run of the demo found out: the document that it prints.
 
 use super::agreement::Agreements;
 use super::digits::CLASSES;
@@ -131,6 +131,8 @@ pub struct Report {
     pub estimator: &'static str,
     /// Who copied gather packets.
     pub multicast: Multicast,
+    /// Whether the workers sealed their packets.
+    pub sealed: bool,
     /// What was done to the run on purpose.
     pub impairments: Impairments,
     /// Ranks of workers that did not finish.
@@ -211,6 +213,7 @@ pub(super) mod tests {
             timeouts: Timeouts::CauseAware,
             estimator: "arrived-mean",
             multicast: Multicast::Switch,
+            sealed: false,
             impairments: Impairments {
                 loss: 0.01,
                 burst_loss: None,

@@ -64,10 +64,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             return Ok(crate::exit::Exit::Interrupted.into());
         };
         let report = report?;
-        let text = match options.json {
-            true => serde_json::to_string_pretty(&report)? + "\n",
-            false => report.to_string(),
-        };
+        let text = options.output.print(&report, || report.to_string())?;
         output::print(&text)?;
         Ok(match report.check() {
             Ok(()) => ExitCode::SUCCESS,
@@ -173,6 +170,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             Multicast::Unicast => Gather::Unicast,
         },
         seed: Some(options.seed),
+        sealed: options.sealed,
         ..JobSpec::new(JOB, (0..usize::from(options.workers)).map(host))
     };
     Client::connect(&controller_address)
@@ -338,6 +336,7 @@ fn report(
         timeouts: options.timeouts,
         estimator: options.estimator.name(),
         multicast: options.multicast,
+        sealed: options.sealed,
         impairments: options.impairments(),
         lost_workers: collected.lost(),
         accuracy: worst.overall(),

@@ -28,8 +28,12 @@ impl fmt::Display for Report {
 
 fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "Result")?;
+    let sealed = match report.sealed {
+        true => ", packets sealed",
+        false => "",
+    };
     let trained = format!(
-        "{} steps of {} parameters by {} workers, shards {}, seed {}",
+        "{} steps of {} parameters by {} workers, shards {}, seed {}{sealed}",
         report.steps,
         grouped(report.parameters as u64),
         report.workers,

@@ -20,7 +20,7 @@ use ultima_host::{
 };
 
 use super::agreement::{Agreed, Agreement, GRADIENT};
-use super::deadline::{Bounds, SLOT_BYTES};
+use super::deadline::Bounds;
 use super::link::{self, Message, Step};
 use super::options::Straggler;
 use super::random::{self, Purpose};
@@ -238,7 +238,6 @@ fn start_trace(path: &Path, host: &Config) -> Result<TraceFile> {
 
 fn host_config(config: &WorkerConfig, membership: &Membership) -> Config {
     Config {
-        slot_bytes: SLOT_BYTES,
         coding: if config.hadamard {
             Coding::default()
         } else {

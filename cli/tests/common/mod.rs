@@ -73,7 +73,7 @@ impl Switch {
 
     /// The same as JSON.
     pub fn json(&self, command: &[&str]) -> Value {
-        let text = self.done(&[command, &["--json"]].concat());
+        let text = self.done(&[command, &["--output=json"]].concat());
         serde_json::from_str(&text).expect("JSON")
     }
 
@@ -96,9 +96,9 @@ impl Drop for Switch {
     }
 }
 
-/// Runs the demo with `--json` and these options; it must succeed.
+/// Runs the demo with `-o json` and these options; it must succeed.
 pub fn demo(options: &[&str]) -> Value {
-    let output = output(&[&["demo", "--json"], options].concat());
+    let output = output(&[&["demo", "--output=json"], options].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),

@@ -14,7 +14,7 @@ pub const OPTIONS: [&str; 8] = [
     "--job",
     "train",
     "--verify",
-    "--json",
+    "--output=json",
     "--repeat",
     "5",
     "--deadline",

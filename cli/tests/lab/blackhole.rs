@@ -32,7 +32,9 @@ links:
 ";
 
 fn tree(lab: &Lab) -> Vec<String> {
-    let shown = lab.controlled(&["job", "show", "train", "--json"]).output();
+    let shown = lab
+        .controlled(&["job", "show", "train", "--output=json"])
+        .output();
     let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
     let links = job["tree"].as_array().expect("links").iter();
     links
@@ -79,7 +81,7 @@ fn a_link_that_swallows_what_is_sent_into_it_is_left() {
         "agent",
         "--job",
         "train",
-        "--json",
+        "--output=json",
         "--allreduce",
         "20000",
         "--repeat",
@@ -91,7 +93,9 @@ fn a_link_that_swallows_what_is_sent_into_it_is_left() {
     ];
     let agents = ["h1", "h2", "h3", "h4"].map(|host| lab.start(host, &agent));
     wait_until("they have joined", || {
-        let shown = lab.controlled(&["job", "show", "train", "--json"]).output();
+        let shown = lab
+            .controlled(&["job", "show", "train", "--output=json"])
+            .output();
         let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
         let members = job["members"].as_array().expect("members").clone();
         members.iter().all(|member| member["state"] == "joined")

@@ -38,7 +38,7 @@ impl Agents {
             "train",
             "--ranks",
             "2",
-            "--json",
+            "--output=json",
         ];
         let work = [
             "--allreduce",
@@ -71,7 +71,7 @@ impl Drop for Agents {
 
 fn check(lab: &Lab) -> Value {
     let output = lab
-        .controlled(&["job", "check", "train", "--json"])
+        .controlled(&["job", "check", "train", "--output=json"])
         .output();
     let output = output.expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -34,7 +34,7 @@ const LONG: [&str; 12] = [
     "--job",
     "train",
     "--verify",
-    "--json",
+    "--output=json",
     "--allreduce",
     "20000",
     "--repeat",
@@ -61,13 +61,17 @@ fn signal(agent: &Child, signal: Signal) {
 }
 
 fn job(lab: &Lab) -> Value {
-    let shown = lab.controlled(&["job", "show", "train", "--json"]).output();
+    let shown = lab
+        .controlled(&["job", "show", "train", "--output=json"])
+        .output();
     serde_json::from_str(&printed(&shown.expect("it runs"))).expect("one JSON object")
 }
 
 /// How many ranks of a job have joined.
 fn joined(lab: &Lab, name: &str) -> usize {
-    let shown = lab.controlled(&["job", "show", name, "--json"]).output();
+    let shown = lab
+        .controlled(&["job", "show", name, "--output=json"])
+        .output();
     let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
     let members = job["members"].as_array().expect("members");
     members.iter().filter(|it| it["state"] == "joined").count()
@@ -230,7 +234,14 @@ fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host()
     let lab = Lab::of_text(&FIVE.replace("ip: 10.0.0.1 }", two), &[]);
     let start = |job: &str, host: &str, ranks: &str| {
         let agent = [env!("CARGO_BIN_EXE_ultima"), "agent", "--job", job];
-        let options = ["--ranks", ranks, "--repeat", "3", "--verify", "--json"];
+        let options = [
+            "--ranks",
+            ranks,
+            "--repeat",
+            "3",
+            "--verify",
+            "--output=json",
+        ];
         let patient = ["--deadline", "5s"];
         lab.start(host, &[&agent[..], &options, &patient].concat())
     };

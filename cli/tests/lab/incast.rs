@@ -55,7 +55,7 @@ fn operations_end_by_cuts(fabric: &str, hops: u64) {
     let repeat = REPEAT.to_string();
     // A rate that followed the queues would see to it that hardly anything is cut.
     let rate = ["--rate", RATE, "--rate-control", "fixed"];
-    let options = [&["--job", "train", "--verify", "--json"][..], &rate].concat();
+    let options = [&["--job", "train", "--verify", "--output=json"][..], &rate].concat();
     // The bound is long enough for a machine that does other things too: nothing here may end by it.
     let work = [
         "--allreduce",

@@ -176,7 +176,7 @@ fn long_names_run_in_mininet() {
     let said = done(
         &file,
         "embedded",
-        &["pingall", &ping, "job --json --rate=50M"],
+        &["pingall", &ping, "job --output=json --rate=50M"],
     );
     assert_eq!(reports(&said).len(), 2, "{said}");
 }

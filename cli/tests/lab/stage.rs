@@ -118,7 +118,7 @@ impl Lab {
 
     /// Its status as JSON, and the exit code.
     pub fn status(&self) -> (Value, Option<i32>) {
-        let output = common::output(&["lab", "status", &self.name, "--json"]);
+        let output = common::output(&["lab", "status", &self.name, "--output=json"]);
         let labs: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         (labs[0].clone(), output.status.code())
     }

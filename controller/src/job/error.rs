@@ -1,5 +1,6 @@
 //! What can be wrong with a job.
 
+use crate::membership::Eviction;
 use crate::yaml::LoadError;
 
 /// Why a job file was not accepted.
@@ -34,12 +35,32 @@ pub enum JobProblem {
     /// A weight that is none.
     #[error("a job's weight is 1 to 100, not {0}")]
     Weight(u32),
+    /// A way to gather that is none of the API's.
+    #[error("gather {0} is unknown; use GATHER_MULTICAST or GATHER_UNICAST")]
+    Gather(i32),
     /// A wait that is too long.
-    #[error("suspected members are evicted after at most 86400 s, not {0}; say 0 for never")]
+    #[error(
+        "suspected members are evicted after at most {most} s, not {0}; say 0 for never",
+        most = Eviction::MOST
+    )]
     Eviction(u32),
     /// Rows and columns that would not fit each other any more.
     #[error("a grid keeps its members, so that nobody can be evicted; leave evict_after_s out")]
     GridEviction,
+}
+
+impl JobProblem {
+    /// The field that it is about, as files and requests call it.
+    pub fn field(&self) -> &'static str {
+        match self {
+            JobProblem::Name(_) => "name",
+            JobProblem::Members(_) | JobProblem::Scattered(_) => "members",
+            JobProblem::Groups { .. } => "groups",
+            JobProblem::Weight(_) => "weight",
+            JobProblem::Gather(_) => "gather",
+            JobProblem::Eviction(_) | JobProblem::GridEviction => "evict_after_s",
+        }
+    }
 }
 
 /// Why a job's members cannot be placed on the fabric's hosts.
@@ -82,4 +103,16 @@ pub enum PlacementError {
         /// The port of the host's first rank.
         first: u16,
     },
+}
+
+impl PlacementError {
+    /// The field that it is about, such as `members[2]`.
+    pub fn field(&self) -> String {
+        match self {
+            PlacementError::Job(problem) => problem.field().to_owned(),
+            PlacementError::UnknownHost { index, .. }
+            | PlacementError::NoRoom { index, .. }
+            | PlacementError::NoPort { index, .. } => format!("members[{index}]"),
+        }
+    }
 }

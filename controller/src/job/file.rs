@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_yaml::Spanned;
+use serde_yaml::{Location, Spanned};
 
 use super::{
     DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobError, JobProblem, JobRequest, JobSpec, Weight,
@@ -22,13 +22,16 @@ pub(super) struct JobFile {
     #[schemars(with = "Vec<String>", length(min = 2, max = 65535))]
     members: Spanned<Vec<Spanned<String>>>,
     /// How aggregates reach the members: by a multicast group, or one packet to each.
-    #[serde(default)]
-    gather: GatherFile,
+    #[serde(default = "unsaid::<GatherFile>")]
+    #[schemars(with = "GatherFile")]
+    gather: Spanned<GatherFile>,
     /// Of all that is random and that members must agree on; drawn where it is not said.
-    seed: Option<u64>,
+    #[schemars(with = "Option<u64>")]
+    seed: Option<Spanned<u64>>,
     /// Packets of one operation lost at one place that are worth a word; 0 for never.
     #[serde(default = "default_loss_threshold")]
-    loss_threshold: u32,
+    #[schemars(with = "u32")]
+    loss_threshold: Spanned<u32>,
     /// Its part of links with a rate that other jobs use, too, in proportion to theirs; 1 where it is not said.
     #[schemars(with = "Option<u32>", range(min = 1, max = 100))]
     weight: Option<Spanned<u32>>,
@@ -36,18 +39,28 @@ pub(super) struct JobFile {
     #[schemars(with = "Option<u32>", range(max = Eviction::MOST))]
     evict_after_s: Option<Spanned<u32>>,
     /// Whether members seal what they send under a key that the controller gives them, and refuse what is not sealed.
-    #[serde(default)]
-    sealed: bool,
+    #[serde(default = "unsaid::<bool>")]
+    #[schemars(with = "bool")]
+    sealed: Spanned<bool>,
     /// Makes it a grid: a job of each of so many groups of equal size, and of each place in groups.
     #[schemars(with = "Option<u16>", range(min = 2))]
     groups: Option<Spanned<u16>>,
 }
 
-fn default_loss_threshold() -> u32 {
-    DEFAULT_LOSS_THRESHOLD
+fn default_loss_threshold() -> Spanned<u32> {
+    nowhere(DEFAULT_LOSS_THRESHOLD)
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+/// What a field is that the file does not have.
+fn unsaid<T: Default>() -> Spanned<T> {
+    nowhere(T::default())
+}
+
+fn nowhere<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum GatherFile {
     #[default]
@@ -55,46 +68,83 @@ enum GatherFile {
     Unicast,
 }
 
-/// Checks what can be checked without the fabric.
-pub(super) fn check(file: JobFile, source: &str) -> Result<JobRequest, JobError> {
-    let weight = file.weight.as_ref().map(|given| {
-        Weight::try_from(given.value)
-            .map_err(|problem| yaml::invalid(source, given, "weight", problem))
-    });
-    let eviction = file.evict_after_s.as_ref().map(|given| {
-        let eviction = Eviction::of_seconds(given.value);
-        eviction.ok_or_else(|| {
-            let problem = JobProblem::Eviction(given.value);
-            yaml::invalid(source, given, "evict_after_s", problem)
-        })
-    });
-    let spec = JobSpec {
-        name: file.name.value.clone(),
-        members: file
-            .members
-            .value
-            .iter()
-            .map(|member| member.value.clone())
-            .collect(),
-        gather: match file.gather {
-            GatherFile::Multicast => Gather::Multicast,
-            GatherFile::Unicast => Gather::Unicast,
-        },
-        seed: file.seed,
-        loss_threshold: file.loss_threshold,
-        weight: weight.transpose()?.unwrap_or_default(),
-        eviction: eviction.transpose()?.unwrap_or_default(),
-        sealed: file.sealed,
-    };
-    let checked = spec.check().and_then(|()| match &file.groups {
-        Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
-        None => Ok(JobRequest::Job(spec)),
-    });
-    checked.map_err(|problem| match (&problem, &file.groups) {
-        (JobProblem::Name(_), _) => yaml::invalid(source, &file.name, "name", problem),
-        (JobProblem::Groups { .. } | JobProblem::GridEviction, Some(groups)) => {
-            yaml::invalid(source, groups, "groups", problem)
+impl JobFile {
+    /// Where it has a field, such as `weight` or `members[2]`; unknown where it does not have it.
+    pub(super) fn location(&self, field: &str) -> Location {
+        fn of<T>(given: &Option<Spanned<T>>) -> Location {
+            given.as_ref().map_or(Location::UNKNOWN, |it| it.referenced)
         }
-        _ => yaml::invalid(source, &file.members, "members", problem),
+        match field {
+            "name" => self.name.referenced,
+            "members" => self.members.referenced,
+            "gather" => self.gather.referenced,
+            "seed" => of(&self.seed),
+            "loss_threshold" => self.loss_threshold.referenced,
+            "weight" => of(&self.weight),
+            "evict_after_s" => of(&self.evict_after_s),
+            "sealed" => self.sealed.referenced,
+            "groups" => of(&self.groups),
+            field => {
+                let member = member(field).and_then(|index| self.members.value.get(index));
+                member.map_or(Location::UNKNOWN, |it| it.referenced)
+            }
+        }
+    }
+}
+
+/// The index of a member by the path of its field, such as `members[2]`.
+pub(super) fn member(field: &str) -> Option<usize> {
+    let index = field.strip_prefix("members[")?.strip_suffix(']')?;
+    index.parse().ok()
+}
+
+/// Checks what can be checked without the fabric.
+pub(super) fn check(file: &Spanned<JobFile>, source: &str) -> Result<JobRequest, JobError> {
+    let JobFile {
+        name,
+        members,
+        gather,
+        seed,
+        loss_threshold,
+        weight,
+        evict_after_s,
+        sealed,
+        groups,
+    } = &file.value;
+    let given = |given: &Spanned<u32>| given.value;
+    let weight = weight.as_ref().map(given).map(Weight::try_from);
+    let eviction = evict_after_s
+        .as_ref()
+        .map(given)
+        .map(|seconds| Eviction::of_seconds(seconds).ok_or(JobProblem::Eviction(seconds)));
+    let checked = || {
+        let spec = JobSpec {
+            name: name.value.clone(),
+            members: (members.value.iter())
+                .map(|member| member.value.clone())
+                .collect(),
+            gather: match gather.value {
+                GatherFile::Multicast => Gather::Multicast,
+                GatherFile::Unicast => Gather::Unicast,
+            },
+            seed: seed.as_ref().map(|seed| seed.value),
+            loss_threshold: loss_threshold.value,
+            weight: weight.transpose()?.unwrap_or_default(),
+            eviction: eviction.transpose()?.unwrap_or_default(),
+            sealed: sealed.value,
+        };
+        spec.check()?;
+        match groups {
+            Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
+            None => Ok(JobRequest::Job(spec)),
+        }
+    };
+    checked().map_err(|problem: JobProblem| {
+        let field = problem.field();
+        JobError::Invalid {
+            place: yaml::Place::new(source, file.value.location(field)),
+            field: field.into(),
+            problem: Box::new(problem),
+        }
     })
 }

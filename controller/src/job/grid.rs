@@ -90,6 +90,16 @@ impl GridSpec {
         self.whole.members.len() / self.groups
     }
 
+    /// Where a member of one of its jobs stands among all of them.
+    pub(super) fn place(&self, line: Line, index: usize) -> usize {
+        let members = self.members();
+        // A controller may name a member that there is not.
+        match line {
+            Line::Row(row) => (usize::from(row) * members).saturating_add(index),
+            Line::Column(column) => index.saturating_mul(members).saturating_add(column.into()),
+        }
+    }
+
     /// Its jobs, rows first, all with `seed`.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
         let members = self.members();
@@ -120,7 +130,8 @@ mod tests {
     #[test]
     fn rows_and_columns_are_jobs() {
         let grid = GridSpec::new(whole("train", &["a", "b", "c", "d", "e", "f"]), 2);
-        let jobs = grid.expect("a grid").jobs(7);
+        let grid = grid.expect("a grid");
+        let jobs = grid.jobs(7);
         let named = |name: &str| {
             let job = jobs.iter().find(|job| job.name == name).expect(name);
             assert_eq!(job.seed, Some(7));
@@ -130,9 +141,13 @@ mod tests {
         assert_eq!([named("train.row0"), named("train.row1")], ["abc", "def"]);
         let columns = [0, 1, 2].map(|n| named(&Line::Column(n).name("train")));
         assert_eq!(columns, ["ad", "be", "cf"]);
+        let all = ["a", "b", "c", "d", "e", "f"];
         for job in &jobs {
-            let (grid, line) = Line::of(&job.name).expect("a part");
-            assert_eq!((grid, line.name(grid)), ("train", job.name.clone()));
+            let (name, line) = Line::of(&job.name).expect("a part");
+            assert_eq!((name, line.name(name)), ("train", job.name.clone()));
+            for (index, host) in job.members.iter().enumerate() {
+                assert_eq!(all[grid.place(line, index)], host);
+            }
         }
         assert_eq!(Line::of("train"), None);
         assert_eq!(Line::of("train.rows"), None);

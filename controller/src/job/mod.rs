@@ -10,6 +10,7 @@ pub(crate) mod key;
 mod placement;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,8 @@ use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::{GridSpec, Line};
-pub use placement::{Member, place, place_in};
+pub use placement::{Member, host_of, place, place_in};
+pub use written::WrittenJob;
 
 use crate::fabric::SwitchPort;
 use crate::membership::Eviction;
@@ -261,10 +263,10 @@ pub fn load(path: &Path) -> Result<JobRequest, JobError> {
 ///
 /// # Errors
 /// There is none; as [`load`], for the first that is wrong.
-pub fn parse_all(text: &str, source: &str) -> Result<Vec<JobRequest>, JobError> {
+pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, JobError> {
     let documents = yaml::documents(text);
-    let jobs: Vec<JobRequest> = documents
-        .map(|text| parse(&text, source))
+    let jobs: Vec<WrittenJob> = documents
+        .map(|text| WrittenJob::parse(&text, source))
         .collect::<Result<_, _>>()?;
     match jobs.is_empty() {
         true => Err(JobError::Form {
@@ -282,7 +284,7 @@ pub fn parse_all(text: &str, source: &str) -> Result<Vec<JobRequest>, JobError> 
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, source: &str) -> Result<JobRequest, JobError> {
-    file::check(yaml::parse(text, source)?, source)
+    WrittenJob::parse(text, source).map(|job| job.request)
 }
 
 /// The JSON schema of the YAML form.

@@ -64,13 +64,7 @@ pub fn place_in(
 
     let mut members = Vec::with_capacity(spec.members.len());
     for (index, name) in spec.members.iter().enumerate() {
-        let id = fabric
-            .host_named(name)
-            .ok_or_else(|| PlacementError::UnknownHost {
-                index,
-                host: name.clone(),
-                known: some_of(fabric.hosts().iter().map(|host| &host.name)),
-            })?;
+        let id = host_of(fabric, index, name)?;
         let host = fabric.host(id);
         let first = host.udp_port;
         let from = first.saturating_add(turn.saturating_mul(host.ranks));
@@ -97,6 +91,19 @@ pub fn place_in(
         members.push(member);
     }
     Ok(members)
+}
+
+/// The host that stands at this place in a list of members.
+///
+/// # Errors
+/// The fabric has none of that name.
+pub fn host_of(fabric: &Fabric, index: usize, name: &str) -> Result<HostId, PlacementError> {
+    let id = fabric.host_named(name);
+    id.ok_or_else(|| PlacementError::UnknownHost {
+        index,
+        host: name.to_owned(),
+        known: some_of(fabric.hosts().iter().map(|host| &host.name)),
+    })
 }
 
 /// What a host has of the job so far.

@@ -29,3 +29,14 @@ pub enum Refusal {
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
+
+impl Refusal {
+    /// The field of the request that it is about; none where it is about the job as a whole.
+    pub fn field(&self) -> Option<String> {
+        match self {
+            Refusal::Placement(error) => Some(error.field()),
+            Refusal::Unreachable { .. } => Some("members".to_owned()),
+            Refusal::TooManyJobs { .. } | Refusal::Limit(_) => None,
+        }
+    }
+}

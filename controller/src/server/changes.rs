@@ -135,14 +135,14 @@ mod tests {
         let _feed = journal.follow(2, History::default()).await.unwrap();
         let lock = ChangeLock::default();
         // Where nobody waits the copy is waited for.
-        let mut patient = Box::pin(journal.write(Change::Remove(1)));
+        let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));
         while journal.history().unwrap().changes < 1 {
             assert!(patient.as_mut().now_or_never().is_none());
             yield_now().await;
         }
         let request = async {
             let changes = lock.take().await;
-            changes.write(&journal, Change::Remove(2)).await
+            changes.write(&journal, Change::Remove(vec![2])).await
         };
         let moves = async {
             while journal.history().unwrap().changes < 2 {

@@ -395,16 +395,16 @@ impl Controller {
         }
     }
 
-    /// Makes these switches divide their ports among all installed jobs and, where one is given, one more. Every switch is
+    /// Makes these switches divide their ports among all installed jobs and those that are to come. Every switch is
     /// asked; the first that fails is told.
     pub(super) async fn divide(
         &self,
         clients: &Clients,
-        more: Option<&Job>,
+        more: &[&Job],
     ) -> Result<(), BringUpError> {
         let divided = join_all(clients.iter().map(|(id, client)| {
             let here = self.registry().jobs_on(*id);
-            let jobs = here.iter().map(|job| &**job).chain(more);
+            let jobs = here.iter().map(|job| &**job).chain(more.iter().copied());
             let division = plan::divide(&self.fabric, *id, jobs);
             self.switches[id.0].divide(client, self.program.names(), division)
         }));
@@ -414,7 +414,7 @@ impl Controller {
     /// As [`divide`](Self::divide) among the installed jobs, where nobody can do anything about a switch that fails: it is asked
     /// again with the next change, or when it is back.
     pub(super) async fn divide_again(&self, clients: &Clients) {
-        if let Err(error) = self.divide(clients, None).await {
+        if let Err(error) = self.divide(clients, &[]).await {
             tracing::warn!(%error, "shares of ports are not as they should be");
         }
     }

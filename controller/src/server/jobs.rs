@@ -1,6 +1,7 @@
 //! Jobs come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
 use crate::job::{Job, JobId, JobSpec};
-use crate::plan::{JobPlan, SwitchPlan};
+use crate::plan::JobPlan;
 use crate::store::{Change, JobRecord, SeatRecord};
 
 /// Says how long the parts of something took.
@@ -42,57 +43,127 @@ pub(super) fn epoch_in_span(job: &Job) -> Span {
     span
 }
 
+/// Why none of several jobs was created.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct JobsRefused {
+    /// The one that it is about, by its place in the request; none where it is about all of them, or something else.
+    pub at: Option<usize>,
+    /// Why.
+    pub error: Box<JobRequestError>,
+}
+
+impl From<JobRequestError> for JobsRefused {
+    fn from(error: JobRequestError) -> Self {
+        let error = Box::new(error);
+        JobsRefused { at: None, error }
+    }
+}
+
+/// What errors and spans call jobs that are created together.
+fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let first = names.next().unwrap_or_default();
+    match names.len() {
+        0 => first.to_owned(),
+        others => format!("{first} and {others} more"),
+    }
+}
+
 impl Controller {
     /// Creates a job: on all switches that it needs, or on none.
     ///
     /// # Errors
     /// See [`JobRequestError`].
-    #[tracing::instrument(name = "create", skip_all, fields(job = spec.name, id, epoch, switches))]
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+        let created = self.create_jobs(slice::from_ref(spec)).await;
+        let mut created = created.map_err(|refused| *refused.error)?;
+        Ok(created.pop().expect("as many as were asked for"))
+    }
+
+    /// Creates jobs: all of them, each on all switches that it needs, or none.
+    ///
+    /// # Errors
+    /// The first that is refused, and why.
+    #[tracing::instrument(
+        name = "create",
+        skip_all,
+        fields(job = called(specs.iter().map(|spec| spec.name.as_str())), id, epoch, switches)
+    )]
+    pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<JobState>, JobsRefused> {
         let begun = Instant::now();
-        let created = self.create(spec).await;
+        let created = self.create(specs).await;
         self.metrics.created(begun, created.is_ok());
         created
     }
 
-    async fn create(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+    async fn create(&self, specs: &[JobSpec]) -> Result<Vec<JobState>, JobsRefused> {
         let mut phases = Phases::begin();
         let changes = self.change().await?;
         phases.ended("waited");
-        let names = self.program().names();
-        let (job, plan) = self.registry().propose(&self.fabric, names, spec)?;
-        epoch_in_span(&job).record("switches", plan.len());
+        let proposed = self.propose(specs)?;
+        let all: Vec<(&Job, &JobPlan)> = proposed.iter().map(|(job, plan)| (job, plan)).collect();
+        let switches: BTreeSet<&SwitchId> = all.iter().flat_map(|(_, plan)| plan.keys()).collect();
+        Span::current().record("switches", switches.len());
+        if let [(job, _)] = all[..] {
+            epoch_in_span(job);
+        }
         phases.ended("planned");
-        let record = JobRecord::new(
-            &self.fabric,
-            &job,
-            job.members.iter().map(|_| SeatRecord::Free),
-        );
-        self.put_on_switches(&changes, (&job, &plan), record)
-            .await?;
+        let record = |(job, _): &(&Job, &JobPlan)| {
+            let seats = job.members.iter().map(|_| SeatRecord::Free);
+            JobRecord::new(&self.fabric, job, seats)
+        };
+        let records = all.iter().map(record).collect();
+        self.put_on_switches(&changes, &all, records).await?;
         tracing::info!("created");
         let mut registry = self.registry();
-        let id = registry.add(&self.fabric, job, plan).job.id;
-        Ok(state_of(
-            &registry,
-            registry.get(id).expect("added just now"),
-        ))
+        let added = proposed.into_iter().map(|(job, plan)| {
+            let id = registry.add(&self.fabric, job, plan).job.id;
+            state_of(&registry, registry.get(id).expect("added just now"))
+        });
+        Ok(added.collect())
     }
 
-    /// Puts a job, or another epoch of one, on all its switches and then in the store, or in none.
+    /// Numbers and places for jobs, and what each needs on the switches beside those before it. Nothing is taken yet.
+    fn propose(&self, specs: &[JobSpec]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
+        let (fabric, program) = (&self.fabric, self.program());
+        let refused = |at| {
+            move |error| JobsRefused {
+                at: Some(at),
+                error: Box::new(error),
+            }
+        };
+        if let [spec] = specs {
+            let proposed = self.registry().propose(fabric, program.names(), spec);
+            return Ok(vec![proposed.map_err(refused(0))?]);
+        }
+        // Nobody else changes what there is meanwhile.
+        let mut trial = self.registry().trial();
+        let proposed = specs.iter().enumerate().map(|(at, spec)| {
+            let created = trial.create(fabric, program, spec, rand::random());
+            created.map_err(refused(at))
+        });
+        let proposed: Vec<_> = proposed.collect::<Result<_, _>>()?;
+        drop(trial);
+        let own = |(job, plan)| (Arc::unwrap_or_clone(job), Arc::unwrap_or_clone(plan));
+        Ok(proposed.into_iter().map(own).collect())
+    }
+
+    /// Puts jobs, or another epoch of one, on all their switches and then in the store, or in none.
     pub(super) async fn put_on_switches(
         &self,
         changes: &Changes<'_>,
-        (job, plan): (&Job, &JobPlan),
-        record: JobRecord,
+        all: &[(&Job, &JobPlan)],
+        records: Vec<JobRecord>,
     ) -> Result<(), JobRequestError> {
-        let name = || job.name.clone();
+        let name = || called(all.iter().map(|(job, _)| job.name.as_str()));
+        let plans = || all.iter().map(|(_, plan)| *plan);
         let mut phases = Phases::begin();
         let names = self.program().names();
-        let clients = changes.clients(&self.clients(plan.keys())?);
+        let clients = changes.clients(&self.clients(plans().flat_map(JobPlan::keys))?);
         self.mend(&clients).await?;
-        // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
-        if let Err(error) = self.divide(&clients, Some(job)).await {
+        // First, so that they take nothing of the others' parts, and meet no meter of an earlier job.
+        let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
+        if let Err(error) = self.divide(&clients, &jobs).await {
             self.divide_again(&install::undoing(&clients)).await;
             return Err(JobRequestError::Divide {
                 name: name(),
@@ -100,7 +171,7 @@ impl Controller {
             });
         }
         phases.ended("divided");
-        if let Err(error) = install::install(&clients, names, plan).await {
+        if let Err(error) = install::install(&clients, names, plans()).await {
             self.divide_again(&install::undoing(&clients)).await;
             if let InstallError::Stopped { undone, .. } = &error {
                 self.doubt(&undone.left);
@@ -111,13 +182,13 @@ impl Controller {
             });
         }
         phases.ended("installed");
-        if let Err(error) = changes.write(&self.journal, Change::Put(record)).await {
-            let written = self.written(plan);
+        if let Err(error) = changes.write(&self.journal, Change::Put(records)).await {
             let clients = install::undoing(&clients);
-            let pending = install::remove(&clients, written).await;
+            let pending = install::remove(&clients, self.written(plans())).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
-            let error = self.take_back(Change::Remove(job.id.0), error).await;
+            let ids = all.iter().map(|(job, _)| job.id.0).collect();
+            let error = self.take_back(Change::Remove(ids), error).await;
             return Err(JobRequestError::Store {
                 name: name(),
                 error,
@@ -192,14 +263,14 @@ impl Controller {
     ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
         let stored = self.registry().record(&self.fabric, id);
-        let removal = Change::Remove(id.0);
+        let removal = Change::Remove(vec![id.0]);
         if let Err(error) = changes.write(&self.journal, removal).await {
             return Err(match stored {
                 Some(stored) => self.take_back(Change::Restore(stored), error).await,
                 None => error,
             });
         }
-        let written = self.written(&plan);
+        let written = self.written([&*plan]);
         let reachable = |id: &SwitchId| {
             let client = self.switches[id.0].client().ok()?;
             Some((*id, changes.client(&client)))
@@ -238,17 +309,16 @@ impl Controller {
         }
     }
 
-    /// What is on switches of a plan that was installed.
-    fn written(&self, plan: &JobPlan) -> WrittenOn {
+    /// What is on switches of plans that were installed.
+    fn written<'a>(&self, plans: impl IntoIterator<Item = &'a JobPlan>) -> WrittenOn {
         let names = self.program().names();
-        let of = |(id, plan): (&SwitchId, &SwitchPlan)| {
+        let mut written = WrittenOn::new();
+        for (id, plan) in plans.into_iter().flatten() {
             let entities = Prepared::all(plan.entities(), names);
-            (
-                *id,
-                entities.expect("what was installed could be translated"),
-            )
-        };
-        plan.iter().map(of).collect()
+            let entities = entities.expect("what was installed could be translated");
+            written.entry(*id).or_default().extend(entities);
+        }
+        written
     }
 
     pub(super) fn clients<'a>(

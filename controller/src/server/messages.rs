@@ -1,16 +1,19 @@
 //! The control API: what the controller knows as messages, and messages as what it knows.
 
-use tonic::Status;
 use ultima_p4runtime::names::Names;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
 use super::controller::{Controller, JobState};
+use super::error::JobRequestError;
+use super::jobs::JobsRefused;
 use super::seats::Seat;
 use crate::api;
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, HostId, TrunkId};
-use crate::job::{DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, Rank, Weight};
+use crate::job::{
+    DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, PlacementError, Rank, Weight,
+};
 use crate::mac::MacAddr;
 use crate::membership::Eviction;
 use crate::reconcile::{Described, Diff, Difference};
@@ -121,42 +124,49 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
+/// What is asked for of several jobs.
+pub(super) fn specs(requests: Vec<api::CreateJobRequest>) -> Result<Vec<JobSpec>, JobsRefused> {
+    let requests = requests.into_iter().enumerate();
+    let specs = requests.map(|(at, request)| {
+        spec(request).map_err(|error| JobsRefused {
+            at: Some(at),
+            error: Box::new(error),
+        })
+    });
+    specs.collect()
+}
+
 /// What is asked for.
-pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, Status> {
-    let gather = match api::Gather::try_from(request.gather) {
-        Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
-        Ok(api::Gather::Unicast) => Gather::Unicast,
-        Err(_) => {
-            let given = request.gather;
-            return Err(Status::invalid_argument(format!(
-                "gather: {given} is unknown; use GATHER_MULTICAST or GATHER_UNICAST"
-            )));
-        }
-    };
+pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequestError> {
     let api::CreateJobRequest {
         name,
         members,
+        gather,
         seed,
         loss_threshold,
         weight,
         evict_after_s,
         sealed,
-        ..
     } = request;
-    let weight = weight
-        .map(Weight::try_from)
-        .transpose()
-        .map_err(|problem| Status::invalid_argument(format!("job {name}: {problem}")))?;
+    let refused = |problem: JobProblem| JobRequestError::Refused {
+        name: name.clone(),
+        refusal: Box::new(PlacementError::from(problem).into()),
+    };
+    let gather = match api::Gather::try_from(gather) {
+        Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
+        Ok(api::Gather::Unicast) => Gather::Unicast,
+        Err(_) => return Err(refused(JobProblem::Gather(gather))),
+    };
+    let weight = weight.map(Weight::try_from).transpose().map_err(refused)?;
+    let eviction = Eviction::of_seconds(evict_after_s);
+    let eviction = eviction.ok_or_else(|| refused(JobProblem::Eviction(evict_after_s)))?;
     Ok(JobSpec {
         members,
         gather,
         seed,
         loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
         weight: weight.unwrap_or_default(),
-        eviction: Eviction::of_seconds(evict_after_s).ok_or_else(|| {
-            let problem = JobProblem::Eviction(evict_after_s);
-            Status::invalid_argument(format!("job {name}: {problem}"))
-        })?,
+        eviction,
         sealed,
         name,
     })

@@ -54,6 +54,7 @@ pub use condition::PartState;
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use group::{GRACE, Group, MemberHandle, serve_in};
+pub use jobs::JobsRefused;
 pub use journal::KeepError;
 use journal::Lead;
 pub(crate) use listen::UNIX;

@@ -96,18 +96,19 @@ impl Trial {
         switches
     }
 
-    /// One would be created.
-    fn create(
+    /// One would be created; `seed` is for one that brings none.
+    pub fn create(
         &mut self,
         fabric: &Fabric,
         program: &Program,
         spec: &JobSpec,
+        seed: u64,
     ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
         if self.jobs.values().any(|(job, _)| job.name == spec.name) {
             let name = spec.name.clone();
             return Err(JobRequestError::Exists { name });
         }
-        let proposed = (self.ledger).propose(fabric, &self.routes, program.names(), spec, 0);
+        let proposed = (self.ledger).propose(fabric, &self.routes, program.names(), spec, seed);
         self.take(fabric, &spec.name, proposed)
     }
 
@@ -294,7 +295,7 @@ impl Controller {
             add(name, resized);
         }
         for spec in create {
-            let created = trial.create(&self.fabric, self.program(), spec);
+            let created = trial.create(&self.fabric, self.program(), spec, 0);
             add(&spec.name, created);
         }
         let state = |wanted, ledger| State {

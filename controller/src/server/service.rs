@@ -10,10 +10,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attendants::Order;
-use super::controller::{Controller, SwitchState};
+use super::controller::{Controller, JobState, SwitchState};
 use super::error::{DrainError, JobRequestError};
 use super::membership::{Attends, Event, Evictee, JOIN_WAIT, Said};
-use super::messages::{differences, job_of, said, spec};
+use super::messages::{differences, job_of, said, spec, specs};
 use super::moves::Drained;
 use super::service_telemetry::Watched;
 use super::status::code_of;
@@ -76,6 +76,25 @@ impl Control for ControlService {
             .await
             .map_err(|error| Status::internal(error.to_string()))??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
+    }
+
+    async fn create_jobs(
+        &self,
+        request: Request<api::CreateJobsRequest>,
+    ) -> Result<Response<api::CreateJobsResponse>, Status> {
+        let specs = specs(request.into_inner().jobs)?;
+        if specs.is_empty() {
+            return Err(Status::invalid_argument("jobs: name at least one"));
+        }
+        // On a task of its own, as one.
+        let controller = Arc::clone(&self.controller);
+        let created = tokio::spawn(async move { controller.create_jobs(&specs).await });
+        let states = created
+            .await
+            .map_err(|error| Status::internal(error.to_string()))??;
+        let job = |state: &JobState| job_of(self.controller.fabric(), state);
+        let jobs = states.iter().map(job).collect();
+        Ok(Response::new(api::CreateJobsResponse { jobs }))
     }
 
     async fn list_jobs(

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use tonic::{Code, Response, Status};
 
 use super::controller::Controller;
-use super::error::{RestoreError, ServeError};
-use super::messages::{differences, job_of, spec};
+use super::error::{JobRequestError, RestoreError, ServeError};
+use super::messages::{differences, job_of, specs};
 use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
 use super::service::ControlService;
 use crate::api;
 use crate::fabric::{self, Fabric};
-use crate::job::JobSpec;
 use crate::ledger::Fill;
 
 impl ControlService {
@@ -19,8 +18,7 @@ impl ControlService {
         &self,
         request: api::PlanJobsRequest,
     ) -> Result<Response<api::PlanResponse>, Status> {
-        let create = request.create.into_iter().map(spec);
-        let create = create.collect::<Result<Vec<JobSpec>, Status>>()?;
+        let create = specs(request.create).map_err(|refused| *refused.error)?;
         let resize = |it: api::ResizeJobRequest| Resize {
             name: it.job,
             number: (it.job_id > 0).then_some(it.job_id),
@@ -69,6 +67,7 @@ impl ControlService {
                 .err()
                 .map(ToString::to_string)
                 .unwrap_or_default(),
+            refused_field: job.as_ref().err().and_then(JobRequestError::field),
         });
         let names = self.controller.program().names();
         let switch = |it: &SwitchForecast| api::PlannedSwitch {

@@ -2,9 +2,12 @@
 
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::error::JobRequestError;
+use super::jobs::JobsRefused;
 use super::journal::KeepError;
+use crate::api::FieldProblem;
 use crate::client::EPOCH_OVER;
 use crate::install::InstallError;
 use crate::job::PlacementError;
@@ -21,60 +24,123 @@ pub(super) fn code_of(error: &KeepError) -> Code {
     }
 }
 
+impl JobRequestError {
+    /// The field of the request that is in the way; none where it is the job as a whole, or something else.
+    pub(super) fn field(&self) -> Option<FieldProblem> {
+        let field = match self {
+            JobRequestError::Exists { .. } => "name".to_owned(),
+            JobRequestError::SameMembers { .. } | JobRequestError::NobodyStays { .. } => {
+                "members".to_owned()
+            }
+            JobRequestError::Refused { refusal, .. } => {
+                let (field, problem) = (refusal.field()?, refusal.to_string());
+                let named = format!("{field}: ");
+                let problem = problem.strip_prefix(&named).unwrap_or(&problem).to_owned();
+                return Some(FieldProblem { field, problem });
+            }
+            _ => return None,
+        };
+        let problem = self.to_string();
+        Some(FieldProblem { field, problem })
+    }
+}
+
 impl From<JobRequestError> for Status {
     fn from(error: JobRequestError) -> Self {
-        let code = match &error {
-            JobRequestError::Exists { .. } => Code::AlreadyExists,
-            JobRequestError::NoJob { .. }
-            | JobRequestError::NoHost { .. }
-            | JobRequestError::NoRank { .. }
-            | JobRequestError::NotAMember { .. } => Code::NotFound,
-            JobRequestError::SameMembers { .. } => Code::AlreadyExists,
-            JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
-            JobRequestError::Grid { .. }
-            | JobRequestError::LastEpoch { .. }
-            | JobRequestError::Changing { .. }
-            | JobRequestError::OtherEpoch { .. }
-            | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
-            JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-            JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
-            JobRequestError::Refused { refusal, .. } => match **refusal {
-                Refusal::Placement(PlacementError::NoPort { .. })
-                | Refusal::TooManyJobs { .. }
-                | Refusal::Limit(_) => Code::ResourceExhausted,
-                Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
-                Refusal::Placement(_) => Code::InvalidArgument,
-                Refusal::Unreachable { .. } => Code::Unavailable,
-            },
-            JobRequestError::NotConnected { .. }
-            | JobRequestError::InDoubt { .. }
-            | JobRequestError::NotPrimary
-            | JobRequestError::Stopping => Code::Unavailable,
-            error if error.is_given_up() => Code::Unavailable,
-            JobRequestError::Install { error, .. } => match **error {
-                InstallError::Stopped { .. } => Code::Aborted,
-                InstallError::Untranslatable(_) => Code::FailedPrecondition,
-            },
-            JobRequestError::Taken { .. }
-            | JobRequestError::NotJoined { .. }
-            | JobRequestError::Program(_) => Code::FailedPrecondition,
-            JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => {
-                code_of(error)
-            }
-            JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
-        };
-        let says = match error.advice() {
-            Some(advice) => format!("{error}; {advice}"),
-            None => error.to_string(),
-        };
-        let mut status = Status::new(code, says);
-        if let JobRequestError::OverEpoch { now, .. } = &error {
-            let now = MetadataValue::from(*now);
-            status.metadata_mut().insert(EPOCH_OVER, now);
-        }
-        status
+        status(&error, error.field())
     }
+}
+
+/// The field is one of `jobs[2]`, or that as a whole.
+impl From<JobsRefused> for Status {
+    fn from(JobsRefused { at, error }: JobsRefused) -> Self {
+        let field = at.map(|at| match error.field() {
+            Some(FieldProblem { field, problem }) => FieldProblem {
+                field: format!("jobs[{at}].{field}"),
+                problem,
+            },
+            None => FieldProblem {
+                field: format!("jobs[{at}]"),
+                problem: error.to_string(),
+            },
+        });
+        status(&error, field)
+    }
+}
+
+/// What a status says at the most. It goes in headers, which clients do not take at any length; names that somebody has made up, and lists
+/// of names, may be longer.
+const MOST: usize = 2000;
+
+/// As much of a text as goes in a status.
+fn brief(mut text: String) -> String {
+    let ends = text.char_indices().map(|(at, _)| at);
+    if let Some(end) = ends.take_while(|at| *at <= MOST).last()
+        && text.len() > MOST
+    {
+        text.truncate(end);
+        text.push_str(" ...");
+    }
+    text
+}
+
+fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
+    let code = match error {
+        JobRequestError::Exists { .. } => Code::AlreadyExists,
+        JobRequestError::NoJob { .. }
+        | JobRequestError::NoHost { .. }
+        | JobRequestError::NoRank { .. }
+        | JobRequestError::NotAMember { .. } => Code::NotFound,
+        JobRequestError::SameMembers { .. } => Code::AlreadyExists,
+        JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
+        JobRequestError::Grid { .. }
+        | JobRequestError::LastEpoch { .. }
+        | JobRequestError::Changing { .. }
+        | JobRequestError::OtherEpoch { .. }
+        | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
+        JobRequestError::OverEpoch { .. } => Code::OutOfRange,
+        JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
+        JobRequestError::Refused { refusal, .. } => match **refusal {
+            Refusal::Placement(PlacementError::NoPort { .. })
+            | Refusal::TooManyJobs { .. }
+            | Refusal::Limit(_) => Code::ResourceExhausted,
+            Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
+            Refusal::Placement(_) => Code::InvalidArgument,
+            Refusal::Unreachable { .. } => Code::Unavailable,
+        },
+        JobRequestError::NotConnected { .. }
+        | JobRequestError::InDoubt { .. }
+        | JobRequestError::NotPrimary
+        | JobRequestError::Stopping => Code::Unavailable,
+        // The same may be granted in a moment.
+        error if error.is_given_up() => Code::Unavailable,
+        JobRequestError::Install { error, .. } => match **error {
+            InstallError::Stopped { .. } => Code::Aborted,
+            InstallError::Untranslatable(_) => Code::FailedPrecondition,
+        },
+        JobRequestError::Taken { .. }
+        | JobRequestError::NotJoined { .. }
+        | JobRequestError::Program(_) => Code::FailedPrecondition,
+        JobRequestError::Missing { .. } => Code::DeadlineExceeded,
+        JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => code_of(error),
+        JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
+    };
+    let says = match error.advice() {
+        Some(advice) => format!("{}; {advice}", brief(error.to_string())),
+        None => brief(error.to_string()),
+    };
+    let mut status = match field {
+        Some(FieldProblem { field, problem }) => {
+            let details = ErrorDetails::with_bad_request_violation(field, brief(problem));
+            Status::with_error_details(code, says, details)
+        }
+        None => Status::new(code, says),
+    };
+    if let JobRequestError::OverEpoch { now, .. } = error {
+        let now = MetadataValue::from(*now);
+        status.metadata_mut().insert(EPOCH_OVER, now);
+    }
+    status
 }
 
 #[cfg(test)]
@@ -188,6 +254,28 @@ mod tests {
             }),
         };
         assert_eq!(Status::from(failed).code(), Code::Aborted);
+    }
+
+    #[test]
+    fn what_an_older_controller_does_not_know_is_said() {
+        let error = ClientError::of(Status::unimplemented(""), "here:1");
+        assert!(
+            error
+                .to_string()
+                .starts_with("the controller at here:1 does not know")
+        );
+    }
+
+    #[test]
+    fn what_is_said_has_an_end() {
+        for (text, len) in [
+            ("a".repeat(MOST), MOST),
+            ("a".repeat(MOST + 1), MOST + 4),
+            // A character that would be cut in two is left out.
+            ("a".repeat(MOST - 1) + "éé", MOST - 1 + 4),
+        ] {
+            assert_eq!(brief(text).len(), len);
+        }
     }
 
     #[test]

@@ -9,12 +9,12 @@ use super::{DRAINED, JOBS, JobRecord, LAST_ID, NUMBERS};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// A new job, whose id counts as given out.
-    Put(JobRecord),
+    /// New jobs, all of them or none, whose ids count as given out in this order.
+    Put(Vec<JobRecord>),
     /// Jobs that are in already stand otherwise; one that has gone meanwhile does not come back.
     Update(Vec<JobRecord>),
-    /// The job of that id goes.
-    Remove(u16),
+    /// The jobs of these ids go.
+    Remove(Vec<u16>),
     /// A job that went is in again, as that could not be promised.
     Restore(JobRecord),
     /// A part of the fabric, by name, is left alone from now on, or no more.
@@ -34,11 +34,13 @@ pub(super) fn text(job: &JobRecord) -> Vec<u8> {
 impl Change {
     pub(super) fn make(&self, changes: &WriteTransaction) -> Result<(), redb::Error> {
         match self {
-            Change::Put(job) => {
+            Change::Put(jobs) => {
                 let mut table = changes.open_table(JOBS)?;
-                table.insert(job.id, text(job).as_slice())?;
                 let mut numbers = changes.open_table(NUMBERS)?;
-                numbers.insert(LAST_ID, u64::from(job.id))?;
+                for job in jobs {
+                    table.insert(job.id, text(job).as_slice())?;
+                    numbers.insert(LAST_ID, u64::from(job.id))?;
+                }
             }
             Change::Update(jobs) => {
                 let mut table = changes.open_table(JOBS)?;
@@ -48,7 +50,12 @@ impl Change {
                     }
                 }
             }
-            Change::Remove(id) => drop(changes.open_table(JOBS)?.remove(id)?),
+            Change::Remove(ids) => {
+                let mut table = changes.open_table(JOBS)?;
+                for id in ids {
+                    table.remove(id)?;
+                }
+            }
             Change::Restore(job) => {
                 let mut table = changes.open_table(JOBS)?;
                 table.insert(job.id, text(job).as_slice())?;

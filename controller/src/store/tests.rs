@@ -56,11 +56,11 @@ proptest! {
             let store = Store::open(&path).unwrap();
             match epoch {
                 0 => {
-                    store.commit(ALONE, &Change::Remove(id)).unwrap();
+                    store.commit(ALONE, &Change::Remove(vec![id])).unwrap();
                     jobs.remove(&id);
                 }
                 epoch => {
-                    store.commit(ALONE, &Change::Put(record(id, epoch))).unwrap();
+                    store.commit(ALONE, &Change::Put(vec![record(id, epoch)])).unwrap();
                     last_id = id;
                     jobs.insert(id, record(id, epoch));
                 }
@@ -80,11 +80,13 @@ fn a_key_is_in_the_store_and_nowhere_else() {
         ..record(1, 1)
     };
     let store = Store::open(&path).unwrap();
-    store.commit(ALONE, &Change::Put(sealed.clone())).unwrap();
+    store
+        .commit(ALONE, &Change::Put(vec![sealed.clone()]))
+        .unwrap();
     assert_eq!(store.read().unwrap().jobs.first(), Some(&sealed));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "others read it");
-    let printed = format!("{sealed:?} {:#?}", Change::Put(sealed.clone()));
+    let printed = format!("{sealed:?} {:#?}", Change::Put(vec![sealed.clone()]));
     assert!(printed.contains("Key(..)"));
     assert!(
         !printed.contains("171") && !printed.contains("01ab"),
@@ -167,14 +169,14 @@ fn files_that_are_none_of_ours_are_one_line_each() {
 fn a_job_that_has_gone_does_not_come_back() {
     let store = Store::in_memory().unwrap();
     let commit = |change| store.commit(ALONE, &change).unwrap();
-    commit(Change::Put(record(1, 1)));
+    commit(Change::Put(vec![record(1, 1)]));
     commit(Change::Update(vec![record(1, 2)]));
     assert_eq!(store.read().unwrap().jobs, [record(1, 2)]);
-    commit(Change::Remove(1));
+    commit(Change::Remove(vec![1]));
     commit(Change::Update(vec![record(1, 3)]));
     assert_eq!(store.read().unwrap().jobs, []);
     // Its id is not given out a second time for that.
-    commit(Change::Put(record(2, 1)));
+    commit(Change::Put(vec![record(2, 1)]));
     commit(Change::Restore(record(1, 2)));
     let stored = store.read().unwrap();
     assert_eq!(
@@ -184,17 +186,33 @@ fn a_job_that_has_gone_does_not_come_back() {
 }
 
 #[test]
+fn several_jobs_are_one_change() {
+    let store = Store::in_memory().unwrap();
+    let both = Change::Put(vec![record(7, 1), record(2, 1)]);
+    let at = store.commit(ALONE, &both).unwrap();
+    assert_eq!(at.changes, 1);
+    // The ids were given out in that order.
+    let stored = store.read().unwrap();
+    assert_eq!((stored.last_id, stored.jobs.len()), (2, 2));
+    let at = store.commit(ALONE, &Change::Remove(vec![2, 7])).unwrap();
+    assert_eq!((at.changes, store.read().unwrap().jobs), (2, vec![]));
+}
+
+#[test]
 fn a_copy_holds_the_same_and_is_as_far() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
     let (store, copy) = (Store::in_memory().unwrap(), Store::open(&path).unwrap());
-    copy.commit(ALONE, &Change::Put(record(9, 1))).unwrap();
+    copy.commit(ALONE, &Change::Put(vec![record(9, 1)]))
+        .unwrap();
     let (first, second) = (Term { number: 1, by: 7 }, Term { number: 2, by: 3 });
     let drain = |drained| Change::Drain {
         part: "s1".into(),
         drained,
     };
-    store.commit(first, &Change::Put(record(1, 1))).unwrap();
+    store
+        .commit(first, &Change::Put(vec![record(1, 1)]))
+        .unwrap();
     store.commit(first, &drain(true)).unwrap();
     store.commit(second, &Change::Update(vec![])).unwrap();
     let (at, stored) = store.snapshot().unwrap();
@@ -209,7 +227,11 @@ fn a_copy_holds_the_same_and_is_as_far() {
     drop(copy);
     let copy = Store::open(&path).unwrap();
     assert_eq!(copy.snapshot().unwrap(), (at, stored));
-    for change in [Change::Put(record(2, 1)), drain(false), Change::Remove(1)] {
+    for change in [
+        Change::Put(vec![record(2, 1)]),
+        drain(false),
+        Change::Remove(vec![1]),
+    ] {
         // As it travels.
         let text = serde_json::to_vec(&change).unwrap();
         let same: Change = serde_json::from_slice(&text).unwrap();
@@ -233,7 +255,9 @@ fn a_store_with_jobs_is_never_new() {
     let path = folder.path().join("state");
     assert!(Store::open(&path).unwrap().history().unwrap().is_new());
     let store = Store::open(&path).unwrap();
-    store.commit(ALONE, &Change::Put(record(1, 1))).unwrap();
+    store
+        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
+        .unwrap();
     let uncounted = |changes: &WriteTransaction| {
         let mut numbers = changes.open_table(NUMBERS)?;
         for name in HISTORY {
@@ -333,13 +357,19 @@ fn a_disk_that_was_full_needs_no_restart() {
         })
     };
     let store = Store::with(Box::new(open), "disk".into()).unwrap();
-    store.commit(ALONE, &Change::Put(record(1, 1))).unwrap();
+    store
+        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
+        .unwrap();
     disk.is_full.store(true, Ordering::SeqCst);
     for _ in 0..2 {
-        store.commit(ALONE, &Change::Put(record(2, 1))).unwrap_err();
+        store
+            .commit(ALONE, &Change::Put(vec![record(2, 1)]))
+            .unwrap_err();
     }
     disk.is_full.store(false, Ordering::SeqCst);
     assert_eq!(store.read().unwrap().jobs, [record(1, 1)]);
-    store.commit(ALONE, &Change::Put(record(2, 1))).unwrap();
+    store
+        .commit(ALONE, &Change::Put(vec![record(2, 1)]))
+        .unwrap();
     assert_eq!(store.read().unwrap().jobs, [record(1, 1), record(2, 1)]);
 }

@@ -16,7 +16,7 @@ mod traffic;
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
 use super::controller_address;
-use crate::output;
+use crate::output::{self, Output};
 
 /// Makes a fabric with real hosts on this machine: each is a network namespace with the kernel's own sockets
 #[derive(clap::Args)]
@@ -33,13 +33,12 @@ pub struct Arguments {
 enum Command {
     Up(Up),
     /// Show what runs in one lab, or in all; exit code 1 if something of it does not
-    #[command(after_help = "Example: ultima lab status star4 --json")]
+    #[command(after_help = "Example: ultima lab status star4 -o json")]
     Status {
         /// The lab; without a name all of them
         name: Option<LabName>,
-        /// Print a JSON array
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     Exec(Exec),
     /// End a lab: its processes, namespaces and interfaces, whatever is left of it
@@ -48,11 +47,15 @@ enum Command {
         /// The lab; may be left out where there is one
         name: Option<LabName>,
     },
-    /// Print what a fabric becomes, checked and with everything that it leaves out, as JSON
-    #[command(after_help = "Example: ultima lab plan topologies/star4.yaml")]
+    /// Print what a fabric becomes, checked and with everything that it leaves out
+    ///
+    /// JSON and YAML have all of it, the table hosts and the wires of links that are impaired.
+    #[command(after_help = "Example: ultima lab plan topologies/star4.yaml -o json")]
     Plan {
         /// The fabric, as YAML; `-` reads standard input
         file: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -95,17 +98,17 @@ struct Exec {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Up(arguments) => return up(&arguments),
-        Command::Status { name, json } => return status(name, json),
+        Command::Status { name, output } => return status(name, output),
         Command::Exec(arguments) => return Err(exec(&arguments)),
         Command::Down { name } => {
             let name = one(name)?;
             let removed = ultima_lab::down(&name)?;
             output::print(&show::removed(&name, removed))?;
         }
-        Command::Plan { file } => {
+        Command::Plan { file, output } => {
             let fabric = fabric::parse(&super::read_text(&file)?, &super::name_of(&file))?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
-            output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))?;
+            output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -155,18 +158,14 @@ fn name_of(file: &Path) -> Result<LabName> {
     Ok(stem.to_string_lossy().parse()?)
 }
 
-fn status(name: Option<LabName>, json: bool) -> Result<ExitCode> {
+fn status(name: Option<LabName>, output: Output) -> Result<ExitCode> {
     let names = match name {
         Some(name) => vec![name],
         None => ultima_lab::names()?,
     };
     let all = names.iter().map(ultima_lab::status);
     let all: Vec<_> = all.collect::<Result<_, _>>()?;
-    let text = match json {
-        true => format!("{}\n", serde_json::to_string_pretty(&all)?),
-        false => show::status(&all),
-    };
-    output::print(&text)?;
+    output::print(&output.print(&all, || show::status(&all))?)?;
     Ok(match all.iter().all(ultima_lab::Status::is_well) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

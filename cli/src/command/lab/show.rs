@@ -94,20 +94,29 @@ fn one(lab: &Status) -> String {
         ]
     });
     text += &table(["PROCESS", "PID", "STATE", "LOG"], rows);
+    text + "\n" + &consists_of(plan, &lab.missing)
+}
+
+/// What a lab would consist of.
+pub fn plan(plan: &Plan) -> String {
+    consists_of(plan, &[])
+}
+
+/// Its hosts, of which these namespaces are missing, and its wires.
+fn consists_of(plan: &Plan, missing: &[String]) -> String {
     let rows = plan.hosts.iter().map(|host| {
         [
             host.name.clone(),
             host.ip.to_string(),
             host.mac.clone(),
             host.mtu.to_string(),
-            match lab.missing.contains(&host.namespace) {
+            match missing.contains(&host.namespace) {
                 false => host.namespace.clone(),
                 true => "gone".to_owned(),
             },
         ]
     });
-    text += "\n";
-    text += &table(["HOST", "ADDRESS", "MAC", "MTU", "NAMESPACE"], rows);
+    let mut text = table(["HOST", "ADDRESS", "MAC", "MTU", "NAMESPACE"], rows);
     if wires(plan) > 0 {
         let rows = plan.links.iter().filter_map(|link| {
             let wire = link.wire.as_ref()?;

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ultima_host::trace::{Sink, TraceFile, WhenFull};
 use ultima_sim::{Algorithm, Experiment, Report};
 
-use crate::output::{self, table};
+use crate::output::{self, Output, table};
 use options::Options;
 
 /// Simulates AllReduce operations and says how long they take
@@ -23,7 +23,7 @@ use options::Options;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Example: ultima sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 --json"
+    after_help = "Example: ultima sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 -o json"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -39,9 +39,8 @@ pub struct Arguments {
     /// Which rank's
     #[arg(long, value_name = "RANK", default_value_t = 0, requires = "trace")]
     trace_rank: u16,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(clap::Subcommand)]
@@ -89,10 +88,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some((path, trace)) = trace {
         trace.finish().with_context(|| path.display().to_string())?;
     }
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => text(&experiment, &report),
-    };
+    let output = arguments.output;
+    let text = output.print(&report, || text(&experiment, &report))?;
     Ok(output::print(&text)?)
 }
 

@@ -15,7 +15,7 @@ use super::paths::{self, Paths};
 use crate::demo::baseline::exact_mean;
 use crate::demo::shards::Dealing;
 use crate::demo::training::{Plan, STEPS, learning_rate};
-use crate::output::{self, table};
+use crate::output::{self, Output, table};
 use crate::units::share_under_one;
 
 /// The rank that scenarios are about.
@@ -56,9 +56,8 @@ pub struct Arguments {
     /// Also write the rows to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What gets lost.
@@ -170,10 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         writer.flush().with_context(context)?;
     }
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&rows)? + "\n",
-        false => text(&rows),
-    };
+    let text = arguments.output.print(&rows, || text(&rows))?;
     Ok(output::print(&text)?)
 }
 

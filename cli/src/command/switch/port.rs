@@ -12,7 +12,7 @@ use ultima_switch::{Attach, PortSpec, WireConfig};
 
 use super::server::Server;
 use crate::command::wire_options::WireOptions;
-use crate::output;
+use crate::output::{self, Output};
 
 /// Adds ports to a switch that runs, removes some, and lists them
 #[derive(clap::Args)]
@@ -43,17 +43,15 @@ enum Command {
         /// Its number
         #[arg(value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
         port: u16,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
         #[command(flatten)]
         server: Server,
     },
     /// Show the ports, and what came in, left and was lost there
     List {
-        /// Print one JSON array
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
         #[command(flatten)]
         server: Server,
     },
@@ -78,7 +76,11 @@ pub fn run(arguments: Arguments) -> Result<()> {
             })?;
             String::new()
         }
-        Command::Remove { port, json, server } => {
+        Command::Remove {
+            port,
+            output,
+            server,
+        } => {
             let request = RemovePortRequest {
                 device_id: 0,
                 number: port.into(),
@@ -89,22 +91,17 @@ pub fn run(arguments: Arguments) -> Result<()> {
                 removed.map_err(|status| server.failed("port control", &status))
             })?;
             let port = removed.into_inner().port.unwrap_or_default();
-            match json {
-                true => format!("{:#}\n", object(&port)),
-                false => table(vec![port]),
-            }
+            output.print(&object(&port), || table(vec![port]))?
         }
-        Command::List { json, server } => {
+        Command::List { output, server } => {
             let all = server.ask(async {
                 let mut client = PortStatisticsClient::new(server.connect().await?);
                 let all = client.get(GetRequest { device_id: 0 }).await;
                 all.map_err(|status| server.failed("port statistics", &status))
             })?;
             let ports = all.into_inner().ports;
-            match json {
-                true => format!("{:#}\n", ports.iter().map(object).collect::<Value>()),
-                false => table(ports),
-            }
+            let objects: Value = ports.iter().map(object).collect();
+            output.print(&objects, || table(ports))?
         }
     };
     Ok(output::print(&text)?)

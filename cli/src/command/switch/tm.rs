@@ -15,7 +15,7 @@ use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::exit::Exit;
-use crate::output;
+use crate::output::{self, Output};
 
 /// Shows and changes the queues and wires of a switch, or of `ultima wire`, that runs
 #[derive(clap::Args)]
@@ -57,9 +57,8 @@ struct Target {
     /// A port; may be repeated [default: all]
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u32>,
-    /// Print one JSON array
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Makes one request and prints what came of it.
@@ -112,17 +111,15 @@ pub fn run(arguments: Arguments) -> Result<()> {
     {
         bail!(Exit::NotThere.because(format!("port {missing} is not there")));
     }
-    let text = if target.json {
-        let ports: Vec<_> = wires.iter().map(object).collect();
-        format!("{:#}\n", json!(ports))
-    } else {
+    let ports: Vec<_> = wires.iter().map(object).collect();
+    let text = target.output.print(&ports, || {
         output::table(
             [
                 "PORT", "AT", "RATE", "DELAY", "JITTER", "LOSS", "QUEUE", "ECN",
             ],
             wires.iter().map(row),
         )
-    };
+    })?;
     Ok(output::print(&text)?)
 }
 

@@ -21,7 +21,8 @@ use super::program::ProgramPaths;
 use super::server::{PATIENCE, Server};
 use crate::command::{name_of, read_text};
 use crate::exit::Exit;
-use crate::{output, units};
+use crate::output::{self, Output};
+use crate::units;
 
 /// A document has at most a few mebibytes of frames and values; this is far beyond.
 const MAX_DOCUMENT: usize = 64 << 20;
@@ -33,7 +34,7 @@ const MAX_DOCUMENT: usize = 64 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima switch trace --port 1 --count 3 --match 12:0800\n  \
-    ultima switch trace --port 1 --pcap seen.pcap:7 --json\n  \
+    ultima switch trace --port 1 --pcap seen.pcap:7 -o json\n  \
     ultima switch trace --program my.json --p4info my.p4info.txtpb --entries my.txtpb --port 1 --frame 0200…")]
 pub struct Options {
     /// Port at which the packet enters
@@ -66,9 +67,8 @@ pub struct Options {
     /// format
     #[arg(long, value_name = "FILE", requires = "program")]
     entries: Option<PathBuf>,
-    /// Print JSON, a document to a line for each packet
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Prints the traces; 1 if fewer packets came than were asked for.
@@ -157,11 +157,7 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
 fn print(options: &Options, document: &[u8]) -> Result<()> {
     let trace: PacketTrace =
         serde_json::from_slice(document).context("the switch sent a trace of another version")?;
-    let mut page = match options.json {
-        true => serde_json::to_string(&trace)?,
-        false => text(&trace),
-    };
-    page.push('\n');
+    let page = (options.output.format()).print_one(&trace, || text(&trace) + "\n")?;
     Ok(output::print(&page)?)
 }
 

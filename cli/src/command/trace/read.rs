@@ -34,7 +34,8 @@ impl TraceReader {
             bail!("{}: empty; expected a trace, see docs/trace.md", place());
         }
         Ok(Self {
-            head: trace::read_head(line.trim_end()).with_context(place)?,
+            head: trace::read_head(line.trim_end())
+                .with_context(|| format!("{}: expected a trace, see docs/trace.md", place()))?,
             path: path.to_owned(),
             lines,
             number: 1,

@@ -24,7 +24,7 @@ use super::registry::{Record, Registry, seats_of};
 use super::seats::Seat;
 use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
-use crate::job::{Job, JobId, Line, Rank};
+use crate::job::{Job, JobId, Line, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::store::{JobRecord, OriginRecord, SeatRecord};
 
@@ -63,7 +63,7 @@ impl Controller {
         members: &[String],
         terms: Terms,
     ) -> Result<JobState, JobRequestError> {
-        let hosts = self.hosts_named(members)?;
+        let hosts = self.hosts_named(name, members)?;
         let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
         self.begin_change(name, terms, want).await
     }
@@ -78,18 +78,20 @@ impl Controller {
         (name, number): (&str, Option<u32>),
         members: &[String],
     ) -> Result<(Arc<Job>, Vec<HostId>), JobRequestError> {
-        let hosts = self.hosts_named(members)?;
+        let hosts = self.hosts_named(name, members)?;
         let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
         let (record, ..) = succeed(registry, name, want)?;
         Ok((Arc::clone(&record.job), hosts))
     }
 
-    fn hosts_named(&self, members: &[String]) -> Result<Vec<HostId>, JobRequestError> {
-        let host = |host: &String| {
-            let id = self.fabric.host_named(host);
-            id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })
-        };
-        members.iter().map(host).collect()
+    fn hosts_named(&self, job: &str, members: &[String]) -> Result<Vec<HostId>, JobRequestError> {
+        let hosts = members.iter().enumerate();
+        let hosts = hosts.map(|(index, host)| host_of(&self.fabric, index, host));
+        let hosts: Result<Vec<HostId>, PlacementError> = hosts.collect();
+        hosts.map_err(|error| JobRequestError::Refused {
+            name: job.to_owned(),
+            refusal: Box::new(error.into()),
+        })
     }
 
     /// Takes a member's place away, and with it those of members that have left.
@@ -251,7 +253,7 @@ impl Controller {
             origin: Some(OriginRecord::from(&origin)),
             ..JobRecord::new(&self.fabric, &job, seats.states().map(SeatRecord::from))
         };
-        self.put_on_switches(&changes, (&job, &plan), record)
+        self.put_on_switches(&changes, &[(&job, &plan)], vec![record])
             .await?;
         let (id, of) = (job.id, origin.of);
         tracing::info!(

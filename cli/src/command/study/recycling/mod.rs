@@ -16,7 +16,7 @@ use super::training::{self, Job, Trained, Variant};
 use super::{format, options};
 use crate::command::chart::Spread;
 use crate::demo::shards::Dealing;
-use crate::output::{self, write_whole};
+use crate::output::{self, Output, write_whole};
 use table::Row;
 
 /// Trains with losses in bursts, with and without recycling: how far a run's updates are from exact, and replicas from
@@ -43,9 +43,8 @@ pub struct Arguments {
     /// Also write the table (CSV) and the plot (SVG) to this folder; made if it is not there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// The error of a run that loses nothing is what coding rounds: 10⁻¹⁵ or so.
@@ -80,10 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         write_whole(folder, "recycling.csv", &format::csv(&rows)?)?;
         write_whole(folder, "recycling.svg", &plot::runs(&rows)?)?;
     }
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&rows)? + "\n",
-        false => table::text(&rows),
-    };
+    let text = arguments.output.print(&rows, || table::text(&rows))?;
     Ok(output::print(&text)?)
 }
 

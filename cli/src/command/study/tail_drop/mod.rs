@@ -19,7 +19,7 @@ use crate::command::study::progress::all;
 use crate::command::study::training::{self, Job, Trained, Variant};
 use crate::command::study::{format, options};
 use crate::demo::shards::Dealing;
-use crate::output::{self, write_whole};
+use crate::output::{self, Output, write_whole};
 use crate::units::{bit_rate, bytes, duration, share_under_one};
 use completion::Completion;
 use table::{Row, Study};
@@ -68,9 +68,8 @@ pub struct Arguments {
     /// Also write tables (CSV) and plots (SVG) to this folder; made if it is not there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
@@ -138,10 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             write_whole(folder, name, &content)?;
         }
     }
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&study)? + "\n",
-        false => table::text(&study),
-    };
+    let text = arguments.output.print(&study, || table::text(&study))?;
     Ok(output::print(&text)?)
 }
 

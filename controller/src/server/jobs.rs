@@ -82,22 +82,56 @@ impl Controller {
         (job, plan): (&Job, &JobPlan),
         record: JobRecord,
     ) -> Result<(), JobRequestError> {
+        let clients = changes.clients(&self.clients(plan.keys())?);
+        let is_late = |error: &JobRequestError| match error {
+            JobRequestError::Install { error, .. } => {
+                let outdated = error.outdated();
+                outdated.is_some_and(|id| self.switches[id.0].may_differ())
+            }
+            _ => false,
+        };
+        match self.install(&clients, (job, plan)).await {
+            // Something was done late, after the switch was looked at.
+            Err(error) if is_late(&error) => self.install(&clients, (job, plan)).await?,
+            installed => installed?,
+        }
+        let mut phases = Phases::begin();
+        if let Err(error) = changes.write(&self.journal, Change::Put(record)).await {
+            let written = self.written(plan);
+            let clients = install::undoing(&clients);
+            let pending = install::remove(&clients, written).await;
+            self.doubt(&pending);
+            self.divide_again(&clients).await;
+            let error = self.take_back(Change::Remove(job.id.0), error).await;
+            return Err(JobRequestError::Store {
+                name: job.name.clone(),
+                error,
+            });
+        }
+        phases.ended("kept");
+        Ok(())
+    }
+
+    /// Puts a job on all its switches, or on none.
+    async fn install(
+        &self,
+        clients: &Clients,
+        (job, plan): (&Job, &JobPlan),
+    ) -> Result<(), JobRequestError> {
         let name = || job.name.clone();
         let mut phases = Phases::begin();
-        let names = self.program().names();
-        let clients = changes.clients(&self.clients(plan.keys())?);
-        self.mend(&clients).await?;
+        self.mend(clients).await?;
         // First, so that it takes nothing of the others' parts, and meets no meter of an earlier job.
-        if let Err(error) = self.divide(&clients, Some(job)).await {
-            self.divide_again(&install::undoing(&clients)).await;
+        if let Err(error) = self.divide(clients, Some(job)).await {
+            self.divide_again(&install::undoing(clients)).await;
             return Err(JobRequestError::Divide {
                 name: name(),
                 error: Box::new(error),
             });
         }
         phases.ended("divided");
-        if let Err(error) = install::install(&clients, names, plan).await {
-            self.divide_again(&install::undoing(&clients)).await;
+        if let Err(error) = install::install(clients, self.program().names(), plan).await {
+            self.divide_again(&install::undoing(clients)).await;
             if let InstallError::Stopped { undone, .. } = &error {
                 self.doubt(&undone.left);
             }
@@ -107,19 +141,6 @@ impl Controller {
             });
         }
         phases.ended("installed");
-        if let Err(error) = changes.write(&self.journal, Change::Put(record)).await {
-            let written = self.written(plan);
-            let clients = install::undoing(&clients);
-            let pending = install::remove(&clients, written).await;
-            self.doubt(&pending);
-            self.divide_again(&clients).await;
-            let error = self.take_back(Change::Remove(job.id.0), error).await;
-            return Err(JobRequestError::Store {
-                name: name(),
-                error,
-            });
-        }
-        phases.ended("kept");
         Ok(())
     }
 
@@ -269,8 +290,8 @@ impl Controller {
 
     /// Looks at those of these switches that may hold something else than they should, all at once, before they get more.
     async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
-        let is_in_doubt = |(id, _): &(&SwitchId, _)| self.switches[id.0].is_in_doubt();
-        let doubtful: Vec<_> = clients.iter().filter(is_in_doubt).collect();
+        let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
+        let doubtful: Vec<_> = clients.iter().filter(may_differ).collect();
         if doubtful.is_empty() {
             return Ok(());
         }

@@ -137,6 +137,7 @@ mod tests {
             switches: vec![switch()],
         };
         let installed = InstallError::Stopped {
+            at: SwitchId(0),
             switch: switch(),
             cause: cause(),
             undone,
@@ -180,6 +181,7 @@ mod tests {
             error: Box::new(BringUpError::Write {
                 switch: switch(),
                 cause: Cause::Refused {
+                    code: Code::ResourceExhausted,
                     entity: "an entry".into(),
                     reason: "UNKNOWN".into(),
                 },

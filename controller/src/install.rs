@@ -15,7 +15,7 @@ use ultima_p4runtime::v1::{self, Update};
 
 use crate::fabric::SwitchId;
 use crate::names::some_of;
-use crate::p4rt::{Order, SwitchClient, WriteError, describe, failed};
+use crate::p4rt::{Order, SwitchClient, WriteError, describe, failed, may_pass};
 use crate::plan::{Entity, JobPlan, SchemaError};
 
 /// The connections that an installation may use.
@@ -88,7 +88,9 @@ pub enum InstallError {
     /// A switch stopped the installation.
     #[error("switch {switch} {cause}; what had been written was undone{undone}")]
     Stopped {
-        /// The switch's name.
+        /// The switch.
+        at: SwitchId,
+        /// Its name.
         switch: String,
         /// What happened there.
         cause: Cause,
@@ -105,7 +107,9 @@ pub enum Cause {
     Refused {
         /// The entity, by table and key.
         entity: String,
-        /// The switch's code and text.
+        /// The switch's code.
+        code: Code,
+        /// That and its text.
         reason: String,
     },
     /// The switch didn't answer, or refused the whole batch.
@@ -128,6 +132,21 @@ impl Cause {
         matches!(self, Cause::Failed { given_up: true, .. })
     }
 
+    /// Whether the switch has already what was to come, or has not what was to change or go: it holds something else than was thought.
+    pub fn is_outdated(&self) -> bool {
+        let of_what_it_holds = [Code::AlreadyExists, Code::NotFound];
+        matches!(self, Cause::Refused { code, .. } if of_what_it_holds.contains(code))
+    }
+
+    /// Whether the same may be done if it is asked for again: nothing is wrong with it itself, as far as is said.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Cause::Refused { code, .. } => self.is_outdated() || may_pass(*code),
+            // Who does not write any more because it is not primary hears that when it connects again.
+            Cause::Failed { .. } => true,
+        }
+    }
+
     /// What stopped a write of `count` things, of which `name` says the one at a place; none if there were none.
     pub(crate) fn of(
         error: &WriteError,
@@ -147,6 +166,7 @@ impl Cause {
                     .find(|(_, outcome)| failed(outcome));
                 refused.map(|(at, outcome)| Cause::Refused {
                     entity: name(at),
+                    code: Code::from_i32(outcome.canonical_code),
                     reason: describe(outcome),
                 })
             }
@@ -180,6 +200,14 @@ impl InstallError {
     /// Whether it was stopped for trees that had to move, so that the same may be granted in a moment.
     pub fn is_given_up(&self) -> bool {
         matches!(self, InstallError::Stopped { cause, .. } if cause.is_given_up())
+    }
+
+    /// The switch that holds something else than was thought, if that stopped it.
+    pub fn outdated(&self) -> Option<SwitchId> {
+        match self {
+            InstallError::Stopped { at, cause, .. } if cause.is_outdated() => Some(*at),
+            _ => None,
+        }
     }
 }
 
@@ -219,6 +247,7 @@ pub async fn install<'a>(
             let switches = left.iter().map(name).collect();
             let undone = Undone { left, switches };
             return Err(InstallError::Stopped {
+                at: id,
                 switch: name(&id),
                 cause,
                 undone,
@@ -315,7 +344,7 @@ async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
 }
 
 /// Whether a removal's outcome leaves nothing behind.
-fn is_gone(outcome: &v1::Error) -> bool {
+pub(crate) fn is_gone(outcome: &v1::Error) -> bool {
     matches!(
         Code::from_i32(outcome.canonical_code),
         Code::Ok | Code::NotFound

@@ -1,5 +1,5 @@
 //! Everything that a controller does, against switches that fail on purpose while it does it: they refuse, delay, do half of it,
-//! disconnect and forget, one of them or several. Whatever happens, in the end each job is whole or not there, as was answered, nothing
+//! disconnect, forget, and hang while a link is lost, so that what hangs is given up and done late; one of them or several. Whatever happens, in the end each job is whole or not there, as was answered, nothing
 //! else is on any switch, and who is not concerned was left alone.
 
 mod bed;
@@ -245,10 +245,33 @@ async fn a_controller_starts_for_the_first_time() {
             switch.replace_program();
         }
         bed.fail(fault, danger);
-        let handle = bed.serve_in_the_end().await;
+        // What passes is no reason to give up.
+        let handle = bed.serve().await;
         let failed = bed.has_failed();
         let client = bed.client("a").await;
         settle(handle.controller(), &client, &[], &base, &bed).await;
+        failed
+    })
+    .await;
+}
+
+/// Groups that another program has left go before ours is put to work: they are ours again then, or in the way of ours.
+#[tokio::test]
+async fn a_controller_finds_old_groups() {
+    let dangers = [(Call::Read, 1), (Call::Update, 1)];
+    with_every_fault(&dangers, async |mut bed, fault, danger| {
+        let handle = bed.serve().await;
+        let (client, base) = (bed.client("a").await, bed.held());
+        client.create_job(&spec("other")).await.unwrap();
+        handle.stop().await;
+        for switch in &bed.switches {
+            switch.replace_program_alone();
+        }
+        bed.fail(fault, danger);
+        let handle = bed.serve().await;
+        let failed = bed.has_failed();
+        let client = bed.client("a").await;
+        settle(handle.controller(), &client, &["other"], &base, &bed).await;
         failed
     })
     .await;
@@ -265,7 +288,7 @@ async fn a_controller_comes_back() {
         handle.stop().await;
         bed.damage();
         bed.fail(fault, danger);
-        let handle = bed.serve_in_the_end().await;
+        let handle = bed.serve().await;
         let failed = bed.has_failed();
         let client = bed.client("a").await;
         let jobs = [KEPT, "other"];
@@ -280,6 +303,14 @@ async fn another_controller_takes_over() {
     with_every_fault(&CONNECTS, async |mut bed, fault, danger| {
         let first = bed.serve_in("a", "b").await;
         let client = bed.client("a").await;
+        // It leads as soon as most are.
+        until("all switches hold what they should", async || {
+            match first.primary() {
+                Some(controller) => is_whole_but(&controller, None).await,
+                None => false,
+            }
+        })
+        .await;
         let base = bed.held();
         let second = bed.serve_in("b", "a").await;
         // Answered when the second has stored it.

@@ -213,6 +213,7 @@ impl World {
     /// Nothing happens any more: all is as it should be, by itself.
     async fn settles(mut self) {
         self.bed.has_failed();
+        self.bed.calms_down().await;
         self.mend();
         for part in std::mem::take(&mut self.drained) {
             let name = target::part(part);

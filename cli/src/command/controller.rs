@@ -51,7 +51,8 @@ struct Serve {
     /// none. Without it they are in memory, and a controller that starts takes off its switches what it does not know
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// How long switches may take to answer at the start; with --peers those that do not are waited for later
+    /// How long switches may take to answer at the start, and what fails there and may pass is tried again; with --peers those that are not
+    /// there then are waited for later
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration, conflicts_with = "peers")]
     patience: Duration,
     /// How often switches are looked at, and put right where somebody has changed them

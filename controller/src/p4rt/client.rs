@@ -26,6 +26,7 @@ use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
 use super::hurry::Hurry;
 use super::session::{Mastership, Session};
+use super::strays::{Strays, Unanswered};
 use super::term::Term;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
@@ -75,6 +76,7 @@ pub struct SwitchClient {
     rpc: P4RuntimeClient<Channel>,
     session: Arc<Session>,
     writes: WriteMetrics,
+    strays: Strays,
     hurry: Option<Hurry>,
     /// Whether a call has been given up, as others waited.
     has_given_up: AtomicBool,
@@ -123,6 +125,7 @@ impl SwitchClient {
                     rpc,
                     session: Arc::new(session),
                     writes: WriteMetrics::default(),
+                    strays: Strays::default(),
                     hurry: None,
                     has_given_up: AtomicBool::new(false),
                 });
@@ -157,6 +160,12 @@ impl SwitchClient {
         self
     }
 
+    /// The same, with writes of which the end is not known told here.
+    pub fn telling(mut self, strays: Strays) -> Self {
+        self.strays = strays;
+        self
+    }
+
     /// The same connection for who gives a call up where others wait for it, and with it all further ones: the switch has to be
     /// looked at then.
     pub fn hurried(&self, hurry: Hurry) -> Self {
@@ -176,6 +185,7 @@ impl SwitchClient {
             rpc: self.rpc.clone(),
             session: Arc::clone(&self.session),
             writes: self.writes.clone(),
+            strays: self.strays.clone(),
             hurry,
             has_given_up: AtomicBool::new(has_given_up),
         }
@@ -226,8 +236,10 @@ impl SwitchClient {
         };
         let mut rpc = self.rpc.clone();
         let set = rpc.set_forwarding_pipeline_config(request);
-        self.answered_within(PIPELINE_TIMEOUT, set).await?;
-        Ok(())
+        let unanswered = self.strays.begin();
+        let answer = self.answered_within(PIPELINE_TIMEOUT, set).await;
+        note(unanswered, &answer);
+        answer.map(drop)
     }
 
     /// The cookie of the program at work; none where there is no program or it came without.
@@ -297,7 +309,9 @@ impl SwitchClient {
             ..Default::default()
         };
         let begun = Instant::now().into_std();
+        let unanswered = self.strays.begin();
         let answer = self.answered(self.rpc.clone().write(request)).await;
+        note(unanswered, &answer);
         self.writes.written(begun, batch.len(), answer.is_ok());
         match answer {
             Ok(_) => Answer::Written,
@@ -388,6 +402,23 @@ impl SwitchClient {
     }
 }
 
+/// Whether a server has said what has become of a write.
+fn note<T>(unanswered: Unanswered, answer: &Result<T, RpcError>) {
+    let is_known = match answer {
+        Ok(_) => true,
+        Err(RpcError::Status(status)) => is_from_there(status),
+        Err(RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp) => false,
+    };
+    if is_known {
+        unanswered.answered();
+    }
+}
+
+/// Whether a switch has said this. What has a source was made here: the transport failed.
+fn is_from_there(status: &Status) -> bool {
+    status.source().is_none()
+}
+
 /// Waits until a switch does not answer any more; that in words.
 async fn silent(rpc: P4RuntimeClient<Channel>) -> String {
     silence(|| is_there(rpc.clone())).await;
@@ -398,8 +429,7 @@ async fn silent(rpc: P4RuntimeClient<Channel>) -> String {
 async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
     match rpc.capabilities(CapabilitiesRequest::default()).await {
         Ok(_) => true,
-        // One with a source was made here, not there: the transport failed.
-        Err(status) => status.source().is_none(),
+        Err(status) => is_from_there(&status),
     }
 }
 

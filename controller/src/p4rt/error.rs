@@ -113,17 +113,22 @@ impl RpcError {
     pub fn is_uncertain(&self) -> bool {
         match self {
             RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp => true,
-            RpcError::Status(status) => !matches!(
-                status.code(),
-                Code::InvalidArgument
-                    | Code::NotFound
-                    | Code::PermissionDenied
-                    | Code::FailedPrecondition
-                    | Code::Unimplemented
-                    | Code::Unauthenticated
-            ),
+            RpcError::Status(status) => may_pass(status.code()),
         }
     }
+}
+
+/// Whether this says neither that what was asked for is wrong nor that who asks may not have it.
+pub fn may_pass(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::Unauthenticated
+    )
 }
 
 /// A batch of which not everything was written.

@@ -7,14 +7,16 @@ mod heartbeat;
 mod hurry;
 mod observer;
 mod session;
+mod strays;
 mod term;
 
 pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
-pub use error::{ConnectError, RpcError, WriteError, describe, failed};
+pub use error::{ConnectError, RpcError, WriteError, describe, failed, may_pass};
 pub use hurry::{HURRIED, Hurry, Queue};
 pub use observer::Observer;
 pub use session::Mastership;
+pub use strays::Strays;
 pub use term::Term;
 
 /// The election id of a controller that leads alone, `0x554c` as everything of ours. All such use the same: while

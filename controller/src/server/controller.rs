@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::Config;
 use super::attendants::Attendants;
@@ -136,7 +136,13 @@ impl Controller {
         // Who does not answer is down before anything is planned: jobs that have left it are not sent back.
         let waits = !by_majority && stored.jobs.is_empty();
         let mut clients = BTreeMap::new();
-        let asked = switches.iter().map(|switch| switch.connect(patience));
+        let asked = switches.iter().map(|switch| async move {
+            match by_majority {
+                true => switch.connect(patience).await,
+                // Nobody comes back to it later.
+                false => switch.connect_first(patience).await,
+            }
+        });
         for (switch, client) in switches.iter().zip(join_all(asked).await) {
             match client {
                 Ok(client) => drop(clients.insert(switch.id, client)),
@@ -196,7 +202,7 @@ impl Controller {
         // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
         controller.journal.commit(Change::Update(records)).await?;
         match by_majority {
-            false => controller.bring_up(clients).await?,
+            false => controller.bring_up(clients, patience).await?,
             true => controller.bring_up_most(clients, patience).await,
         }
         for switch in controller.switches.iter() {
@@ -222,15 +228,16 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Makes these switches hold what they should.
+    /// Makes these switches hold what they should; what fails and may pass is tried again, for as long as `patience` says.
     async fn bring_up(
         &self,
         clients: BTreeMap<SwitchId, SwitchClient>,
+        patience: Duration,
     ) -> Result<(), BringUpError> {
         let desired = &self.desired();
         let brought_up = clients.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
-            switch.bring_up(client, desired).await
+            switch.bring_up_first(client, desired, patience).await
         });
         try_join_all(brought_up).await?;
         Ok(())
@@ -315,12 +322,16 @@ impl Controller {
         }
     }
 
-    /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time.
+    /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time, and when it may have done
+    /// what was given up.
     async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
             let look = async {
-                tokio::time::sleep(self.audit_every).await;
+                tokio::select! {
+                    () = sleep(self.audit_every) => {}
+                    () = switch.is_to_be_looked_at() => {}
+                }
                 self.audit_one(switch).await;
             };
             tokio::select! {

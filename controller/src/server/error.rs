@@ -171,6 +171,37 @@ impl BringUpError {
         }
     }
 
+    /// Whether the switch was there and broke off what began: it may just be starting, or ending.
+    pub fn is_break(&self) -> bool {
+        use ConnectError::{Broken, Refused};
+        matches!(self, BringUpError::Connect(Broken { .. } | Refused { .. }))
+    }
+
+    /// Whether the same may succeed when it is tried again with a new connection.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            BringUpError::Connect(error) => match error {
+                ConnectError::NoAnswer { .. }
+                | ConnectError::Broken { .. }
+                | ConnectError::Refused { .. } => true,
+                // That may be the connection before, of which the switch does not know yet that it has ended.
+                ConnectError::NotPrimary { .. } => true,
+                ConnectError::NoDevice { .. } | ConnectError::Superseded { .. } => false,
+            },
+            BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
+                error.is_uncertain()
+            }
+            BringUpError::OtherProgram { .. } => true,
+            BringUpError::Untranslatable(_) => false,
+            BringUpError::Write { cause, .. } => cause.may_pass(),
+        }
+    }
+
+    /// Whether the switch holds something else than it was asked to change.
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())
+    }
+
     /// Whether the switch works, and answers to another controller.
     pub fn is_anothers(&self) -> bool {
         use ConnectError::{NotPrimary, Superseded};

@@ -60,6 +60,11 @@ impl From<JobRequestError> for JobsRefused {
     }
 }
 
+/// What errors call jobs that are installed together.
+fn names_of(all: &[(&Job, &JobPlan)]) -> String {
+    called(all.iter().map(|(job, _)| job.name.as_str()))
+}
+
 /// What errors and spans call jobs that are created together.
 fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let first = names.next().unwrap_or_default();
@@ -155,46 +160,67 @@ impl Controller {
         all: &[(&Job, &JobPlan)],
         records: Vec<JobRecord>,
     ) -> Result<(), JobRequestError> {
-        let name = || called(all.iter().map(|(job, _)| job.name.as_str()));
-        let plans = || all.iter().map(|(_, plan)| *plan);
-        let mut phases = Phases::begin();
-        let names = self.program().names();
-        let clients = changes.clients(&self.clients(plans().flat_map(JobPlan::keys))?);
-        self.mend(&clients).await?;
-        // First, so that they take nothing of the others' parts, and meet no meter of an earlier job.
-        let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
-        if let Err(error) = self.divide(&clients, &jobs).await {
-            self.divide_again(&install::undoing(&clients)).await;
-            return Err(JobRequestError::Divide {
-                name: name(),
-                error: Box::new(error),
-            });
-        }
-        phases.ended("divided");
-        if let Err(error) = install::install(&clients, names, plans()).await {
-            self.divide_again(&install::undoing(&clients)).await;
-            if let InstallError::Stopped { undone, .. } = &error {
-                self.doubt(&undone.left);
+        let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
+        let is_late = |error: &JobRequestError| match error {
+            JobRequestError::Install { error, .. } => {
+                let outdated = error.outdated();
+                outdated.is_some_and(|id| self.switches[id.0].may_differ())
             }
-            return Err(JobRequestError::Install {
-                name: name(),
-                error: Box::new(error),
-            });
+            _ => false,
+        };
+        match self.install(&clients, all).await {
+            // Something was done late, after the switch was looked at.
+            Err(error) if is_late(&error) => self.install(&clients, all).await?,
+            installed => installed?,
         }
-        phases.ended("installed");
+        let mut phases = Phases::begin();
         if let Err(error) = changes.write(&self.journal, Change::Put(records)).await {
+            let written = self.written(all.iter().map(|(_, plan)| *plan));
             let clients = install::undoing(&clients);
-            let pending = install::remove(&clients, self.written(plans())).await;
+            let pending = install::remove(&clients, written).await;
             self.doubt(&pending);
             self.divide_again(&clients).await;
             let ids = all.iter().map(|(job, _)| job.id.0).collect();
             let error = self.take_back(Change::Remove(ids), error).await;
             return Err(JobRequestError::Store {
-                name: name(),
+                name: names_of(all),
                 error,
             });
         }
         phases.ended("kept");
+        Ok(())
+    }
+
+    /// Puts jobs on all their switches, or on none.
+    async fn install(
+        &self,
+        clients: &Clients,
+        all: &[(&Job, &JobPlan)],
+    ) -> Result<(), JobRequestError> {
+        let mut phases = Phases::begin();
+        self.mend(clients).await?;
+        // First, so that they take nothing of the others' parts, and meet no meter of an earlier job.
+        let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
+        if let Err(error) = self.divide(clients, &jobs).await {
+            self.divide_again(&install::undoing(clients)).await;
+            return Err(JobRequestError::Divide {
+                name: names_of(all),
+                error: Box::new(error),
+            });
+        }
+        phases.ended("divided");
+        let plans = all.iter().map(|(_, plan)| *plan);
+        if let Err(error) = install::install(clients, self.program().names(), plans).await {
+            self.divide_again(&install::undoing(clients)).await;
+            if let InstallError::Stopped { undone, .. } = &error {
+                self.doubt(&undone.left);
+            }
+            return Err(JobRequestError::Install {
+                name: names_of(all),
+                error: Box::new(error),
+            });
+        }
+        phases.ended("installed");
         Ok(())
     }
 
@@ -343,8 +369,8 @@ impl Controller {
 
     /// Looks at those of these switches that may hold something else than they should, all at once, before they get more.
     async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
-        let is_in_doubt = |(id, _): &(&SwitchId, _)| self.switches[id.0].is_in_doubt();
-        let doubtful: Vec<_> = clients.iter().filter(is_in_doubt).collect();
+        let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
+        let doubtful: Vec<_> = clients.iter().filter(may_differ).collect();
         if doubtful.is_empty() {
             return Ok(());
         }

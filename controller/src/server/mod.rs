@@ -83,7 +83,7 @@ pub struct Config {
     pub program: Program,
     /// Where the control API listens; port 0 takes any free one.
     pub listen: Listen,
-    /// How long switches may take to answer at the start.
+    /// How long switches may take to answer at the start, and how long each is tried again that has failed then, where that may pass.
     pub patience: Duration,
     /// The file in which jobs are kept over the controller's end; none keeps them in memory.
     pub state: Option<PathBuf>,

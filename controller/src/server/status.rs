@@ -205,6 +205,7 @@ mod tests {
             switches: vec![switch()],
         };
         let installed = InstallError::Stopped {
+            at: SwitchId(0),
             switch: switch(),
             cause: cause(),
             undone,
@@ -248,6 +249,7 @@ mod tests {
             error: Box::new(BringUpError::Write {
                 switch: switch(),
                 cause: Cause::Refused {
+                    code: Code::ResourceExhausted,
                     entity: "an entry".into(),
                     reason: "UNKNOWN".into(),
                 },

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::time::{Instant, sleep};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
@@ -17,7 +18,7 @@ use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
 use crate::metrics::Metrics;
-use crate::p4rt::{BATCH, Device, Mastership, Order, SwitchClient, Term};
+use crate::p4rt::{BATCH, Device, Mastership, Order, Strays, SwitchClient, Term, WriteError};
 use crate::plan::{self, Division, Entity as Planned, LossSession, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
@@ -39,6 +40,8 @@ pub struct ManagedSwitch {
     state: Mutex<State>,
     /// Held by whoever puts it right in the background.
     putting_right: AsyncMutex<()>,
+    /// Writes that it may do yet.
+    strays: Strays,
 }
 
 struct State {
@@ -138,6 +141,7 @@ impl ManagedSwitch {
                 shares: BTreeMap::new(),
             }),
             putting_right: AsyncMutex::default(),
+            strays: Strays::default(),
         }
     }
 
@@ -160,6 +164,17 @@ impl ManagedSwitch {
         self.with_state(|state| state.in_doubt = true);
     }
 
+    /// Whether it may hold something else than it should by our own doing: it is in doubt, or a write that nobody knows the end of was done after
+    /// it was looked at, or comes yet.
+    pub fn may_differ(&self) -> bool {
+        self.is_in_doubt() || self.strays.are_about()
+    }
+
+    /// Returns when it is to be looked at because of such a write; never while there is none.
+    pub async fn is_to_be_looked_at(&self) {
+        self.strays.are_due().await;
+    }
+
     /// The right to put it right in the background; none while somebody has it.
     pub fn begin_to_put_right(&self) -> Option<MutexGuard<'_, ()>> {
         self.putting_right.try_lock().ok()
@@ -169,6 +184,7 @@ impl ManagedSwitch {
     pub async fn connect(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
         let client = SwitchClient::connect(device, self.election_id, patience).await?;
+        let client = client.telling(self.strays.clone());
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
@@ -182,6 +198,53 @@ impl ManagedSwitch {
         self.come_up(&client, found, desired).await?;
         self.is_up(client);
         Ok(())
+    }
+
+    /// A new connection as primary when the controller starts: one that is broken off is tried again for as long as `patience` says.
+    pub async fn connect_first(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
+        let deadline = Instant::now() + patience;
+        let mut pause = PAUSE;
+        loop {
+            match self.connect(patience).await {
+                Err(error) if error.is_break() && Instant::now() + pause < deadline => {
+                    self.tries_again(&error, &mut pause).await;
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    /// The same of [bringing it up](Self::bring_up): what fails is tried again, with new connections, for as long as `patience` says from when
+    /// it failed first.
+    pub async fn bring_up_first(
+        &self,
+        client: SwitchClient,
+        desired: &Desired<'_>,
+        patience: Duration,
+    ) -> Result<(), BringUpError> {
+        let Err(mut error) = self.bring_up(client, desired).await else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + patience;
+        let mut pause = PAUSE;
+        while error.may_pass() && Instant::now() + pause < deadline {
+            self.tries_again(&error, &mut pause).await;
+            let again = async {
+                let client = self.connect(RECONNECT).await?;
+                self.bring_up(client, desired).await
+            };
+            match again.await {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+        Err(error)
+    }
+
+    async fn tries_again(&self, error: &BringUpError, pause: &mut Duration) {
+        tracing::warn!(switch = self.name(), %error, "tried again");
+        sleep(*pause).await;
+        *pause *= 2;
     }
 
     /// This is its connection from now on.
@@ -205,7 +268,9 @@ impl ManagedSwitch {
         // Translated first: a program without our tables is refused before it is put to work.
         desired.on(self.id)?;
         self.doubt();
-        clear_replication(client, self.target).await;
+        let names = desired.program.names();
+        self.clear_replication(client, names, cookie.is_some())
+            .await?;
         let set = client.set_pipeline(desired.program).await;
         set.map_err(|error| BringUpError::Pipeline {
             switch: self.name().to_owned(),
@@ -228,8 +293,13 @@ impl ManagedSwitch {
             Found::Another => {
                 let names = desired.program.names();
                 let wanted = desired.on(self.id)?;
-                let held = Held::default();
-                self.make(client, names, &held, wanted).await.map(drop)
+                let made = self.make(client, names, &Held::default(), &wanted).await;
+                match made {
+                    // What was to go went too late, or was written by a call that nobody waits for any more.
+                    Err(error) if error.is_outdated() => self.hold(client, names, wanted).await,
+                    made => made,
+                }
+                .map(drop)
             }
         }
     }
@@ -264,7 +334,7 @@ impl ManagedSwitch {
         client: &SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
-        let (diff, mended) = match desired.repair || self.is_in_doubt() {
+        let (diff, mended) = match desired.repair || self.may_differ() {
             true => (self.reconcile(client, desired).await?, "put right"),
             false => (self.diff(client, desired).await?, "not as it should be"),
         };
@@ -285,8 +355,13 @@ impl ManagedSwitch {
         desired: &Desired<'_>,
     ) -> Result<Diff, BringUpError> {
         let (wanted, _) = desired.on(self.id)?;
+        let asked = Instant::now();
         let held = self.read(client, desired.program.names()).await?;
-        Ok(Diff::between(&held, &wanted, self.target))
+        let diff = Diff::between(&held, &wanted, self.target);
+        if diff.is_empty() {
+            self.strays.looked(asked);
+        }
+        Ok(diff)
     }
 
     /// Looks at what the switch holds and mends what is not as it should be; returns that.
@@ -300,15 +375,31 @@ impl ManagedSwitch {
         self.hold(client, desired.program.names(), wanted).await
     }
 
-    /// Makes the switch hold exactly this; returns what was not so.
+    /// Makes the switch hold exactly this; returns what was not so. Where it does then what was written before it was asked what it holds, it is
+    /// asked once more.
     pub async fn hold(
         &self,
         client: &SwitchClient,
         names: &Names,
         wanted: (Held, Division),
     ) -> Result<Diff, BringUpError> {
+        match self.look_and_make(client, names, &wanted).await {
+            Err(error) if error.is_outdated() => self.look_and_make(client, names, &wanted).await,
+            held => held,
+        }
+    }
+
+    async fn look_and_make(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        wanted: &(Held, Division),
+    ) -> Result<Diff, BringUpError> {
+        let asked = Instant::now();
         let held = self.read(client, names).await?;
-        self.make(client, names, &held, wanted).await
+        let diff = self.make(client, names, &held, wanted).await?;
+        self.strays.looked(asked);
+        Ok(diff)
     }
 
     async fn read(&self, client: &SwitchClient, names: &Names) -> Result<Held, BringUpError> {
@@ -322,9 +413,9 @@ impl ManagedSwitch {
         client: &SwitchClient,
         names: &Names,
         held: &Held,
-        (wanted, division): (Held, Division),
+        (wanted, division): &(Held, Division),
     ) -> Result<Diff, BringUpError> {
-        let diff = Diff::between(held, &wanted, self.target);
+        let diff = Diff::between(held, wanted, self.target);
         self.doubt();
         let limits = self.limits;
         let rounds = diff.updates(held, Room { names, limits });
@@ -342,7 +433,7 @@ impl ManagedSwitch {
         }
         self.with_state(|state| {
             state.in_doubt = false;
-            let shares = division.into_iter().map(|(at, queue)| (at, Some(queue)));
+            let shares = division.iter().map(|(at, queue)| (*at, Some(*queue)));
             state.shares = shares.collect();
         });
         Ok(diff)
@@ -467,49 +558,71 @@ impl ManagedSwitch {
         let Err(error) = client.write(updates.clone(), order).await else {
             return Ok(());
         };
+        self.unwritten(&error, &updates, names)
+            .inspect_err(|_| self.doubt())
+    }
+
+    /// What stopped a write of these updates, if anything did.
+    fn unwritten(
+        &self,
+        error: &WriteError,
+        updates: &[Update],
+        names: &Names,
+    ) -> Result<(), BringUpError> {
         let name = |at: usize| reconcile::name(&updates[at], names);
-        let Some(cause) = Cause::of(&error, updates.len(), name) else {
-            return Ok(());
+        match Cause::of(error, updates.len(), name) {
+            None => Ok(()),
+            Some(cause) => Err(BringUpError::Write {
+                switch: self.name().to_owned(),
+                cause,
+            }),
+        }
+    }
+
+    /// Removes all multicast groups that a switch tells of, and our clone session. BMv2 empties its tables for a new
+    /// program but keeps the replication engine's nodes; groups that were written again would then send twice.
+    /// A switch without a program, or one that cannot list its groups, has nothing to remove.
+    async fn clear_replication(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        has_program: bool,
+    ) -> Result<(), BringUpError> {
+        let all = Entity::from(MulticastGroupEntry::default());
+        let groups = match client.read(vec![all]).await {
+            Ok(groups) => groups,
+            Err(error) if has_program && error.is_uncertain() => {
+                return Err(self.unreadable(error));
+            }
+            Err(_) => return Ok(()),
         };
-        self.doubt();
-        Err(BringUpError::Write {
-            switch: self.name().to_owned(),
-            cause,
-        })
+        let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
+        match client.write(groups.clone(), Order::Any).await {
+            Ok(()) => {}
+            Err(WriteError::Updates(outcomes)) if outcomes.iter().all(install::is_gone) => {}
+            Err(error) => self.unwritten(&error, &groups, names)?,
+        }
+        if let Ok(session) = LossSession::of(self.target).entry()
+            && let Err(error) = client
+                .write(vec![Update::delete(session)], Order::Any)
+                .await
+        {
+            // A switch that has just started has none.
+            tracing::debug!(switch = self.name(), %error, "no old clone session removed");
+        }
+        Ok(())
     }
 
     /// Remembers why the switch is not back yet, and pauses.
     pub async fn failed(&self, error: &BringUpError) {
         tracing::debug!(switch = self.name(), %error, "not back yet");
         self.with_state(|state| state.connection = Err(error.to_string()));
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
 
     fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
         // Nothing panics while it holds the lock, and no change has a half.
         use_it(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Removes all multicast groups that a switch tells of, and our clone session. BMv2 empties its tables for a new
-/// program but keeps the replication engine's nodes; groups that were written again would then send twice.
-/// A switch without a program, or one that cannot list its groups, has nothing to remove.
-async fn clear_replication(client: &SwitchClient, target: &Target) {
-    let all = Entity::from(MulticastGroupEntry::default());
-    let Ok(groups) = client.read(vec![all]).await else {
-        return;
-    };
-    let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
-    if let Err(error) = client.write(groups, Order::Any).await {
-        tracing::warn!(switch = client.device().name, %error, "old groups not removed");
-    }
-    if let Ok(session) = LossSession::of(target).entry()
-        && let Err(error) = client
-            .write(vec![Update::delete(session)], Order::Any)
-            .await
-    {
-        // A switch that has just started has none.
-        tracing::debug!(switch = client.device().name, %error, "no old clone session removed");
     }
 }
 

@@ -3,10 +3,12 @@
 #![allow(dead_code)] // Each test uses its part.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use tokio::task::JoinHandle;
 use ultima_controller::client::Client;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::JobSpec;
@@ -15,13 +17,14 @@ use ultima_controller::server::{
 };
 use ultima_controller::store::StoreError;
 
-use super::chaos::{Call, ChaosSwitch, FAULTS, Fault, Held};
+use super::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
 use super::target;
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
 const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
 pub const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
 pub const SPINE1: usize = 0;
+pub const LEAF1: usize = 2;
 
 /// So long nothing here takes, on whatever machine.
 const FOREVER: Duration = Duration::from_secs(120);
@@ -48,6 +51,34 @@ pub struct Bed {
     armed: usize,
     /// What no switch is to be told of again, by switch, and how often that had lost what it held.
     untouched: Vec<(BTreeSet<Vec<u8>>, usize)>,
+    /// Whether switches are looked at only where there is a reason to.
+    pub looks_seldom: bool,
+    /// Whether what somebody else changed is put right.
+    pub repairs: bool,
+    /// The controller that was started last.
+    controller: Arc<Mutex<Weak<Controller>>>,
+    loses: JoinHandle<()>,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.loses.abort();
+    }
+}
+
+/// A link between two switches that nothing needs.
+const LINK: &str = "leaf2/101";
+
+/// As long as anything hangs a link is lost, so that a move waits for what hangs.
+async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak<Controller>>>) {
+    loop {
+        let controller = controller.lock().unwrap().upgrade();
+        if let Some(controller) = controller {
+            let link = controller.fabric().part_named(LINK).unwrap();
+            controller.see(link, !all.iter().any(Hanging::any));
+        }
+        pause().await;
+    }
 }
 
 pub fn spec(name: &str) -> JobSpec {
@@ -80,14 +111,21 @@ impl Bed {
         let mut switches = Vec::new();
         let mut text = TOPOLOGY.to_owned();
         for name in NAMES {
-            let switch = ChaosSwitch::start_patient().await;
+            let switch = ChaosSwitch::start().await;
             let entry = format!("name: {name}, grpc: \"{}\", device_id: 1", switch.address());
             text = text.replace(&format!("name: {name} }}"), &format!("{entry} }}"));
             switches.push(switch);
         }
+        let controller = Arc::default();
+        let hanging = switches.iter().map(ChaosSwitch::hanging).collect();
+        let loses = lose_while_anything_hangs(hanging, Arc::clone(&controller));
         Bed {
             folder: tempfile::tempdir().unwrap(),
             switches,
+            looks_seldom: false,
+            repairs: true,
+            controller,
+            loses: tokio::spawn(loses),
             text,
             random: StdRng::seed_from_u64(seed),
             storms,
@@ -101,7 +139,11 @@ impl Bed {
             listen: self.address(name).parse().unwrap(),
             patience: Duration::from_secs(5),
             // What a switch refused to give up goes with the next look at it.
-            audit_every: Duration::from_millis(300),
+            audit_every: match self.looks_seldom {
+                true => 2 * FOREVER,
+                false => Duration::from_millis(300),
+            },
+            repair: self.repairs,
             state: Some(self.folder.path().join(name)),
             terms: TERMS,
             ..target::config(target::fabric(&self.text, "leaf-spine.yaml"))
@@ -117,7 +159,12 @@ impl Bed {
             match server::serve(self.config("a")).await {
                 // Tasks of the one that was stopped, which is in this process too, still end.
                 Err(ServeError::Store(StoreError::InUse { .. })) => pause().await,
-                served => return served,
+                served => {
+                    if let Ok(handle) = &served {
+                        *self.controller.lock().unwrap() = Arc::downgrade(handle.controller());
+                    }
+                    return served;
+                }
             }
         }
     }
@@ -150,6 +197,14 @@ impl Bed {
 
     pub async fn client(&self, name: &str) -> Client {
         Client::connect(&self.address(name)).await.unwrap()
+    }
+
+    /// Waits until nothing hangs any more.
+    pub async fn calms_down(&self) {
+        until("nothing hangs any more", async || {
+            !self.switches.iter().any(|it| it.hanging().any())
+        })
+        .await;
     }
 
     pub fn held(&self) -> Vec<Held> {
@@ -266,6 +321,8 @@ pub async fn trusted(client: &Client) {
             .all(|it| it.connected && is_used(&it.health))
     })
     .await;
+    // Answers when all has moved that is to move; this itself is nothing.
+    client.drain(LINK, false).await.unwrap();
 }
 
 pub async fn names(client: &Client) -> Vec<String> {
@@ -281,6 +338,7 @@ pub async fn settle(
     base: &[Held],
     bed: &Bed,
 ) {
+    bed.calms_down().await;
     trusted(client).await;
     whole(controller).await;
     assert_eq!(names(client).await, jobs);
@@ -288,6 +346,6 @@ pub async fn settle(
     for job in jobs {
         client.delete_job(job).await.unwrap();
     }
-    whole(controller).await;
-    assert_eq!(bed.held(), base, "something is left");
+    // What a machine that has too much to do takes for lost moves routes once more.
+    until("nothing is left", async || bed.held() == base).await;
 }

@@ -8,6 +8,7 @@ pub mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -63,16 +64,20 @@ pub enum Fault {
     Disconnect,
     /// The switch forgets everything, as one that is restarted.
     Forget,
+    /// It is done, with what follows it in a batch, and answered so late that who has others waiting does not wait for it any more. A write is
+    /// done even if nobody does.
+    Hang,
 }
 
 /// All of them.
-pub const FAULTS: [Fault; 6] = [
+pub const FAULTS: [Fault; 7] = [
     Fault::Refuse,
     Fault::Delay,
     Fault::HalfApply,
     Fault::DoAndDisconnect,
     Fault::Disconnect,
     Fault::Forget,
+    Fault::Hang,
 ];
 
 /// What the switch has, and what it will do.
@@ -93,6 +98,8 @@ pub struct State {
     faults: BTreeMap<(Call, usize), Fault>,
     /// How often it has lost what its tables held.
     pub emptied: usize,
+    /// How often it has forgotten everything.
+    lives: usize,
     /// Digest lists that a new primary is sent, numbered from 0.
     pub digest_lists: u64,
     /// The bytes of each one's digest.
@@ -112,6 +119,10 @@ pub struct State {
     pub stalled_writes: usize,
     /// Whether a new program does.
     pub stalls_pipelines: bool,
+    /// Whether what hangs does so until this is not so any more.
+    pub keeps_hanging: bool,
+    /// Whether the next read ends that, and what hung is done before it is answered with what was there.
+    pub is_late_to_read: bool,
 }
 
 /// An update.
@@ -135,46 +146,67 @@ fn cut_all(wires: &Wires) {
     wires.lock().unwrap().iter().for_each(|wire| wire.cut());
 }
 
+/// Counts the calls of a switch that hang.
+#[derive(Clone, Default)]
+pub struct Hanging(Arc<AtomicUsize>);
+
+/// A call that hangs, until this is dropped.
+struct Hangs(Hanging);
+
+impl Hanging {
+    /// Whether any does.
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+
+    fn begin(&self) -> Hangs {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Hangs(self.clone())
+    }
+}
+
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        let Hangs(Hanging(count)) = self;
+        count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// What a switch holds, by key.
 pub type Held = BTreeMap<Vec<u8>, Entity>;
 
 /// A running server.
 pub struct ChaosSwitch {
     state: Arc<Mutex<State>>,
+    hanging: Hanging,
     wire: Arc<Wire>,
     wires: Wires,
     server_address: SocketAddr,
     server: tokio::task::JoinHandle<()>,
 }
 
-/// How often a switch asks whether a client is there that says nothing, and how long that may take to answer.
+/// How often a switch asks whether a client is there that says nothing.
 const KEEPALIVE: Duration = Duration::from_millis(200);
+/// How long that may take to answer: longer than a test comes to nothing on a machine that has too much to do.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ChaosSwitch {
     /// Starts a switch, device 1, on a free port of loopback.
     pub async fn start() -> Self {
-        ChaosSwitch::start_asking(Some(KEEPALIVE)).await
-    }
-
-    /// The same of one that never asks whether a client is there: where none falls silent, one that answers late on a busy machine is none
-    /// that has gone.
-    pub async fn start_patient() -> Self {
-        ChaosSwitch::start_asking(None).await
-    }
-
-    async fn start_asking(keepalive: Option<Duration>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server_address = listener.local_addr().unwrap();
         let wire = Arc::new(Wire::start(server_address).await);
         let wires = Arc::new(Mutex::new(vec![Arc::clone(&wire)]));
         let state = Arc::new(Mutex::new(State::default()));
+        let hanging = Hanging::default();
         let service = service::Service {
             state: Arc::clone(&state),
+            hanging: hanging.clone(),
             wires: Arc::clone(&wires),
         };
         let server = Server::builder()
-            .http2_keepalive_interval(keepalive)
-            .http2_keepalive_timeout(keepalive)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .add_service(P4RuntimeServer::new(service));
         let server = tokio::spawn(async move {
             server
@@ -184,6 +216,7 @@ impl ChaosSwitch {
         });
         ChaosSwitch {
             state,
+            hanging,
             wire,
             wires,
             server_address,
@@ -254,6 +287,11 @@ impl ChaosSwitch {
         std::mem::take(&mut self.state().faults).len()
     }
 
+    /// What hangs.
+    pub fn hanging(&self) -> Hanging {
+        self.hanging.clone()
+    }
+
     /// Breaks all connections.
     pub fn cut(&self) {
         cut_all(&self.wires);
@@ -269,12 +307,16 @@ impl ChaosSwitch {
         self.wire.swallow(swallow);
     }
 
-    /// Somebody gives it another program, as the specification has it: its tables are empty then.
+    /// Somebody gives it another program, as the specification has it: it is empty then.
     pub fn replace_program(&self) {
+        self.state().held.clear();
+        self.replace_program_alone();
+    }
+
+    /// The same where groups stay.
+    pub fn replace_program_alone(&self) {
         let mut state = self.state();
-        state.held.clear();
-        state.meters.clear();
-        state.emptied += 1;
+        state.empty();
         let pipeline = state.pipeline.as_mut().expect("it has one");
         let cookie = pipeline.cookie.as_mut().expect("ours has one");
         cookie.cookie ^= 1;

@@ -13,10 +13,13 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
-use super::{Answers, Call, Done, Fault, State, Wires, cut_all, emulate};
+use super::{Answers, Call, Done, Fault, Hanging, Hangs, State, Wires, cut_all, emulate};
 
 /// How late what is late is.
 const LATE: Duration = Duration::from_millis(150);
+
+/// How late what hangs is, in milliseconds: later than a call may be that a move waits for.
+const HANGS: std::ops::Range<u64> = 300..600;
 
 /// What a refusal says.
 const ON_PURPOSE: &str = "on purpose";
@@ -24,8 +27,10 @@ const ON_PURPOSE: &str = "on purpose";
 /// Counts the updates of all switches.
 static NOW: AtomicU64 = AtomicU64::new(0);
 
+#[derive(Clone)]
 pub struct Service {
     pub state: Arc<Mutex<State>>,
+    pub hanging: Hanging,
     pub wires: Wires,
 }
 
@@ -62,6 +67,21 @@ impl State {
         self.meters.clear();
         self.elections.clear();
         self.highest = 0;
+        self.emptied += 1;
+        self.lives += 1;
+    }
+
+    /// What becomes of what it holds with a new program, as with BMv2: tables are emptied and digests forgotten, groups stay.
+    pub fn empty(&mut self) {
+        let stays = |entity: &Entity| {
+            let entity = entity.entity.as_ref();
+            matches!(
+                entity,
+                Some(entity::Entity::PacketReplicationEngineEntry(_))
+            )
+        };
+        self.held.retain(|_, entity| stays(entity));
+        self.meters.clear();
         self.emptied += 1;
     }
 
@@ -184,15 +204,41 @@ impl Service {
         }
     }
 
+    /// Waits as something that hangs does. It is late until what is returned is dropped. What a switch began before it forgot everything it does
+    /// not do afterwards.
+    async fn hang(&self) -> Result<Hangs, Status> {
+        let hangs = self.hanging.begin();
+        let life = self.state.lock().unwrap().lives;
+        tokio::time::sleep(Duration::from_millis(rand::random_range(HANGS))).await;
+        self.stall(|state| state.keeps_hanging).await;
+        match self.state.lock().unwrap().lives == life {
+            true => Ok(hangs),
+            false => Err(Status::unavailable(ON_PURPOSE)),
+        }
+    }
+
+    /// Where that is asked for, lets what hangs be done, now that it is known what a read finds.
+    async fn end_hanging(&self) {
+        let is_late = {
+            let mut state = self.state.lock().unwrap();
+            state.keeps_hanging &= !state.is_late_to_read;
+            std::mem::take(&mut state.is_late_to_read)
+        };
+        while is_late && self.hanging.any() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Counts a call; what goes wrong when it is done, where nothing has before.
     async fn before(&self, call: Call) -> Result<Option<Fault>, Status> {
         let fault = self.state.lock().unwrap().begin(call);
         match fault {
+            Some(Fault::Hang) => drop(self.hang().await?),
             Some(Fault::Refuse) => return Err(Status::resource_exhausted(ON_PURPOSE)),
-            Some(Fault::Disconnect) => self.break_off().await,
+            Some(Fault::Disconnect) => return Err(self.break_off().await),
             Some(Fault::Forget) => {
                 self.state.lock().unwrap().forget();
-                self.break_off().await;
+                return Err(self.break_off().await);
             }
             _ => {}
         }
@@ -204,16 +250,61 @@ impl Service {
         match fault {
             Some(Fault::Delay) => tokio::time::sleep(LATE).await,
             Some(Fault::HalfApply) => return Err(Status::unknown(ON_PURPOSE)),
-            Some(Fault::DoAndDisconnect) => self.break_off().await,
+            Some(Fault::DoAndDisconnect) => return Err(self.break_off().await),
             _ => {}
         }
         Ok(())
     }
 
-    /// Breaks all connections. What waits for this is never answered.
-    async fn break_off(&self) {
+    /// Does all updates of a batch, in its order; an outcome for each.
+    async fn update_all(&self, updates: Vec<Update>) -> Result<Vec<Error>, Status> {
+        let mut outcomes = Vec::new();
+        let mut hanging = Vec::new();
+        for update in updates {
+            let fault = self.state.lock().unwrap().begin(Call::Update);
+            if fault == Some(Fault::Hang) {
+                hanging.push(self.hang().await?);
+            }
+            match fault {
+                Some(Fault::Refuse) => {
+                    outcomes.push(batch::failure(Code::ResourceExhausted, ON_PURPOSE));
+                    continue;
+                }
+                Some(Fault::Disconnect) => return Err(self.break_off().await),
+                Some(Fault::Forget) => {
+                    self.state.lock().unwrap().forget();
+                    return Err(self.break_off().await);
+                }
+                _ => outcomes.push(self.state.lock().unwrap().apply(update)),
+            }
+            self.after(fault).await?;
+        }
+        Ok(outcomes)
+    }
+
+    async fn set_pipeline(
+        &self,
+        request: SetForwardingPipelineConfigRequest,
+    ) -> Result<(), Status> {
+        let fault = self.before(Call::SetPipeline).await?;
+        {
+            let mut state = self.state.lock().unwrap();
+            if request.election_id.as_ref().map(u128::from) != state.primary() {
+                return Err(Status::permission_denied("not primary"));
+            }
+            emulate::check_pipeline(&request)?;
+            let is_whole = fault != Some(Fault::HalfApply);
+            state.pipeline = request.config.filter(|_| is_whole);
+            state.empty();
+        }
+        self.after(fault).await
+    }
+
+    /// Breaks all connections. By the time that there is something to answer nobody is there to hear it.
+    async fn break_off(&self) -> Status {
         cut_all(&self.wires);
-        std::future::pending().await
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Status::unavailable(ON_PURPOSE)
     }
 }
 
@@ -237,26 +328,10 @@ impl p4_runtime_server::P4Runtime for Service {
         if election_id != self.state.lock().unwrap().primary() {
             return Err(Status::permission_denied("not primary"));
         }
-        let mut outcomes = Vec::new();
-        for update in request.updates {
-            let fault = {
-                let mut state = self.state.lock().unwrap();
-                let fault = state.begin(Call::Update);
-                match fault {
-                    Some(Fault::Refuse | Fault::Disconnect) => {}
-                    Some(Fault::Forget) => state.forget(),
-                    _ => outcomes.push(state.apply(update)),
-                }
-                fault
-            };
-            match fault {
-                Some(Fault::Refuse) => {
-                    outcomes.push(batch::failure(Code::ResourceExhausted, ON_PURPOSE));
-                }
-                Some(Fault::Disconnect | Fault::Forget) => self.break_off().await,
-                fault => self.after(fault).await?,
-            }
-        }
+        // Some servers go on with what they have begun when who asked for it has gone.
+        let service = self.clone();
+        let updates = async move { service.update_all(request.updates).await };
+        let outcomes = tokio::spawn(updates).await.expect("it does not panic")?;
         match outcomes
             .iter()
             .all(|outcome| outcome.canonical_code == Code::Ok as i32)
@@ -286,6 +361,7 @@ impl p4_runtime_server::P4Runtime for Service {
             }
             entities
         };
+        self.end_hanging().await;
         let broken = match fault {
             Some(Fault::HalfApply) => {
                 entities.truncate(entities.len() / 2);
@@ -306,28 +382,9 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
         self.stall(|state| state.stalls_pipelines).await;
-        let fault = self.before(Call::SetPipeline).await?;
-        {
-            let mut state = self.state.lock().unwrap();
-            if request.election_id.as_ref().map(u128::from) != state.primary() {
-                return Err(Status::permission_denied("not primary"));
-            }
-            emulate::check_pipeline(&request)?;
-            let is_whole = fault != Some(Fault::HalfApply);
-            state.pipeline = request.config.filter(|_| is_whole);
-            // As BMv2: tables are emptied and digests forgotten, groups stay.
-            let stays = |entity: &Entity| {
-                let entity = entity.entity.as_ref();
-                matches!(
-                    entity,
-                    Some(entity::Entity::PacketReplicationEngineEntry(_))
-                )
-            };
-            state.held.retain(|_, entity| stays(entity));
-            state.meters.clear();
-            state.emptied += 1;
-        }
-        self.after(fault).await?;
+        let service = self.clone();
+        let set = async move { service.set_pipeline(request).await };
+        tokio::spawn(set).await.expect("it does not panic")?;
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))
     }
 
@@ -358,8 +415,9 @@ impl p4_runtime_server::P4Runtime for Service {
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         let mut requests = request.into_inner();
         let (responses, outgoing) = mpsc::channel(64);
-        let (state, wires) = (Arc::clone(&self.state), Arc::clone(&self.wires));
+        let service = self.clone();
         tokio::spawn(async move {
+            let Service { state, wires, .. } = &service;
             let stream = {
                 let mut state = state.lock().unwrap();
                 state.streams += 1;
@@ -374,17 +432,19 @@ impl p4_runtime_server::P4Runtime for Service {
                 let mut answer = match fault {
                     Some(Fault::Refuse) => Err(Status::resource_exhausted(ON_PURPOSE)),
                     Some(Fault::Disconnect) => {
-                        cut_all(&wires);
+                        cut_all(wires);
                         break;
                     }
                     Some(Fault::Forget) => {
                         state.lock().unwrap().forget();
-                        cut_all(&wires);
+                        cut_all(wires);
                         break;
                     }
                     fault => {
-                        if fault == Some(Fault::Delay) {
-                            tokio::time::sleep(LATE).await;
+                        match fault {
+                            Some(Fault::Delay) => tokio::time::sleep(LATE).await,
+                            Some(Fault::Hang) => drop(service.hang().await),
+                            _ => {}
                         }
                         arbitrate(&mut state.lock().unwrap(), stream, message, &responses)
                     }
@@ -392,7 +452,7 @@ impl p4_runtime_server::P4Runtime for Service {
                 match fault {
                     Some(Fault::HalfApply) => answer = Err(Status::unknown(ON_PURPOSE)),
                     Some(Fault::DoAndDisconnect) => {
-                        cut_all(&wires);
+                        cut_all(wires);
                         break;
                     }
                     _ => {}

@@ -1,0 +1,85 @@
+//! Writes that nobody knows the end of: a server may go on with one although nobody waits for the answer any more, and do it after it has
+//! been asked what it holds.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::client::CALL_TIMEOUT;
+
+/// The pause before a switch is looked at that may have done such a write meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+/// How late a write may be done: as long as an answer is waited for. What is done later is found as what somebody else has changed.
+const LATEST: Duration = CALL_TIMEOUT;
+
+/// What one switch may do yet, over all connections to it.
+#[derive(Clone, Debug, Default)]
+pub struct Strays(watch::Sender<Option<Instant>>);
+
+/// A write whose end is not known as long as it is not [answered](Self::answered).
+pub(super) struct Unanswered(Option<Strays>);
+
+impl Strays {
+    /// A write begins.
+    pub(super) fn begin(&self) -> Unanswered {
+        Unanswered(Some(self.clone()))
+    }
+
+    /// Whether something may be done yet, or has been since the last look.
+    pub fn are_about(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Returns when it is time to look for them; never while there are none.
+    pub async fn are_due(&self) {
+        // The sender is ours.
+        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+        sleep(LOOK).await;
+    }
+
+    /// The switch holds what it should, and was asked at that time: none is about any more that could have come by then.
+    pub fn looked(&self, asked: Instant) {
+        self.0.send_if_modified(|last| {
+            let is_over = last.is_some_and(|last| last + LATEST <= asked);
+            if is_over {
+                *last = None;
+            }
+            is_over
+        });
+    }
+}
+
+impl Unanswered {
+    /// The server has said what has become of it, and does nothing more.
+    pub(super) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(Strays(last)) = self.0.take() {
+            last.send_replace(Some(Instant::now()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_look_that_comes_late_enough_finds_all_that_may_come() {
+        let strays = Strays::default();
+        strays.begin().answered();
+        assert!(!strays.are_about());
+        let before = Instant::now();
+        drop(strays.begin());
+        let after = Instant::now();
+        strays.looked(before + LATEST - Duration::from_millis(1));
+        assert!(strays.are_about());
+        strays.looked(after + LATEST);
+        assert!(!strays.are_about());
+    }
+}

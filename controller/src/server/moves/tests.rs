@@ -525,7 +525,8 @@ fn a_switch_that_does_not_follow_may_get_back_what_it_sends() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    // As many cases as proptest has it, or the environment.
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn nothing_is_lost_while_everything_moves(case in cases(12), events in events()) {

@@ -45,7 +45,9 @@ pub fn placed_of_several(
     else {
         return error;
     };
-    let mut job = specs.first().filter(|_| written.len() == 1);
+    // One that is asked for alone is named by nothing; what is said of all jobs of one file's document is of that.
+    let is_of_one = specs.len() == 1 || written.len() == 1;
+    let mut job = specs.first().filter(|_| is_of_one);
     if let Some((at, rest)) = field.as_ref().and_then(|it| one_of_several(&it.field)) {
         job = specs.get(at);
         field = rest.zip(field).map(|(rest, field)| {
@@ -206,6 +208,11 @@ weight: 3
         ] {
             assert_eq!(said(&written, field), text, "{field:?}");
         }
+        let alone = refusal("near", Code::NotFound, Some(("members[1]", "it is full")));
+        assert_eq!(
+            placed_of_several(&written, &specs[..1], alone).to_string(),
+            "jobs.yaml:2:15: members[1]: it is full"
+        );
         assert_eq!(said(&written[..1], None), format!("jobs.yaml:1:1: {all}"));
     }
 }

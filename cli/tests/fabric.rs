@@ -140,6 +140,14 @@ fn a_testbed_is_planned_without_a_switch() {
         checked.contains(": 1 switches, 32 hosts, 32 links"),
         "{checked}"
     );
+    let beside = String::from_utf8(output(&["fabric", "check", "-f", file]).stderr).expect("text");
+    let [warning] = beside.lines().collect::<Vec<_>>()[..] else {
+        panic!("{beside}")
+    };
+    assert!(
+        warning.starts_with("warning: switch tofino1: port 16/0 is device port 0, "),
+        "{warning}"
+    );
 
     let ports = document(&said(&["ports", "-o", "json"]));
     let first = json!({

@@ -111,7 +111,7 @@ async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
     );
     // Who has joined is who may attend; others take the ranks that are left.
     let taken = after.join("train", "h3", Duration::ZERO).await.unwrap_err();
-    assert!(taken.to_string().contains("have joined"), "{taken}");
+    assert!(taken.to_string().contains("are taken"), "{taken}");
     after.join("train", "h1", Duration::ZERO).await.unwrap();
     // Ids go on: late packets of a job that is gone meet no other.
     let next = after.create_job(&spec("next")).await.unwrap();

@@ -270,6 +270,9 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
     let routes = Routes::new(&fabric, Health::default());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id).with_context(|| name.clone())?;
+        if let Some(said) = plan::uncut(&fabric, program.names(), id) {
+            eprintln!("warning: {said}");
+        }
     }
     let checked = document::Checked::new(name, &fabric);
     output::print(&output.print(&checked, || checked.text())?)?;

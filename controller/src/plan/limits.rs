@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use ultima_p4::names::{counter, loss};
 use ultima_p4runtime::names::{NameError, Names};
 
-use super::{CounterCell, Entity, SwitchPlan, cuts, meter, of_fabric, table, uncut};
+use super::{CounterCell, Entity, SwitchPlan, cuts, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
 use crate::program::Program;
 use crate::routing::Routes;
@@ -122,8 +122,8 @@ pub enum LimitError {
     },
 }
 
-/// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`. Warns of a port by which
-/// the switch can cut nothing.
+/// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`. What
+/// [`uncut`](super::uncut) has to say of it is no error.
 ///
 /// # Errors
 /// What is missing, or the first limit that they are over.
@@ -154,9 +154,6 @@ pub fn check_fabric(
         .into_iter()
         .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
     fits_digest(fabric.switch(switch), names)?;
-    if let Some(said) = uncut(fabric, names, switch) {
-        tracing::warn!("{said}");
-    }
     let cuts = cuts(fabric, names, switch);
     fits_sessions(fabric.switch(switch), &cuts)?;
     let all = of_fabric(fabric, routes, switch);

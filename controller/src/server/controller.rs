@@ -126,6 +126,9 @@ impl Controller {
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, &program, id)?;
+            if let Some(said) = plan::uncut(&fabric, program.names(), id) {
+                tracing::warn!("{said}");
+            }
         }
         let election_id = lead.term.election_id();
         let by_majority = lead.by_majority;

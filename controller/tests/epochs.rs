@@ -11,11 +11,17 @@ use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
 use crew::Crew;
-use tonic::Code;
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Streaming};
+use ultima_controller::api::attend_request::Event as Request;
 use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{Job, JoinRequest, MemberState};
+use ultima_controller::api::{
+    AttendRequest, AttendResponse, Attendance, Job, JoinRequest, MemberState, Suspects,
+};
 use ultima_controller::client::{Client, ClientError, JobWatch};
 use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
@@ -471,6 +477,116 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
         unchanged,
         "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank 1"
     );
+}
+
+/// A member that attends as long as this is there, and says of whom it hears nothing.
+struct Witness {
+    says: mpsc::Sender<AttendRequest>,
+    _orders: Streaming<AttendResponse>,
+}
+
+impl Witness {
+    async fn attend(site: &Site, job: &str, rank: u32) -> Self {
+        let (says, requests) = mpsc::channel(1);
+        let attendance = Attendance {
+            job: job.into(),
+            epoch: 1,
+            rank,
+            slot_bytes: 1408,
+            job_id: 0,
+        };
+        let event = Some(Request::Attendance(attendance));
+        says.send(AttendRequest { event }).await.unwrap();
+        let address = format!("unix:{}", site.socket.display());
+        let mut rpc = ControlClient::connect(address).await.unwrap();
+        let orders = rpc.attend(ReceiverStream::new(requests)).await.unwrap();
+        Witness {
+            says,
+            _orders: orders.into_inner(),
+        }
+    }
+
+    async fn suspects(&self, ranks: &[u32]) {
+        let ranks = ranks.to_vec();
+        let event = Some(Request::Suspects(Suspects { ranks }));
+        self.says.send(AttendRequest { event }).await.unwrap();
+    }
+}
+
+/// A switch that takes no writes holds up the eviction that needs it; members of other jobs are suspected and cleared meanwhile.
+#[tokio::test]
+async fn an_eviction_that_is_slow_is_no_reason_not_to_look_at_other_jobs() {
+    let site = Site::start().await;
+    let other = JobSpec::new("other", ["h3", "h3", "h4"]);
+    site.client.create_job(&other).await.unwrap();
+    let mut watch = site.client.watch_job("other").await.unwrap();
+    for host in &other.members {
+        site.client
+            .join("other", host, Duration::ZERO)
+            .await
+            .unwrap();
+    }
+    let witnesses = [0, 1, 2].map(|rank| Witness::attend(&site, "other", rank));
+    let [one, two, _three] = join_all(witnesses).await.try_into().ok().unwrap();
+
+    let eviction = Eviction::After(1);
+    let mut crew = site.run(&["h1", "h2", "h3", "h4"], eviction).await;
+    let mut evicted = site.client.watch_job("train").await.unwrap();
+    site.switches[0].state().stalls_writes = true;
+    crew.kill("h2");
+    while site.switches[0].state().stalled_writes == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (ranks, kind) in [(&[2][..], Kind::Suspected), (&[], Kind::Cleared)] {
+        one.suspects(ranks).await;
+        two.suspects(ranks).await;
+        until(&mut watch, kind).await;
+    }
+    let job = site.job().await;
+    assert_eq!((job.next, &*job.unchanged), (None, ""), "it still waits");
+    site.switches[0].state().stalls_writes = false;
+    until(&mut evicted, Kind::Fenced).await;
+    assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
+}
+
+/// The job itself is said with events only where it has other epochs than before.
+#[tokio::test]
+async fn who_watches_a_job_is_told_it_anew_where_it_is_another() {
+    let site = Site::start().await;
+    site.client
+        .create_job(&spec(&["h1", "h2"], Eviction::Never))
+        .await
+        .unwrap();
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    let mut crew = Crew::default();
+    for host in ["h1", "h2"] {
+        crew.join(&site.client, host).await;
+    }
+    site.resize(&["h2", "h1"], WAIT).await.unwrap();
+    crew.run_in(2, &["h1", "h2"]).await;
+    let mut told = BTreeMap::new();
+    while !told.contains_key(&(Kind::Fenced as i32)) {
+        let next = watch.next().await.unwrap().expect("more happens");
+        let kind = next.event.map_or(0, |event| event.kind);
+        told.insert(kind, next.job.map(|job| hosts(&job).concat()));
+    }
+    site.client.delete_job("train").await.unwrap();
+    let last = watch.next().await.unwrap().expect("more happens");
+    assert_eq!(
+        (last.job, last.event.unwrap().kind()),
+        (None, Kind::Deleted)
+    );
+    assert_eq!(watch.next().await.unwrap(), None);
+    let was = |members: &str| Some(members.to_owned());
+    let expected = [
+        (Kind::Unspecified, was("h1h2")),
+        (Kind::Joined, None),
+        (Kind::Installed, was("h1h2")),
+        (Kind::Decided, was("h2h1")),
+        (Kind::Fenced, was("h2h1")),
+    ];
+    let expected = expected.map(|(kind, job)| (kind as i32, job));
+    assert_eq!(told, expected.into());
 }
 
 #[tokio::test]

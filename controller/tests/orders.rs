@@ -1,25 +1,34 @@
-//! Whatever happens in whatever order: jobs come, go and change, members are evicted, parts are drained, switches fail, forget and get
-//! another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go wrong. In the end
-//! switches hold what they should, by themselves, and nothing else.
+//! Whatever happens in whatever order: jobs come, go and change, members join, run, die, lose touch, are suspected and evicted, parts are drained,
+//! switches fail, forget and get another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go
+//! wrong. In the end switches hold what they should, by themselves, and nothing else, and members that stayed have run each operation in the
+//! same epoch.
 
 mod bed;
 mod chaos;
+mod crew;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bed::{Bed, NAMES, is_whole_but, names, spec_on, trusted, until};
 use chaos::{CALLS, Call, FAULTS, Fault, Held};
+use crew::Crew;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::FileFailurePersistence;
 use ultima_controller::api::evict_member_request::Member;
-use ultima_controller::api::{self, Job};
+use ultima_controller::api::{self, Job, MemberState};
 use ultima_controller::client::{Client, ClientError};
+use ultima_controller::membership::Eviction;
 use ultima_controller::server::Handle;
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
-const JOBS: [&str; 3] = ["one", "two", "three"];
+/// The job that has members that run.
+const RUNS: &str = "train";
+const JOBS: [&str; 3] = [RUNS, "two", "three"];
+/// How long newcomers may take.
+const JOIN: Duration = Duration::from_secs(1);
 /// What may be drained: a spine, a leaf's way to the other, and that to a host.
 const PARTS: [&str; 3] = ["spine1", "leaf2/102-spine2/2", "leaf3/1"];
 
@@ -30,6 +39,18 @@ enum Event {
     Resize(&'static str, Vec<&'static str>),
     /// Whoever has a rank that is drawn.
     Evict(&'static str, Index),
+    /// Whoever has a place, in this epoch or the next, and has not joined.
+    Join,
+    /// A member ends without a word.
+    Kill(Index),
+    /// A member is out of touch with the controller.
+    Lose(Index),
+    /// All are in touch again.
+    Find,
+    /// All members say that they do not hear one.
+    Suspect(Index),
+    /// They do again.
+    Clear,
     Drain(&'static str, bool),
     /// A switch does not answer any more.
     Fail(usize),
@@ -53,6 +74,14 @@ fn event() -> impl Strategy<Value = Event> {
         2 => job().prop_map(Event::Delete),
         3 => (job(), hosts()).prop_map(|(job, hosts)| Event::Resize(job, hosts)),
         1 => (job(), any::<Index>()).prop_map(|(job, rank)| Event::Evict(job, rank)),
+        2 => hosts().prop_map(|hosts| Event::Create(RUNS, hosts)),
+        2 => hosts().prop_map(|hosts| Event::Resize(RUNS, hosts)),
+        8 => Just(Event::Join),
+        1 => any::<Index>().prop_map(Event::Kill),
+        1 => any::<Index>().prop_map(Event::Lose),
+        1 => Just(Event::Find),
+        1 => any::<Index>().prop_map(Event::Suspect),
+        1 => Just(Event::Clear),
         2 => (select(&PARTS[..]), any::<bool>()).prop_map(|(part, is)| Event::Drain(part, is)),
         1 => switch().prop_map(Event::Fail),
         1 => Just(Event::Mend),
@@ -84,16 +113,26 @@ struct World {
     /// Which job of its name each is.
     lives: BTreeMap<&'static str, u64>,
     drained: BTreeSet<&'static str>,
+    /// Of the job that runs.
+    crew: Crew,
+    /// Whether one of them has ended without a word, or was away for so long that it may have no place any more.
+    has_lost: bool,
 }
 
 fn hosts_of(members: &[api::Member]) -> Vec<String> {
     members.iter().map(|member| member.host.clone()).collect()
 }
 
+/// Whether members are these, or some of them: without those that did not answer when they changed, or were suspected.
+fn are_of(hosts: &[String], all: &[String]) -> bool {
+    let mut all = all.iter();
+    hosts.iter().all(|host| all.any(|it| it == host))
+}
+
 impl World {
     async fn new(seed: u64) -> Self {
         let bed = Bed::new(seed, false).await;
-        let handle = bed.serve().await;
+        let handle = bed.serve_in_the_end().await;
         World {
             client: bed.client("a").await,
             base: bed.held(),
@@ -103,13 +142,19 @@ impl World {
             numbers: BTreeMap::new(),
             lives: BTreeMap::new(),
             drained: BTreeSet::new(),
+            crew: Crew::default(),
+            has_lost: false,
         }
     }
 
     async fn happens(&mut self, event: &Event) {
         match event {
             Event::Create(name, hosts) => {
-                let created = self.client.create_job(&spec_on(name, hosts)).await;
+                let mut spec = spec_on(name, hosts);
+                if *name == RUNS {
+                    spec.eviction = Eviction::After(1);
+                }
+                let created = self.client.create_job(&spec).await;
                 assert!(created.is_err() || !self.jobs.contains_key(name));
                 if let Ok(job) = created {
                     *self.lives.entry(*name).or_default() += 1;
@@ -123,11 +168,15 @@ impl World {
             Event::Delete(name) => {
                 let deleted = self.client.delete_job(name).await;
                 assert_eq!(deleted.is_ok(), self.jobs.remove(name).is_some());
+                if *name == RUNS {
+                    self.crew.agree();
+                    (self.crew, self.has_lost) = (Crew::default(), false);
+                }
             }
             Event::Resize(name, hosts) => {
                 let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-                let wait = (std::time::Duration::from_secs(60), false);
-                let resized = self.client.resize_job((name, None), &hosts, wait).await;
+                let resized = self.client.resize_job((name, None), &hosts, (JOIN, false));
+                let resized = resized.await;
                 self.changes(name, resized);
             }
             Event::Evict(name, rank) => {
@@ -137,6 +186,22 @@ impl World {
                     self.changes(name, evicted);
                 }
             }
+            Event::Join => self.join().await,
+            Event::Kill(at) => {
+                if let Some(host) = self.member(at) {
+                    self.crew.kill(&host);
+                    self.has_lost = true;
+                }
+            }
+            Event::Lose(at) => {
+                if let Some(host) = self.member(at) {
+                    self.crew.lose(&host);
+                    self.has_lost = true;
+                }
+            }
+            Event::Find => self.find(),
+            Event::Suspect(at) => self.crew.suspect(&[at.index(HOSTS.len()) as u32]),
+            Event::Clear => self.crew.suspect(&[]),
             Event::Drain(part, drained) => {
                 // Where jobs have no room elsewhere it is refused.
                 let name = target::part(part);
@@ -170,6 +235,28 @@ impl World {
         known.members = vec![hosts_of(&job.members), hosts_of(next)];
     }
 
+    /// One of those that run.
+    fn member(&self, at: &Index) -> Option<String> {
+        let hosts = self.crew.hosts();
+        (!hosts.is_empty()).then(|| hosts[at.index(hosts.len())].clone())
+    }
+
+    async fn join(&mut self) {
+        let Ok(job) = self.client.job(RUNS).await else {
+            return;
+        };
+        let members = job.next.as_ref().map_or(&job.members, |it| &it.members);
+        let free = members.iter().filter(|it| it.state() == MemberState::Free);
+        for member in free {
+            // A change may have been called off just now.
+            let _ = self.crew.try_join(&self.client, &member.host).await;
+        }
+    }
+
+    fn find(&self) {
+        HOSTS.iter().for_each(|host| self.crew.find(host));
+    }
+
     fn mend(&self) {
         for switch in &self.bed.switches {
             switch.refuse(false);
@@ -195,7 +282,11 @@ impl World {
             let known = self.jobs.get_mut(&*job.name).expect("as all");
             assert!(job.epoch >= known.epoch, "{} goes back", job.name);
             known.epoch = job.epoch;
-            assert!(known.members.contains(&hosts_of(&job.members)), "{job:?}");
+            let hosts = hosts_of(&job.members);
+            assert!(
+                known.members.iter().any(|all| are_of(&hosts, all)),
+                "{job:?}"
+            );
             let next = job.next.as_ref().map(|next| (next.epoch, next.id));
             for (epoch, id) in [Some((job.epoch, job.id)), next].into_iter().flatten() {
                 let owner = (job.name.clone(), self.lives[&*job.name], epoch);
@@ -215,11 +306,18 @@ impl World {
         self.bed.has_failed();
         self.bed.calms_down().await;
         self.mend();
+        self.find();
+        self.crew.suspect(&[]);
+        if self.has_lost {
+            // It is evicted some time, or kept for ever as too few would be left.
+            self.happens(&Event::Delete(RUNS)).await;
+        }
         for part in std::mem::take(&mut self.drained) {
             let name = target::part(part);
             self.client.drain(&name, false).await.unwrap();
         }
         self.rests().await;
+        self.runs_on().await;
         self.look().await;
 
         // Whoever knows only what is stored finds all as it should be.
@@ -228,11 +326,43 @@ impl World {
         self.rests().await;
         assert_eq!(self.bed.updates(), updates, "something was written");
         self.look().await;
+        self.runs_on().await;
+        self.crew.agree();
         for name in names(&self.client).await {
             self.client.delete_job(&name).await.unwrap();
         }
         self.rests().await;
         assert_eq!(self.bed.held(), self.base, "something is left");
+    }
+
+    /// No change of the job that runs is under way any more; and where all have joined all of them run in the epoch that it is in.
+    async fn runs_on(&self) {
+        let mut job = None;
+        until("the last change is over", async || {
+            job = self.client.job(RUNS).await.ok();
+            let Some(job) = &job else { return true };
+            let hosts = hosts_of(&job.members);
+            // Nothing else says that the epoch before is off the switches.
+            let resized = self.client.resize_job((RUNS, None), &hosts, (JOIN, false));
+            let refused = resized.await.err().map(|error| error.to_string());
+            let is_over = refused.is_some_and(|it| it.contains("has these members"));
+            is_over
+                && !job
+                    .members
+                    .iter()
+                    .any(|it| it.state() == MemberState::Suspected)
+        })
+        .await;
+        let Some(job) = job else { return };
+        if job
+            .members
+            .iter()
+            .all(|it| it.state() == MemberState::Joined)
+        {
+            let hosts = hosts_of(&job.members);
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            self.crew.run_in(job.epoch, &hosts).await;
+        }
     }
 
     async fn rests(&self) {
@@ -248,7 +378,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 4,
+        cases: 16,
         // Each takes a second or more.
         max_shrink_iters: 40,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),

@@ -153,7 +153,8 @@ impl<'a> Told<'a> {
         loop {
             let why = match self.watch.next().await {
                 Ok(Some(next)) => {
-                    self.is_over = next.job.is_none();
+                    let event = next.event.as_ref();
+                    self.is_over = event.is_some_and(|event| event.kind() == Kind::Deleted);
                     return Ok(Some(next));
                 }
                 Ok(None) if self.is_over => return Ok(None),

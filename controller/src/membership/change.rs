@@ -1,13 +1,18 @@
 //! The controller's side of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Succession;
 use crate::job::Rank;
 
-/// How long members that stay may take to pledge.
+/// How long members that stay may take to pledge, once they have been told.
 const ASKING: Duration = Duration::from_secs(3);
+/// How long they may take to be told, for each member that each is told of: some 60 bytes, which a link of 1 Gbit/s has carried in half of that.
+const TELLING: Duration = Duration::from_micros(1);
+/// How long all of that may take: whoever has pledged waits 60 s for what comes of it.
+const LONGEST: Duration = Duration::from_secs(45);
 /// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
 /// computed between them.
 const GOING_OVER: Duration = Duration::from_secs(60);
@@ -86,20 +91,25 @@ pub enum Step {
 /// A change of one job's members.
 #[derive(Clone, Debug)]
 pub struct Change {
-    succession: Succession,
+    succession: Arc<Succession>,
     terms: Terms,
     phase: Phase,
     since: Instant,
+    /// How long members may take to pledge.
+    asking: Duration,
     pledges: BTreeMap<Rank, u32>,
     /// Members of the old epoch that said why they cannot.
     refusals: BTreeMap<Rank, String>,
+    /// Members of the old epoch that were told what becomes of them.
+    prepared: BTreeMap<Rank, Attendance>,
+    /// Members of either epoch that were told where the new one begins.
     told_old: BTreeMap<Rank, Attendance>,
     told_new: BTreeMap<Rank, Attendance>,
 }
 
 impl Change {
     /// One that begins `now`. Where operations have not begun, newcomers are not waited for: all are.
-    pub fn new(succession: Succession, terms: Terms, has_begun: bool, now: Instant) -> Self {
+    pub fn new(succession: Arc<Succession>, terms: Terms, has_begun: bool, now: Instant) -> Self {
         let gathers = has_begun && succession.newcomers().next().is_some();
         let phase = match gathers {
             true => Phase::Gathering,
@@ -109,18 +119,20 @@ impl Change {
     }
 
     /// One that had been decided when the controller ended.
-    pub fn resumed(succession: Succession, terms: Terms, first: u32, now: Instant) -> Self {
+    pub fn resumed(succession: Arc<Succession>, terms: Terms, first: u32, now: Instant) -> Self {
         Change::at(Phase::Decided(first), succession, terms, now)
     }
 
-    fn at(phase: Phase, succession: Succession, terms: Terms, now: Instant) -> Self {
+    fn at(phase: Phase, succession: Arc<Succession>, terms: Terms, now: Instant) -> Self {
         Change {
+            asking: asking(&succession),
             succession,
             terms,
             phase,
             since: now,
             pledges: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            prepared: BTreeMap::new(),
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
         }
@@ -162,7 +174,6 @@ impl Change {
     fn enter(&mut self, phase: Phase, now: Instant) {
         self.phase = phase;
         self.since = now;
-        self.told_old.clear();
     }
 
     /// When there is something to do although nothing happens.
@@ -170,7 +181,7 @@ impl Change {
         self.since
             + match self.phase {
                 Phase::Gathering => self.terms.join,
-                Phase::Asking => ASKING,
+                Phase::Asking => self.asking,
                 Phase::Decided(_) if now < self.since + COMING_BACK => COMING_BACK,
                 Phase::Decided(_) if now < self.since + GOING_OVER => GOING_OVER,
                 Phase::Decided(_) => GOING_OVER_SLOWLY,
@@ -242,11 +253,14 @@ impl Change {
                 Lost::CallOff => Step::CallOff(match self.refusals.get(first) {
                     Some(reason) => format!("rank {first} cannot go over: {reason}"),
                     None if view.left.contains(first) => format!("rank {first} has left"),
-                    None => format!("rank {first} did not answer within {} s", ASKING.as_secs()),
+                    None => format!(
+                        "rank {first} did not answer within {} s",
+                        self.asking.as_secs()
+                    ),
                 }),
             }];
         }
-        let untold = newly(&mut self.told_old, &view.old);
+        let untold = newly(&mut self.prepared, &view.old);
         untold.into_iter().map(Step::Prepare).collect()
     }
 
@@ -268,15 +282,24 @@ impl Change {
     }
 
     fn tell(&mut self, view: &View) -> Vec<Step> {
+        let unprepared: BTreeSet<Rank> = newly(&mut self.prepared, &view.old).into_iter().collect();
         let old = newly(&mut self.told_old, &view.old);
         let newcomers: BTreeSet<Rank> = self.succession.newcomers().collect();
         let new = newly(&mut self.told_new, &view.new);
         let new = new.into_iter().filter(|rank| newcomers.contains(rank));
-        let old = old
-            .into_iter()
-            .flat_map(|rank| [Step::Prepare(rank), Step::Begin(rank)]);
+        let old = old.into_iter().flat_map(|rank| {
+            let prepare = unprepared.contains(&rank).then_some(Step::Prepare(rank));
+            prepare.into_iter().chain([Step::Begin(rank)])
+        });
         old.chain(new.map(Step::Welcome)).collect()
     }
+}
+
+/// How long members may take to pledge: each that stays is told of all.
+fn asking(succession: &Succession) -> Duration {
+    let told = succession.survivors().count() * succession.was().len();
+    let telling = TELLING.saturating_mul(u32::try_from(told).unwrap_or(u32::MAX));
+    (ASKING + telling).min(LONGEST)
 }
 
 /// Who has not been told since it attends; it is now.

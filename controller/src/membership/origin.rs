@@ -1,5 +1,6 @@
 //! How an epoch came to be.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Change, Succession, Terms};
@@ -11,7 +12,7 @@ pub struct Origin {
     /// The job's number in the epoch before.
     pub of: JobId,
     /// What became of the members.
-    pub succession: Succession,
+    pub succession: Arc<Succession>,
     /// How the change is made.
     pub terms: Terms,
     /// Whether operations had begun when it was asked for.
@@ -23,7 +24,7 @@ pub struct Origin {
 impl Origin {
     /// The change, as it stands when somebody takes it up.
     pub fn change(&self, now: Instant) -> Change {
-        let succession = self.succession.clone();
+        let succession = Arc::clone(&self.succession);
         match self.first {
             None => Change::new(succession, self.terms, self.has_begun, now),
             Some(first) => Change::resumed(succession, self.terms, first, now),

@@ -8,13 +8,23 @@ use crate::job::Rank;
 /// Who stays, who comes and who is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Succession {
-    /// For each rank of the new epoch the one that it had; none for one who comes.
-    pub was: Vec<Option<Rank>>,
-    /// Ranks of the old epoch that have none in the new one, and why, on one line.
-    pub left_out: BTreeMap<Rank, String>,
+    was: Vec<Option<Rank>>,
+    /// The same by the rank that it was.
+    becomes: BTreeMap<Rank, Rank>,
+    left_out: BTreeMap<Rank, String>,
 }
 
 impl Succession {
+    /// As it was kept: for each rank of the new epoch the one that it had, none for one who comes; and why others have none in the new one.
+    pub fn of(was: Vec<Option<Rank>>, left_out: BTreeMap<Rank, String>) -> Self {
+        let becomes = by_rank(&was).filter_map(|(new, was)| Some(((*was)?, new)));
+        Succession {
+            becomes: becomes.collect(),
+            was,
+            left_out,
+        }
+    }
+
     /// Members on the hosts `to`, in rank order. A host's members that `stay` keep its places there, lowest ranks first; its other places
     /// are for newcomers. Of who has no place `why` says why.
     pub fn new(
@@ -23,8 +33,7 @@ impl Succession {
         to: &[HostId],
         why: impl Fn(Rank) -> String,
     ) -> Self {
-        // A job has no more members than ranks have numbers.
-        let ranks = || (0..=u16::MAX).map(Rank).zip(from);
+        let ranks = || by_rank(from);
         let mut staying: BTreeMap<HostId, Vec<Rank>> = BTreeMap::new();
         for (rank, host) in ranks().filter(|(rank, _)| stays(*rank)) {
             staying.entry(*host).or_default().push(rank);
@@ -35,11 +44,20 @@ impl Succession {
         let was: Vec<Option<Rank>> = (to.iter())
             .map(|host| staying.get_mut(host)?.next())
             .collect();
-        let left_out = ranks().filter(|(rank, _)| !was.contains(&Some(*rank)));
-        Succession {
-            left_out: left_out.map(|(rank, _)| (rank, why(rank))).collect(),
-            was,
-        }
+        let mut succession = Succession::of(was, BTreeMap::new());
+        let left_out = ranks().filter(|(rank, _)| succession.becomes(*rank).is_none());
+        succession.left_out = left_out.map(|(rank, _)| (rank, why(rank))).collect();
+        succession
+    }
+
+    /// For each rank of the new epoch the one that it had; none for one who comes.
+    pub fn was(&self) -> &[Option<Rank>] {
+        &self.was
+    }
+
+    /// Ranks of the old epoch that have none in the new one, and why, on one line.
+    pub fn left_out(&self) -> &BTreeMap<Rank, String> {
+        &self.left_out
     }
 
     /// Says of places `from` the epoch before that nobody has taken only that those are gone which are not there in the one that comes, with members on `to`: of
@@ -66,32 +84,67 @@ impl Succession {
 
     /// Who stays: the old rank and the new one, by the new one.
     pub fn survivors(&self) -> impl Iterator<Item = (Rank, Rank)> + '_ {
-        self.by_rank().filter_map(|(new, was)| Some(((*was)?, new)))
+        by_rank(&self.was).filter_map(|(new, was)| Some(((*was)?, new)))
     }
 
     /// The new ranks of who comes.
     pub fn newcomers(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.by_rank()
+        by_rank(&self.was)
             .filter(|(_, was)| was.is_none())
             .map(|(new, _)| new)
     }
 
     /// What becomes of a rank of the old epoch; none if it is left out.
     pub fn becomes(&self, old: Rank) -> Option<Rank> {
-        let mut survivors = self.survivors();
-        survivors
-            .find(|(was, _)| *was == old)
-            .map(|(_, becomes)| becomes)
+        self.becomes.get(&old).copied()
     }
+}
 
-    fn by_rank(&self) -> impl Iterator<Item = (Rank, &Option<Rank>)> {
-        (0..=u16::MAX).map(Rank).zip(&self.was)
-    }
+/// A job has no more members than ranks have numbers.
+fn by_rank<T>(of: &[T]) -> impl Iterator<Item = (Rank, &T)> {
+    (0..=u16::MAX).map(Rank).zip(of)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::subsequence;
+
     use super::*;
+
+    proptest! {
+        /// Everybody of the old epoch stays once or is left out, and nobody but newcomers is new.
+        #[test]
+        fn everybody_stays_once_or_is_left_out(
+            from in prop::collection::vec((0usize..6).prop_map(HostId), 0..12),
+            to in prop::collection::vec((0usize..6).prop_map(HostId), 0..12),
+            stay in subsequence((0..12).collect::<Vec<u16>>(), 0..12),
+        ) {
+            let succession =
+                Succession::new(&from, |rank| stay.contains(&rank.0), &to, |rank| rank.to_string());
+            prop_assert_eq!(succession.was().len(), to.len());
+            for (rank, host) in by_rank(&from) {
+                let places = succession.survivors().filter(|(was, _)| *was == rank);
+                let places: Vec<Rank> = places.map(|(_, becomes)| becomes).collect();
+                match succession.becomes(rank) {
+                    Some(becomes) => {
+                        prop_assert_eq!(places, [becomes]);
+                        prop_assert_eq!(to[usize::from(becomes.0)], *host);
+                        prop_assert!(stay.contains(&rank.0));
+                        prop_assert!(!succession.left_out().contains_key(&rank));
+                    }
+                    None => {
+                        prop_assert_eq!(places, []);
+                        prop_assert_eq!(&succession.left_out()[&rank], &rank.to_string());
+                    }
+                }
+            }
+            let new = succession.newcomers().count() + succession.survivors().count();
+            prop_assert_eq!(new, to.len());
+            let Succession { was, left_out, .. } = succession.clone();
+            prop_assert_eq!(Succession::of(was, left_out), succession);
+        }
+    }
 
     #[test]
     fn who_stays_keeps_its_host_and_the_lowest_rank_comes_first() {

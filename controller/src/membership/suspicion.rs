@@ -31,8 +31,10 @@ pub enum Turned {
 pub struct Suspicion {
     /// Out of touch since.
     away: BTreeMap<Rank, Instant>,
-    /// Of whom each member hears nothing.
-    reports: BTreeMap<Rank, BTreeSet<Rank>>,
+    /// Of whom each member hears nothing, in rank order.
+    reports: BTreeMap<Rank, Vec<Rank>>,
+    /// How many others hear nothing of a member, where anybody does.
+    unheard: BTreeMap<Rank, usize>,
     since: BTreeMap<Rank, Instant>,
     /// Who may lose its place for it: see [`Suspicion::overdue`].
     believed: BTreeSet<Rank>,
@@ -41,7 +43,27 @@ pub struct Suspicion {
 impl Suspicion {
     /// A member hears nothing of these others; of all others it does.
     pub fn report(&mut self, by: Rank, of: impl IntoIterator<Item = Rank>) {
-        self.reports.insert(by, of.into_iter().collect());
+        let mut of: Vec<Rank> = of.into_iter().filter(|rank| *rank != by).collect();
+        of.sort_unstable();
+        of.dedup();
+        for rank in &of {
+            *self.unheard.entry(*rank).or_default() += 1;
+        }
+        if let Some(before) = self.reports.insert(by, of) {
+            self.take_back(&before);
+        }
+    }
+
+    /// What one of the members said of these does not count any more.
+    fn take_back(&mut self, of: &[Rank]) {
+        for rank in of {
+            if let Some(by) = self.unheard.get_mut(rank) {
+                *by -= 1;
+                if *by == 0 {
+                    self.unheard.remove(rank);
+                }
+            }
+        }
     }
 
     /// Who is suspected, and since when.
@@ -60,18 +82,21 @@ impl Suspicion {
         for rank in seen.joined.difference(here).filter(|_| !here.is_empty()) {
             self.away.entry(*rank).or_insert(now);
         }
-        self.reports.retain(|by, _| here.contains(by));
+        let mut void = Vec::new();
+        self.reports.retain(|by, of| {
+            let counts = here.contains(by);
+            if !counts {
+                void.append(of);
+            }
+            counts
+        });
+        self.take_back(&void);
         let is_away =
             |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + GRACE);
         let is_unheard = |rank: &Rank| {
-            let others = here.iter().filter(|other| *other != rank);
-            let reports = |by: &Rank| self.reports.get(by).is_some_and(|of| of.contains(rank));
-            let by = self
-                .reports
-                .keys()
-                .filter(|by| *by != rank && reports(by))
-                .count();
-            by > 0 && 2 * by > others.count()
+            let others = here.len() - usize::from(here.contains(rank));
+            let by = self.unheard.get(rank);
+            by.is_some_and(|by| 2 * by > others)
         };
         let suspected: BTreeSet<Rank> = (seen.joined.iter())
             .filter(|rank| is_away(rank) || is_unheard(rank))
@@ -128,7 +153,37 @@ impl Suspicion {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Those are suspected at once whom more than half of the others say to be gone, by what each who is there has said last.
+        #[test]
+        fn the_last_word_of_each_who_is_there_counts(
+            words in prop::collection::vec(
+                (0u16..6, prop::collection::vec(0u16..6, 0..8), prop::collection::btree_set(0u16..6, 1..6)),
+                1..30,
+            ),
+        ) {
+            let (mut suspicion, now) = (Suspicion::default(), Instant::now());
+            let mut said: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+            for (by, of, here) in words {
+                suspicion.report(Rank(by), of.iter().copied().map(Rank));
+                said.insert(by, of);
+                said.retain(|by, _| here.contains(by));
+                let here: Vec<u16> = here.into_iter().collect();
+                suspicion.look(&seen(6, &here), now);
+                for rank in 0..6 {
+                    let others = here.iter().filter(|it| **it != rank);
+                    let by = said.iter().filter(|(by, of)| **by != rank && of.contains(&rank));
+                    let is_gone = 2 * by.count() > others.count();
+                    // Nobody has been away for long.
+                    prop_assert_eq!(suspicion.since().contains_key(&Rank(rank)), is_gone);
+                }
+            }
+        }
+    }
 
     fn seen(joined: u16, attending: &[u16]) -> Seen {
         Seen {

@@ -117,8 +117,8 @@ impl World {
     fn resume(&mut self) {
         self.withdrawal = None;
         self.change = self.kept.clone().map(|kept| match kept.first {
-            None => Change::new(kept.succession, self.terms, self.has_begun, self.now),
-            Some(first) => Change::resumed(kept.succession, self.terms, first, self.now),
+            None => Change::new(kept.succession.into(), self.terms, self.has_begun, self.now),
+            Some(first) => Change::resumed(kept.succession.into(), self.terms, first, self.now),
         });
     }
 
@@ -490,7 +490,7 @@ fn a_pledge_far_beyond_the_others_is_a_refusal() {
         lost: Lost::CallOff,
     };
     let now = Instant::now();
-    let mut change = Change::new(succession, terms, true, now);
+    let mut change = Change::new(succession.into(), terms, true, now);
     for (rank, operation) in [(0, 7), (1, u32::MAX), (2, 9)] {
         change.pledged(Rank(rank), operation);
     }
@@ -511,7 +511,7 @@ fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
         lost: Lost::CallOff,
     };
     let now = Instant::now();
-    let mut change = Change::resumed(succession, terms, 7, now);
+    let mut change = Change::resumed(succession.into(), terms, 7, now);
     let of = |rank: u16| View {
         old: [(Rank(rank), Attendance(1))].into(),
         ..View::default()
@@ -523,4 +523,75 @@ fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
     assert!(fences(change.clone().steps(change.due(minute), &of(0))));
     // One that is left out, or comes as another.
     assert!(fences(change.steps(minute, &of(1))));
+}
+
+/// All that is said of a change whose members were told before what becomes of them is where it begins.
+#[test]
+fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
+    let hosts = [0, 1, 2].map(HostId);
+    let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
+    let terms = Terms {
+        join: Duration::ZERO,
+        lost: Lost::CallOff,
+    };
+    let now = Instant::now();
+    let mut change = Change::new(succession.into(), terms, true, now);
+    let view = |attendances: [u64; 3]| {
+        let here = attendances.into_iter().zip(0..);
+        View {
+            old: here
+                .map(|(at, rank)| (Rank(rank), Attendance(at)))
+                .collect(),
+            ..View::default()
+        }
+    };
+    let [zero, one, two] = [0, 1, 2].map(Rank);
+    let prepare = [zero, one, two].map(Step::Prepare);
+    assert_eq!(change.steps(now, &view([1, 2, 3])), prepare);
+    assert_eq!(change.steps(now, &view([1, 2, 3])), []);
+    // One has lost its connection, and what it was told with it.
+    assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Prepare(one)]);
+    for rank in [zero, one, two] {
+        change.pledged(rank, 5);
+    }
+    assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Decide(5)]);
+    change.decided(5, now);
+    let told = [
+        Step::Begin(zero),
+        Step::Begin(one),
+        Step::Prepare(two),
+        Step::Begin(two),
+    ];
+    assert_eq!(change.steps(now, &view([1, 4, 6])), told);
+    assert_eq!(change.steps(now, &view([1, 4, 6])), []);
+    let again = [Step::Prepare(zero), Step::Begin(zero)];
+    assert_eq!(change.steps(now, &view([7, 4, 6])), again);
+}
+
+/// Each of them is told of all.
+#[test]
+fn the_more_members_are_to_be_told_the_longer_they_may_take() {
+    let terms = Terms {
+        join: Duration::ZERO,
+        lost: Lost::CallOff,
+    };
+    let now = Instant::now();
+    let takes = |members: usize| {
+        let hosts: Vec<HostId> = (0..members).map(HostId).collect();
+        let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
+        let mut change = Change::new(succession.into(), terms, true, now);
+        let due = change.due(now);
+        let [Step::CallOff(reason)] = &change.steps(due, &View::default())[..] else {
+            panic!("nobody has pledged");
+        };
+        (due - now, reason.clone())
+    };
+    let (short, reason) = takes(2);
+    assert_eq!(short, Duration::from_micros(3_000_004));
+    assert_eq!(reason, "rank 0 did not answer within 3 s");
+    let (long, reason) = takes(4000);
+    assert_eq!(long, Duration::from_secs(19));
+    assert_eq!(reason, "rank 0 did not answer within 19 s");
+    // Who has pledged first does not wait for ever.
+    assert_eq!(takes(usize::from(u16::MAX)).0, Duration::from_secs(45));
 }

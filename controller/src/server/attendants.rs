@@ -1,12 +1,15 @@
 //! Members that stay in touch after they joined, and rounds of checks with them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+
+use super::membership::Preparation;
+use super::news::{Listener, News};
 
 use crate::api::attend_response::Order as Word;
 use crate::api::{AllHere, CheckRound, RoundReport};
@@ -24,6 +27,8 @@ const WAITING: usize = 16;
 pub enum Order {
     /// A round to take part in, and where its report goes.
     Round(CheckRound, oneshot::Sender<RoundReport>),
+    /// What becomes of it in the epoch that comes: it is made into a message when the member can be told.
+    Prepare(Arc<Preparation>),
     /// Something that it answers by itself, if at all.
     Word(Word),
 }
@@ -31,10 +36,13 @@ pub enum Order {
 /// The members that attend, by job and rank.
 #[derive(Debug, Default)]
 pub struct Attendants {
-    here: Mutex<BTreeMap<(JobId, Rank), Attendant>>,
-    /// Changes when anybody comes, goes or says something.
-    news: watch::Sender<u64>,
+    here: Mutex<Here>,
+    /// That anybody comes, goes or says something.
+    news: News,
 }
+
+/// Some of them may have gone, and are found to be closed.
+type Here = BTreeMap<JobId, BTreeMap<Rank, Attendant>>;
 
 #[derive(Clone, Debug)]
 struct Attendant {
@@ -58,57 +66,82 @@ impl Attendants {
             // The channel is new and has room for the few that there are.
             let _ = orders.try_send(Order::Word(word));
         }
-        let serial = self.tell_news();
+        let serial = self.tell_news(job);
         let attendant = Attendant {
             orders,
             slot_bytes,
             attendance: Attendance(serial),
         };
-        self.lock().insert((job, rank), attendant);
-        self.tell_news();
+        self.lock().entry(job).or_default().insert(rank, attendant);
+        self.tell_news(job);
         receiver
     }
 
     /// Where all `members` of a job attend, all are told: they begin with operation 0.
     pub fn meet(&self, job: JobId, members: usize) {
-        let attendants = self.of_job(job);
-        if attendants.len() == members {
-            for (_, attendant) in attendants {
-                // One that has no room for it has been told before and is in the middle of a round.
-                let _ = (attendant.orders).try_send(Order::Word(Word::AllHere(AllHere {})));
-            }
+        // Only where they may be all: who has gone is found by looking at each.
+        let may_be_all = |here: &Here| here.get(&job).is_some_and(|of_job| of_job.len() >= members);
+        if !may_be_all(&self.lock()) {
+            return;
         }
+        self.of_job(job, |here| {
+            if here.len() == members {
+                for attendant in here.values() {
+                    // One that has no room for it has been told before and is in the middle of a round.
+                    let _ = (attendant.orders).try_send(Order::Word(Word::AllHere(AllHere {})));
+                }
+            }
+        });
     }
 
     /// Ends a member's attendance, because it has left.
     pub fn remove(&self, job: JobId, rank: Rank) {
-        self.lock().remove(&(job, rank));
-        self.tell_news();
+        if let Some(of_job) = self.lock().get_mut(&job) {
+            of_job.remove(&rank);
+        }
+        self.tell_news(job);
     }
 
     /// Ends all attendances: a server waits for its streams when it stops.
     pub fn clear(&self) {
-        self.lock().clear();
-        self.tell_news();
+        let gone = std::mem::take(&mut *self.lock());
+        for job in gone.into_keys() {
+            self.tell_news(job);
+        }
     }
 
     /// Ends a job's attendances.
     pub fn end(&self, job: JobId) {
-        self.lock().retain(|(of, _), _| *of != job);
-        self.tell_news();
+        self.lock().remove(&job);
+        self.tell_news(job);
     }
 
     /// Who attends for a job, and since which time.
     pub fn attendances(&self, job: JobId) -> BTreeMap<Rank, Attendance> {
-        let attendants = self.of_job(job).into_iter();
-        attendants.map(|(rank, it)| (rank, it.attendance)).collect()
+        self.of_job(job, |here| {
+            let attendances = here.iter().map(|(rank, it)| (*rank, it.attendance));
+            attendances.collect()
+        })
     }
 
     /// Tells a member something, if it attends.
     pub fn tell(&self, job: JobId, rank: Rank, word: Word) {
-        let attendant = self.lock().get(&(job, rank)).cloned();
+        self.order(job, rank, Order::Word(word));
+    }
+
+    /// Tells a member what becomes of it, if it attends.
+    pub fn prepare(&self, job: JobId, rank: Rank, preparation: &Arc<Preparation>) {
+        self.order(job, rank, Order::Prepare(Arc::clone(preparation)));
+    }
+
+    fn order(&self, job: JobId, rank: Rank, order: Order) {
+        let attendant = self
+            .lock()
+            .get(&job)
+            .and_then(|here| here.get(&rank))
+            .cloned();
         if let Some(attendant) = attendant
-            && attendant.orders.try_send(Order::Word(word)).is_err()
+            && attendant.orders.try_send(order).is_err()
         {
             // It takes nothing any more: it is to come back and hear everything again.
             self.remove(job, rank);
@@ -117,32 +150,28 @@ impl Attendants {
 
     /// Tells all of a job's members something.
     pub fn tell_all(&self, job: JobId, word: &Word) {
-        for (rank, _) in self.of_job(job) {
+        let ranks: Vec<Rank> = self.of_job(job, |here| here.keys().copied().collect());
+        for rank in ranks {
             self.tell(job, rank, word.clone());
         }
     }
 
-    /// Changes when anybody comes, goes or says something.
-    pub fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    /// Of which jobs' members anybody comes, goes or says something.
+    pub fn news(&self) -> Listener {
+        self.news.listen()
     }
 
-    /// Somebody has come, gone or said something. Returns a number that nobody got before.
-    pub fn tell_news(&self) -> u64 {
-        let mut number = 0;
-        self.news.send_modify(|news| {
-            *news += 1;
-            number = *news;
-        });
-        number
+    /// Of a job's members somebody has come, gone or said something, or something was done about them. Returns a number that nobody got before.
+    pub fn tell_news(&self, job: JobId) -> u64 {
+        self.news.tell(job)
     }
 
     /// Who attends for a job, and the payload of a full packet that all of them can send.
     pub fn of(&self, job: JobId) -> (Vec<Rank>, u32) {
-        let attendants = self.of_job(job);
-        let payload = attendants.iter().map(|(_, a)| a.slot_bytes).min();
-        let ranks = attendants.into_iter().map(|(rank, _)| rank).collect();
-        (ranks, payload.unwrap_or_default())
+        self.of_job(job, |here| {
+            let payload = here.values().map(|it| it.slot_bytes).min();
+            (here.keys().copied().collect(), payload.unwrap_or_default())
+        })
     }
 
     /// Lets these attendants of a job, in rank order, do one round, each what `round` says; returns the reports of those
@@ -153,9 +182,13 @@ impl Attendants {
         ranks: &[Rank],
         round: impl Fn(Rank) -> CheckRound,
     ) -> BTreeMap<Rank, RoundReport> {
-        let attendants = self.of_job(job).into_iter();
-        let asked = attendants.filter(|(rank, _)| ranks.binary_search(rank).is_ok());
-        let orders = asked.map(|(rank, attendant)| {
+        let asked: Vec<(Rank, Attendant)> = self.of_job(job, |here| {
+            let asked = here
+                .iter()
+                .filter(|(rank, _)| ranks.binary_search(rank).is_ok());
+            asked.map(|(rank, it)| (*rank, it.clone())).collect()
+        });
+        let orders = asked.into_iter().map(|(rank, attendant)| {
             let round = round(rank);
             let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
             async move {
@@ -174,23 +207,21 @@ impl Attendants {
         join_all(orders).await.into_iter().flatten().collect()
     }
 
-    fn of_job(&self, job: JobId) -> Vec<(Rank, Attendant)> {
-        let mut attendants = self.lock();
-        let range = (job, Rank(0))..=(job, Rank(u16::MAX));
-        // Those that have gone are not there. Only this job's are looked at: it is asked for every job whenever anything happens.
-        let gone = |(_, it): &(&(JobId, Rank), &Attendant)| it.orders.is_closed();
-        let gone: Vec<(JobId, Rank)> = (attendants.range(range.clone()))
-            .filter(gone)
-            .map(|(who, _)| *who)
-            .collect();
-        for who in gone {
-            attendants.remove(&who);
+    /// Looks at those of a job that are there: those that have gone are not any more.
+    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Attendant>) -> T) -> T {
+        let mut here = self.lock();
+        let Some(of_job) = here.get_mut(&job) else {
+            return look(&BTreeMap::new());
+        };
+        of_job.retain(|_, it| !it.orders.is_closed());
+        let looked = look(of_job);
+        if of_job.is_empty() {
+            here.remove(&job);
         }
-        let of_job = attendants.range(range);
-        of_job.map(|((_, rank), a)| (*rank, a.clone())).collect()
+        looked
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(JobId, Rank), Attendant>> {
+    fn lock(&self) -> MutexGuard<'_, Here> {
         // Nothing panics while it holds the lock.
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -23,8 +23,10 @@ use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::service_telemetry::WATCHES;
+use super::service_watch;
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
+use super::telling::Telling;
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
@@ -34,7 +36,7 @@ use crate::p4rt::SwitchClient;
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
 use crate::routing::{self, Routes};
-use crate::store::{Change, Store, StoreError, Stored};
+use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
@@ -54,9 +56,13 @@ pub struct Controller {
     /// Whether it is being stopped: what it still holds is not to be changed any more.
     closed: watch::Sender<bool>,
     pub(super) attendants: Attendants,
+    /// Room for what members are told of changes.
+    pub(super) telling: Telling,
     pub(super) events: Events,
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
+    /// Places for those who watch jobs.
+    pub(super) job_watches: Arc<Semaphore>,
     /// Places for those who watch telemetry.
     pub(super) telemetry_watches: Arc<Semaphore>,
     /// Room for jobs whose counts are read at the same time.
@@ -76,11 +82,11 @@ pub struct JobState {
     pub switches: Vec<SwitchId>,
     /// Its members' seats, by rank.
     pub(super) seats: Vec<Seat>,
-    /// Members that some others cannot reach.
+    /// Members that some others cannot reach, in rank order.
     pub cut_off: Vec<Rank>,
     /// Why it was not moved off what is down or drained, on one line.
     pub stays: Option<String>,
-    /// Members that are suspected.
+    /// Members that are suspected, in rank order.
     pub suspected: Vec<Rank>,
     /// The first operation of the epoch.
     pub first_operation: u32,
@@ -167,7 +173,8 @@ impl Controller {
         let routes = Routes::new(&fabric, condition.health());
         let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
         let mut records = registry.records(&fabric);
-        records.retain(|record| !stored.jobs.contains(record));
+        let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
+        records.retain(|record| known.get(&record.id) != Some(&record));
         let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
         let journal = {
             let switches = Arc::clone(&switches);
@@ -194,8 +201,10 @@ impl Controller {
             journal,
             closed: watch::Sender::new(false),
             attendants: Attendants::default(),
+            telling: Telling::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
+            job_watches: Arc::new(Semaphore::new(service_watch::WATCHES)),
             telemetry_watches: Arc::new(Semaphore::new(WATCHES)),
             telemetry_reads: Semaphore::new(READS),
             blackholes: Mutex::new(blackholes),

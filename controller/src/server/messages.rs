@@ -22,10 +22,31 @@ use crate::tree::JobTree;
 impl Controller {
     /// What a member is told that takes `rank`.
     pub(super) fn seat(&self, state: &JobState, rank: Rank) -> api::JoinResponse {
+        self.seat_of(&state.job, rank, self.any_seat(state))
+    }
+
+    /// The same made of what all members of the job are told.
+    pub(super) fn seat_of(
+        &self,
+        job: &Job,
+        rank: Rank,
+        any: api::JoinResponse,
+    ) -> api::JoinResponse {
+        let host = job.members[usize::from(rank.0)].host;
+        api::JoinResponse {
+            rank: rank.0.into(),
+            limits: Some(limits(self.fabric(), host)),
+            ..any
+        }
+    }
+
+    /// What all members of a job are told, without what is each one's own.
+    pub(super) fn any_seat(&self, state: &JobState) -> api::JoinResponse {
         let job = &state.job;
         let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
         api::JoinResponse {
-            rank: rank.0.into(),
+            rank: 0,
+            limits: None,
             job_id: job.id.0.into(),
             epoch: job.epoch.0.into(),
             seed: job.seed,
@@ -35,7 +56,6 @@ impl Controller {
             members: members(self.fabric(), state),
             reorder: self.reorder(job),
             key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
-            limits: Some(limits(self.fabric(), job.members[usize::from(rank.0)].host)),
         }
     }
 }
@@ -61,7 +81,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
     } = state;
     let member = |((rank, member), seat): ((Rank, &Member), &Seat)| {
         let host = fabric.host(member.host);
-        let is_suspected = *seat == Seat::Joined && suspected.contains(&rank);
+        let is_suspected = *seat == Seat::Joined && suspected.binary_search(&rank).is_ok();
         let member_state = match is_suspected {
             true => api::MemberState::Suspected,
             false => api::MemberState::from(*seat),
@@ -76,7 +96,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
             switch_port: host.attached.port.0.into(),
             state: member_state.into(),
             source_index: job.sources[usize::from(rank.0)].0.into(),
-            cut_off: cut_off.contains(&rank),
+            cut_off: cut_off.binary_search(&rank).is_ok(),
             switch_port_name: fabric.port_name(host.attached),
         }
     };

@@ -4,6 +4,7 @@
 //! `telemetry`, `audit`, `check` and `moves`. `service` is its gRPC face.
 
 mod attendants;
+mod attending;
 mod audit;
 mod changes;
 mod check;
@@ -25,6 +26,7 @@ mod mesh;
 mod messages;
 mod metrics;
 mod moves;
+mod news;
 mod plan;
 mod port_counters;
 mod port_status;
@@ -35,11 +37,13 @@ mod service;
 mod service_fabric;
 mod service_plan;
 mod service_telemetry;
+mod service_watch;
 mod status;
 mod streams;
 mod switch;
 mod tail_drops;
 mod telemetry;
+mod telling;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ pub struct Record {
     pub sample: Arc<Sample>,
     /// What of it its switches' queues have dropped.
     pub tail_drops: Arc<TailDrops>,
-    /// Members that some others cannot reach while parts of the fabric are down: their ways are kept.
+    /// Members that some others cannot reach while parts of the fabric are down, in rank order: their ways are kept.
     pub cut_off: Vec<Rank>,
     /// Why it was not moved off what is down or drained.
     pub stays: Option<Refusal>,
@@ -58,6 +58,8 @@ pub struct Record {
     pub unchanged: Option<String>,
     /// When suspects are evicted at the earliest, where it was refused before.
     pub evict_not_before: Option<Instant>,
+    /// Whether suspects are being evicted.
+    pub is_evicting: bool,
 }
 
 /// How a job stands to one of its epochs.
@@ -84,6 +86,8 @@ pub struct Wanted {
 pub struct Registry {
     routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
+    /// By an epoch's number the one of the epoch that it changes into.
+    following: BTreeMap<JobId, JobId>,
     ledger: Ledger,
 }
 
@@ -92,6 +96,7 @@ impl Registry {
     pub fn new(fabric: &Fabric, routes: Routes) -> Self {
         Registry {
             jobs: BTreeMap::new(),
+            following: BTreeMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
         }
@@ -148,6 +153,9 @@ impl Registry {
     ) -> &Record {
         let id = job.id;
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
+        if let Some(origin) = &origin {
+            self.following.insert(origin.of, id);
+        }
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
@@ -167,6 +175,7 @@ impl Registry {
             suspicion: Suspicion::default(),
             unchanged: None,
             evict_not_before: None,
+            is_evicting: false,
         };
         self.jobs.entry(id).or_insert(record)
     }
@@ -237,6 +246,7 @@ impl Registry {
 
     /// Forgets a job. Members who wait for others are told.
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
+        self.end_change(id);
         if let Some(Record { job, plan, .. }) = self.jobs.remove(&id) {
             self.ledger.remove(fabric, &job, &plan);
         }
@@ -275,9 +285,9 @@ impl Registry {
         let of = told.loss.job;
         let record = self.jobs.get(&of);
         let is_known = record.is_some_and(|record| record.job.epoch == told.loss.epoch);
-        // What an earlier epoch lost is still the job's.
         let is_over = record.is_some_and(|record| record.stage == Stage::Leaving);
-        let next = self.next_of(of).filter(|_| is_over);
+        // What an earlier epoch lost is still the job's.
+        let next = is_over.then(|| self.next_of(of)).flatten();
         let keeper = next.map_or(of, |next| next.job.id);
         let record = self.jobs.get_mut(&keeper).filter(|_| is_known);
         record.map(|record| record.losses.add(told)).is_some()

@@ -263,6 +263,12 @@ impl Seats {
         self.complete = watch::Sender::new(complete);
     }
 
+    /// How a rank's seat stands; none of a rank that there is not.
+    pub fn state(&self, rank: Rank) -> Option<Seat> {
+        let place = self.seats.get(usize::from(rank.0))?;
+        Some(place.seat)
+    }
+
     /// How each rank's seat stands.
     pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
         self.seats.iter().map(|place| place.seat)

@@ -3,24 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::attendants::Order;
+use super::attending::pass_on;
 use super::controller::{Controller, JobState, SwitchState};
-use super::error::{DrainError, JobRequestError};
-use super::membership::{Attends, Event, Evictee, JOIN_WAIT, Said};
+use super::error::DrainError;
+use super::membership::{Attends, Evictee, JOIN_WAIT};
 use super::messages::{differences, job_of, said, spec, specs};
 use super::moves::Drained;
 use super::service_telemetry::Watched;
+use super::service_watch::Happened;
 use super::status::code_of;
 use super::streams;
 use crate::api::{self, control_server::Control};
 use crate::fabric::SwitchId;
-use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms};
 use crate::reconcile::Diff;
 
@@ -209,7 +208,7 @@ impl Control for ControlService {
         tokio::spawn(async move {
             let passing = pass_on(&controller, who, orders, &answers, requests);
             streams::tell(&answers, controller.stopped(), passing).await;
-            controller.attendants.tell_news();
+            controller.attendants.tell_news(who.0);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -423,106 +422,13 @@ impl Control for ControlService {
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
-    type WatchJobStream = ReceiverStream<Result<api::WatchJobResponse, Status>>;
+    type WatchJobStream = ReceiverStream<Happened>;
 
     async fn watch_job(
         &self,
         request: Request<api::WatchJobRequest>,
     ) -> Result<Response<Self::WatchJobStream>, Status> {
-        let name = request.into_inner().name;
-        // First, so that nothing is missed between the job as it is and what happens to it.
-        let listening = self.controller.events.listen();
-        let events = listening.ok_or(JobRequestError::Stopping)?;
-        let now = api::WatchJobResponse {
-            job: Some(job_of(
-                self.controller.fabric(),
-                &self.controller.job(&name)?,
-            )),
-            event: None,
-        };
-        let (answers, stream) = mpsc::channel(1);
-        let controller = Arc::clone(&self.controller);
-        tokio::spawn(async move {
-            let stopped = controller.stopped();
-            let telling = tell_of_members(&controller, &name, (now, events), &answers);
-            streams::tell(&answers, stopped, telling).await;
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-}
-
-/// Says how a job is now, and then what happens to its members, until it is deleted.
-async fn tell_of_members(
-    controller: &Controller,
-    name: &str,
-    (mut now, mut events): (api::WatchJobResponse, broadcast::Receiver<Event>),
-    answers: &mpsc::Sender<Result<api::WatchJobResponse, Status>>,
-) {
-    while answers.send(Ok(now)).await.is_ok() {
-        let event = loop {
-            match events.recv().await {
-                Ok((of, event)) if *of == *name => break Some(event),
-                Ok(_) => {}
-                Err(RecvError::Lagged(_)) => break None,
-                Err(RecvError::Closed) => return,
-            }
-        };
-        let job = controller.job(name).ok();
-        if job.is_none() && event.is_none() {
-            return;
-        }
-        let job = job.map(|state| job_of(controller.fabric(), &state));
-        now = api::WatchJobResponse { job, event };
-        if now.job.is_none() {
-            // The last word.
-            let _ = answers.send(Ok(now)).await;
-            return;
-        }
-    }
-}
-
-/// Hands orders to a member and its reports to who ordered, until either side ends.
-async fn pass_on(
-    controller: &Controller,
-    who: (JobId, Rank),
-    mut orders: mpsc::Receiver<Order>,
-    answers: &mpsc::Sender<Result<api::AttendResponse, Status>>,
-    mut requests: Streaming<api::AttendRequest>,
-) {
-    use api::attend_request::Event;
-    use api::attend_response;
-    let mut asked: Option<(u32, oneshot::Sender<api::RoundReport>)> = None;
-    loop {
-        tokio::select! {
-            order = orders.recv() => {
-                let order = match order {
-                    Some(Order::Round(round, answer)) => {
-                        asked = Some((round.token, answer));
-                        attend_response::Order::Round(round)
-                    }
-                    Some(Order::Word(word)) => word,
-                    None => return,
-                };
-                let order = Some(order);
-                if answers.send(Ok(api::AttendResponse { order })).await.is_err() {
-                    return;
-                }
-            }
-            request = requests.message() => {
-                let Ok(Some(api::AttendRequest { event })) = request else { return };
-                match event {
-                    Some(Event::Report(report)) => {
-                        if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
-                            // Who ordered may have lost patience.
-                            let _ = answer.send(report);
-                        }
-                    }
-                    Some(Event::Pledge(it)) => controller.hear(who, Said::Pledge(it)),
-                    Some(Event::Refusal(it)) => controller.hear(who, Said::Refusal(it)),
-                    Some(Event::Suspects(it)) => controller.hear(who, Said::Suspects(it)),
-                    Some(Event::Attendance(_)) | None => {}
-                }
-            }
-        }
+        let watched = self.controller.watch_job(request.into_inner().name)?;
+        Ok(Response::new(watched))
     }
 }

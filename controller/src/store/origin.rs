@@ -1,5 +1,6 @@
 //! How an epoch came to be, as it stands in the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ pub struct OriginRecord {
 
 impl From<&Origin> for OriginRecord {
     fn from(origin: &Origin) -> Self {
-        let Succession { was, left_out } = &origin.succession;
+        let (was, left_out) = (origin.succession.was(), origin.succession.left_out());
         OriginRecord {
             of: origin.of.0,
             was: was.iter().map(|was| was.map(|rank| rank.0)).collect(),
@@ -47,15 +48,12 @@ impl From<&Origin> for OriginRecord {
 
 impl From<&OriginRecord> for Origin {
     fn from(record: &OriginRecord) -> Self {
+        let was = record.was.iter().map(|was| was.map(Rank));
         let left_out = record.left_out.iter();
+        let left_out = left_out.map(|(rank, why)| (Rank(*rank), why.clone()));
         Origin {
             of: JobId(record.of),
-            succession: Succession {
-                was: record.was.iter().map(|was| was.map(Rank)).collect(),
-                left_out: left_out
-                    .map(|(rank, why)| (Rank(*rank), why.clone()))
-                    .collect(),
-            },
+            succession: Arc::new(Succession::of(was.collect(), left_out.collect())),
             terms: Terms {
                 join: Duration::from_millis(record.join_ms),
                 lost: match record.leave_out_lost {

@@ -17,11 +17,19 @@ use ultima_controller::attend::{Fixed, Member, Prober};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::membership::{Turn, Turns};
 
-/// By operation: the hosts that ran it, each with the epoch.
-type Log = BTreeMap<u32, Vec<(String, u32)>>;
+/// By operation: who ran it, each with the epoch.
+type Log = BTreeMap<u32, Vec<(Who, u32)>>;
 
 /// By epoch: the keys that members were told.
 type Keys = BTreeMap<u32, BTreeSet<Vec<u8>>>;
+
+/// A member, in all of its epochs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Who {
+    host: String,
+    /// Its place among all that have joined.
+    number: usize,
+}
 
 /// Members of one job.
 #[derive(Default)]
@@ -29,8 +37,12 @@ pub struct Crew {
     log: Arc<Mutex<Log>>,
     keys: Arc<Mutex<Keys>>,
     members: Vec<(String, JoinHandle<()>)>,
+    /// How many have joined so far.
+    joined: usize,
     /// Hosts whose members are out of touch with the controller, and run on.
     away: watch::Sender<BTreeSet<String>>,
+    /// Ranks of which all members say that they hear nothing.
+    suspects: watch::Sender<Vec<u32>>,
 }
 
 /// What a member knows.
@@ -45,11 +57,17 @@ struct Me {
 
 #[derive(Clone)]
 struct Script {
-    host: String,
+    who: Who,
     epoch: u32,
     log: Arc<Mutex<Log>>,
     me: Arc<Mutex<Me>>,
-    suspects: watch::Sender<Vec<u32>>,
+    heard: Heard,
+}
+
+/// What all members of a crew are told by its test.
+#[derive(Clone)]
+struct Heard {
+    suspects: watch::Receiver<Vec<u32>>,
     away: watch::Receiver<BTreeSet<String>>,
 }
 
@@ -58,7 +76,7 @@ impl Prober for Script {
         let mut me = self.me.lock().unwrap();
         if *me.begins.get_or_insert(0) > 0 {
             // Whoever is told so begins with operation 0, though the job has been running.
-            let ran = (self.host.clone(), self.epoch);
+            let ran = (self.who.clone(), self.epoch);
             let mut log = self.log.lock().unwrap();
             log.entry(0).or_default().push(ran);
         }
@@ -106,17 +124,17 @@ impl Member for Script {
     }
 
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {
-        self.suspects.subscribe()
+        self.heard.suspects.clone()
     }
 }
 
 impl Script {
     fn new(
-        (host, epoch, log): (&str, u32, &Arc<Mutex<Log>>),
+        (who, epoch, log): (&Who, u32, &Arc<Mutex<Log>>),
         job_id: u32,
         first: Option<u32>,
         refuses: bool,
-        away: watch::Receiver<BTreeSet<String>>,
+        heard: &Heard,
     ) -> Self {
         let me = Me {
             job_id,
@@ -126,12 +144,11 @@ impl Script {
             refuses,
         };
         Script {
-            host: host.to_owned(),
+            who: who.clone(),
             epoch,
             log: Arc::clone(log),
             me: Arc::new(Mutex::new(me)),
-            suspects: watch::Sender::default(),
-            away,
+            heard: heard.clone(),
         }
     }
 
@@ -146,8 +163,9 @@ impl Script {
             job_id,
         };
         tokio::spawn(async move {
-            let (mut leaves, mut returns) = (script.away.clone(), script.away.clone());
-            let host = script.host.clone();
+            let away = &script.heard.away;
+            let (mut leaves, mut returns) = (away.clone(), away.clone());
+            let host = script.who.host.clone();
             loop {
                 let mut other = script.clone();
                 tokio::select! {
@@ -164,9 +182,13 @@ impl Script {
 
 /// Attends once, as one whose program stays in its epoch.
 pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
-    let me = ("", attendance.epoch, &Arc::default());
-    let here = watch::Sender::default().subscribe();
-    let mut script = Script::new(me, 0, None, false, here);
+    let who = Who {
+        host: String::new(),
+        number: 0,
+    };
+    let me = (&who, attendance.epoch, &Arc::default());
+    let heard = Crew::default().heard();
+    let mut script = Script::new(me, 0, None, false, &heard);
     client
         .attend(attendance, &mut script, &mut Fixed::default())
         .await
@@ -190,25 +212,59 @@ impl Drop for Crew {
 impl Crew {
     /// A member joins from `host` and runs what it may.
     pub async fn join(&mut self, client: &Client, host: &str) {
-        self.start(client, host, false).await;
+        self.try_join(client, host).await.unwrap();
+    }
+
+    /// The same where there may be no place.
+    pub async fn try_join(&mut self, client: &Client, host: &str) -> Result<(), ClientError> {
+        self.start(client, host, false).await
     }
 
     /// The same for one that refuses to go over.
     pub async fn join_stubborn(&mut self, client: &Client, host: &str) {
-        self.start(client, host, true).await;
+        self.start(client, host, true).await.unwrap();
     }
 
-    async fn start(&mut self, client: &Client, host: &str, refuses: bool) {
-        let seat = client.join("train", host, Duration::ZERO).await.unwrap();
+    async fn start(
+        &mut self,
+        client: &Client,
+        host: &str,
+        refuses: bool,
+    ) -> Result<(), ClientError> {
+        let seat = client.join("train", host, Duration::ZERO).await?;
+        self.joined += 1;
+        let who = Who {
+            host: host.to_owned(),
+            number: self.joined,
+        };
         let work = work(
             client.clone(),
-            host.to_owned(),
+            who,
             seat,
             (self.log.clone(), self.keys.clone()),
             refuses,
-            self.away.subscribe(),
+            self.heard(),
         );
         self.members.push((host.to_owned(), tokio::spawn(work)));
+        Ok(())
+    }
+
+    fn heard(&self) -> Heard {
+        Heard {
+            suspects: self.suspects.subscribe(),
+            away: self.away.subscribe(),
+        }
+    }
+
+    /// The hosts of those that have not ended.
+    pub fn hosts(&self) -> Vec<String> {
+        let here = self.members.iter().filter(|(_, it)| !it.is_finished());
+        here.map(|(host, _)| host.clone()).collect()
+    }
+
+    /// All members hear nothing of these from now on.
+    pub fn suspect(&self, ranks: &[u32]) {
+        self.suspects.send_replace(ranks.to_vec());
     }
 
     /// Ends a member without a word.
@@ -246,7 +302,7 @@ impl Crew {
             let ran = |host: &&str| {
                 log.values()
                     .flatten()
-                    .any(|it| *it == ((*host).into(), epoch))
+                    .any(|(who, of)| who.host == **host && *of == epoch)
             };
             hosts.iter().all(ran)
         };
@@ -258,6 +314,24 @@ impl Crew {
     /// The keys that members were told, when they joined or went over.
     pub fn keys(&self) -> Keys {
         self.keys.lock().unwrap().clone()
+    }
+
+    /// Whoever stays runs no operation in another epoch than the others that stay; who does not, whether it is told or not, may have run more in its
+    /// last one.
+    pub fn agree(&self) {
+        let log = self.log.lock().unwrap();
+        let mut last: BTreeMap<&Who, u32> = BTreeMap::new();
+        for (who, epoch) in log.values().flatten() {
+            let last = last.entry(who).or_default();
+            *last = (*last).max(*epoch);
+        }
+        for (operation, ran) in &*log {
+            let newest = ran.iter().map(|(_, epoch)| *epoch).max();
+            for (who, epoch) in ran {
+                let agrees = Some(*epoch) == newest || last[who] == *epoch;
+                assert!(agrees, "operation {operation}: {ran:?}");
+            }
+        }
     }
 
     /// All that was run; no operation in two epochs. The first operation of each epoch by its number.
@@ -277,11 +351,11 @@ impl Crew {
 
 async fn work(
     client: Client,
-    host: String,
+    who: Who,
     seat: api::JoinResponse,
     (log, keys): (Arc<Mutex<Log>>, Arc<Mutex<Keys>>),
     refuses: bool,
-    away: watch::Receiver<BTreeSet<String>>,
+    heard: Heard,
 ) {
     let told = |seat: &api::JoinResponse| {
         let mut keys = keys.lock().unwrap();
@@ -295,7 +369,7 @@ async fn work(
         mut job_id,
         ..
     } = seat;
-    let mut script = Script::new((&host, epoch, &log), job_id, None, refuses, away.clone());
+    let mut script = Script::new((&who, epoch, &log), job_id, None, refuses, &heard);
     let mut attending = Ends(script.attend(&client, rank));
     let mut next = None;
     loop {
@@ -311,9 +385,7 @@ async fn work(
         match turn {
             (operation, Turn::Begin, _) => {
                 let mut log = log.lock().unwrap();
-                log.entry(operation)
-                    .or_default()
-                    .push((host.clone(), epoch));
+                log.entry(operation).or_default().push((who.clone(), epoch));
                 next = Some(operation + 1);
             }
             (_, Turn::Wait, _) => {}
@@ -327,8 +399,8 @@ async fn work(
             ) => {
                 told(&seat);
                 (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
-                let part = (&*host, epoch, &log);
-                script = Script::new(part, job_id, Some(operation), refuses, away.clone());
+                let part = (&who, epoch, &log);
+                script = Script::new(part, job_id, Some(operation), refuses, &heard);
                 attending = Ends(script.attend(&client, rank));
             }
             (_, Turn::Over, _) => {

@@ -75,8 +75,8 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         true => Role::Primary,
         false => Role::Standby,
     };
-    let switches = controller.switches();
-    let led = switches.iter().filter(|it| it.problem.is_none()).count();
+    let switches = &controller.switches;
+    let led = switches.iter().filter(|it| it.client().is_ok()).count();
     Ok(api::GetStandingResponse {
         role: role.into(),
         controller: journal.controller(),

@@ -87,6 +87,6 @@ impl Controller {
             reason,
         };
         self.events.tell((job.name.as_str().into(), event));
-        self.attendants.tell_news();
+        self.attendants.tell_news(job.id);
     }
 }

@@ -1,16 +1,18 @@
 //! A change on its way, from its installation to the end of the old epoch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use super::super::controller::{Controller, state_alone};
+use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::jobs::epoch_in_span;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
-use super::suspects;
+use super::preparation::{Preparation, Unmade};
+use super::{rest, suspects};
 use crate::api::attend_response::Order as Word;
 use crate::api::membership_event::Kind;
 use crate::api::{BeginEpoch, CallOffEpoch};
@@ -33,6 +35,9 @@ enum Then {
     Over,
 }
 
+/// What becomes of the members of an epoch, by its number.
+type Told = (Arc<Preparation>, JobId);
+
 impl Controller {
     /// Takes up all changes that were on their way when the controller ended.
     pub(in super::super) fn follow_changes(self: &Arc<Self>) {
@@ -49,7 +54,6 @@ impl Controller {
     async fn follow_to_the_end(self: Arc<Self>, id: JobId) {
         let mut news = self.attendants.news();
         loop {
-            news.borrow_and_update();
             let now = Instant::now();
             let looked = {
                 let mut registry = self.registry();
@@ -57,14 +61,19 @@ impl Controller {
                     .get(id)
                     .map(|next| registry.view(&self.attendants, next));
                 let record = registry.get_mut(id);
-                record
-                    .and_then(|record| Some((view?, record.change.as_mut()?)))
-                    .map(|(view, change)| (change.steps(now, &view), change.due(now)))
+                record.and_then(|record| {
+                    let (change, of) = (record.change.as_mut()?, record.origin.as_ref()?.of);
+                    Some((change.steps(now, &view?), change.due(now), of))
+                })
             };
-            let Some((steps, due)) = looked else { return };
+            let Some((steps, due, of)) = looked else {
+                return;
+            };
+            let looked = now.elapsed();
             let mut then = Then::Wait;
+            let mut told = None;
             for step in steps {
-                then = self.take(id, step).await;
+                then = self.take(id, step, &mut told).await;
                 if then == Then::Over {
                     return;
                 }
@@ -72,21 +81,27 @@ impl Controller {
             if then == Then::Again {
                 continue;
             }
+            rest(looked).await;
+            let epochs = [id, of];
             tokio::select! {
-                changed = news.changed() => if changed.is_err() { return },
+                happens = news.next_of(&epochs) => if !happens { return },
                 () = sleep_until(due.into()) => {}
             }
         }
     }
 
-    async fn take(self: &Arc<Self>, id: JobId, step: Step) -> Then {
+    /// Takes a step; `told` is what those have been told that were told before what becomes of them, in the same round.
+    async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Told>) -> Then {
         match step {
             Step::Prepare(rank) => {
-                let known =
-                    self.of_next(id, |next| Some((state_alone(next), next.origin.clone()?)));
-                if let Some((state, origin)) = known {
-                    let word = self.preparation(&state, &origin.succession, rank);
-                    self.attendants.tell(origin.of, rank, Word::Prepare(word));
+                if told.is_none() {
+                    let known = self.of_next(id, |next| {
+                        Some((Unmade::of(next)?, next.origin.as_ref()?.of))
+                    });
+                    *told = known.map(|(unmade, of)| (Arc::new(unmade.make(self)), of));
+                }
+                if let Some((preparation, of)) = told {
+                    self.attendants.prepare(*of, rank, preparation);
                 }
             }
             Step::Begin(rank) => {
@@ -156,7 +171,7 @@ impl Controller {
             record.and_then(|record| {
                 let change = record.change.as_mut()?;
                 change.decided(first, Instant::now());
-                let left_out = change.succession().left_out.clone();
+                let left_out = change.succession().left_out().clone();
                 Some((
                     Arc::clone(&record.job),
                     record.origin.as_ref()?.of,
@@ -199,6 +214,7 @@ impl Controller {
             record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
             record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
+        self.attendants.tell_news(before);
         self.tell_of(&next, Kind::CalledOff, None, None, reason);
     }
 
@@ -215,10 +231,12 @@ impl Controller {
             )
         };
         let mut gone: Vec<(Rank, String)> = ranks.iter().map(why).collect();
-        let places = next.members.iter().zip(&origin.succession.was);
+        let ranks: BTreeSet<Rank> = ranks.into_iter().collect();
+        let places = next.members.iter().zip(origin.succession.was());
         let stays = places.filter(|(_, was)| was.is_none_or(|was| !ranks.contains(&was)));
         let hosts: Vec<HostId> = stays.map(|(member, _)| member.host).collect();
-        gone.extend(origin.succession.left_out);
+        let left_out = origin.succession.left_out().iter();
+        gone.extend(left_out.map(|(rank, why)| (*rank, why.clone())));
         let terms = origin.terms;
         if let Err(error) = self.change_again(before, hosts, gone, terms).await {
             let reason = error.to_string();
@@ -226,6 +244,7 @@ impl Controller {
                 record.unchanged = Some(reason.clone());
                 record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
             }
+            self.attendants.tell_news(before);
             self.tell_of(&next, Kind::CalledOff, None, None, reason);
         }
     }
@@ -288,9 +307,8 @@ impl Controller {
             let taken_off = self.take_off(&changes, of.id).await;
             taken_off.map_err(|error| unkept(of, error))?;
         }
-        if let Some(record) = self.registry().get_mut(id) {
-            record.change = None;
-        }
+        self.registry().end_change(id);
+        self.attendants.tell_news(id);
         if let Some(of) = of {
             tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
             self.tell_of(&of, Kind::Fenced, None, None, String::new());

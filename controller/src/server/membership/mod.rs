@@ -1,20 +1,23 @@
 //! Jobs that get other members while they run.
 //!
-//! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `suspects` is who asks for one where
-//! members are gone, `events` is what others hear.
+//! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `preparation` the longest of that, `suspects` is who
+//! asks for one where members are gone, `events` is what others hear.
 
 mod events;
 mod follow;
+mod preparation;
 mod suspects;
 mod words;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use tracing::Span;
 
 pub use events::{Event, Events};
+pub use preparation::Preparation;
 pub use words::{Attends, Said};
 
 use super::controller::{Controller, JobState, state_of};
@@ -38,6 +41,12 @@ pub enum Evictee {
     Rank(u32),
     /// The only one on that host.
     Host(String),
+}
+
+/// Gives others their turn after a look that has taken so long: whatever happens to one member is a reason to look at all of its job, and while
+/// many come or answer one after the other most looks would be for nothing.
+async fn rest(looked: Duration) {
+    sleep(4 * looked).await;
 }
 
 /// The members that a job is to have.
@@ -137,7 +146,7 @@ impl Controller {
                 let bound = record.job.eviction.bound();
                 let still = bound.map(|bound| suspicion.overdue(bound, now));
                 let still = still.unwrap_or_default();
-                gone.retain(|(rank, _)| still.contains(rank));
+                gone.retain(|(rank, _)| still.binary_search(rank).is_ok());
                 match gone.is_empty() {
                     true => Err(JobRequestError::SameMembers { name: name.clone() }),
                     false => Ok(without(record, &gone)),
@@ -162,11 +171,11 @@ impl Controller {
     ) -> Result<JobState, JobRequestError> {
         let name = self.name_in_span(id);
         let want = |_: &Registry, record: &Record| {
+            let named: BTreeSet<Rank> = gone.iter().map(|(rank, _)| *rank).collect();
+            let stay = joined(record).filter(|rank| !named.contains(rank));
             Ok(Wanted {
                 hosts,
-                stay: joined(record)
-                    .filter(|rank| gone.iter().all(|(of, _)| of != rank))
-                    .collect(),
+                stay: stay.collect(),
                 reasons: gone,
             })
         };
@@ -240,7 +249,7 @@ impl Controller {
                 plan,
                 Origin {
                     of,
-                    succession,
+                    succession: Arc::new(succession),
                     terms,
                     has_begun,
                     first,
@@ -305,9 +314,10 @@ fn succeed<'r>(
     } = want(registry, record)?;
     let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
     let free: BTreeSet<Rank> = record.seats.free().collect();
+    // Of several the first counts.
+    let reasons: BTreeMap<Rank, String> = reasons.into_iter().rev().collect();
     let why = |rank: Rank| {
-        let reason = reasons.iter().find(|(of, _)| *of == rank);
-        let reason = reason.map(|(_, reason)| reason.clone());
+        let reason = reasons.get(&rank).cloned();
         reason.unwrap_or_else(|| match free.contains(&rank) {
             true => "nobody had joined, and the job was resized without it".to_owned(),
             false => "the job was resized without it".to_owned(),
@@ -363,8 +373,9 @@ fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
 
 /// All members but these and those that have left.
 fn without(record: &Record, gone: &[(Rank, String)]) -> Wanted {
-    let left = |rank: Rank| record.seats.states().nth(rank.0.into()) == Some(Seat::Left);
-    let goes = |rank: Rank| left(rank) || gone.iter().any(|(of, _)| *of == rank);
+    let left = |rank: Rank| record.seats.state(rank) == Some(Seat::Left);
+    let named: BTreeSet<Rank> = gone.iter().map(|(rank, _)| *rank).collect();
+    let goes = |rank: Rank| left(rank) || named.contains(&rank);
     let stays = record.job.ranks().filter(|(rank, _)| !goes(*rank));
     let has_left = record.job.ranks().filter(|(rank, _)| left(*rank));
     let reasons = has_left.map(|(rank, _)| (rank, "it had left".to_owned()));

@@ -5,16 +5,16 @@ use std::iter;
 use tokio::sync::mpsc;
 
 use super::super::attendants::Order;
-use super::super::controller::{Controller, JobState, state_alone};
+use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
 use super::follow::beginning;
 use super::one_line;
+use super::preparation::Unmade;
 use crate::api::attend_response::Order as Word;
-use crate::api::{self, BeginEpoch, CallOffEpoch, PrepareEpoch, prepare_epoch};
+use crate::api::{self, BeginEpoch, CallOffEpoch};
 use crate::job::{JobId, Rank};
-use crate::membership::{Origin, Succession};
 
 /// What a member says by itself, or of a change.
 #[derive(Debug)]
@@ -54,19 +54,18 @@ impl Controller {
         let now = registry.named(name)?;
         let Some(record) = registry.numbered(name, epoch, number) else {
             let missed = missed(now, (epoch, number), rank);
-            let (next, origin, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
+            let (next, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
             let begin = beginning(now);
             // A place is described without it.
             drop(registry);
-            let prepare = self.preparation(&next, &origin.succession, rank);
-            let prepare = Word::Prepare(prepare);
+            let prepare = Word::Prepare(self.prepared(&next.make(self), rank));
             let words = iter::once(prepare).chain(begin.map(Word::Begin));
             return Ok(Attends::Missed(words.collect()));
         };
         let joined = u16::try_from(rank)
             .ok()
             .map(Rank)
-            .filter(|rank| record.seats.states().nth(rank.0.into()) == Some(Seat::Joined));
+            .filter(|rank| record.seats.state(*rank) == Some(Seat::Joined));
         let not_joined = || JobRequestError::NotJoined {
             name: name.to_owned(),
             rank,
@@ -98,27 +97,6 @@ impl Controller {
         let registry = self.registry();
         if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
             self.attendants.meet(id, record.job.members.len());
-        }
-    }
-
-    /// What becomes of a member of the epoch before `next`.
-    pub(super) fn preparation(
-        &self,
-        next: &JobState,
-        succession: &Succession,
-        rank: Rank,
-    ) -> PrepareEpoch {
-        let place = match succession.becomes(rank) {
-            Some(rank) => prepare_epoch::Place::Seat(self.seat(next, rank)),
-            None => {
-                let why = succession.left_out.get(&rank).cloned();
-                prepare_epoch::Place::LeftOut(why.unwrap_or_default())
-            }
-        };
-        PrepareEpoch {
-            epoch: next.job.epoch.0.into(),
-            job_id: next.job.id.0.into(),
-            place: Some(place),
         }
     }
 
@@ -161,24 +139,20 @@ impl Controller {
                 }
             }
         }
-        self.attendants.tell_news();
+        self.attendants.tell_news(job);
     }
 }
 
 /// The place that a member has in the epoch after one that is not on switches any more: its own rank in that, and how the job came to the
 /// one that it is in. None where it has none, or the job is further.
-fn missed(
-    now: &Record,
-    (epoch, number): (u32, u32),
-    rank: u32,
-) -> Option<(JobState, Origin, Rank)> {
+fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank)> {
     let origin = now.origin.as_ref()?;
     let is_before = u32::from(now.job.epoch.0) == epoch + 1
         && (number == 0 || number == u32::from(origin.of.0));
     let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
     let becomes = origin.succession.becomes(rank)?;
-    let has_it = now.seats.states().nth(becomes.0.into()) == Some(Seat::Joined);
-    has_it.then(|| (state_alone(now), origin.clone(), rank))
+    let has_it = now.seats.state(becomes) == Some(Seat::Joined);
+    has_it.then(|| Some((Unmade::of(now)?, rank)))?
 }
 
 /// Whether an epoch's members begin with operation 0, when all are there. In one that comes that is not known yet, and in one that a job
@@ -194,7 +168,7 @@ fn over(now: &Record, epoch: u32, rank: u32) -> JobRequestError {
     let origin = now.origin.as_ref().filter(|_| of_the_one_before);
     let fate = origin.and_then(|origin| {
         let rank = u16::try_from(rank).ok().map(Rank)?;
-        origin.succession.left_out.get(&rank).cloned()
+        origin.succession.left_out().get(&rank).cloned()
     });
     JobRequestError::OverEpoch {
         name: now.job.name.clone(),

@@ -76,6 +76,7 @@ impl Registry {
         };
         let all = self.jobs.values();
         let known: Vec<(JobId, Option<JobId>)> = all.map(|it| (it.job.id, before(it))).collect();
+        self.following.clear();
         for (id, before) in known {
             let Some(record) = self.jobs.get_mut(&id) else {
                 continue;
@@ -83,22 +84,43 @@ impl Registry {
             let is_decided = record.stage == Stage::Current;
             match before {
                 None => record.change = None,
-                Some(before) if is_decided => {
-                    if let Some(record) = self.jobs.get_mut(&before) {
+                Some(before) => {
+                    self.following.insert(before, id);
+                    if is_decided && let Some(record) = self.jobs.get_mut(&before) {
                         record.stage = Stage::Leaving;
                     }
                 }
-                Some(_) => {}
             }
+        }
+    }
+
+    /// The change that makes this epoch its job's is over, or the epoch is not to be.
+    pub fn end_change(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        record.change = None;
+        if let Some(origin) = &record.origin
+            && self.following.get(&origin.of) == Some(&id)
+        {
+            self.following.remove(&origin.of);
         }
     }
 
     /// The epoch that follows one.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
-        let follows = |record: &&Record| record.origin.as_ref().is_some_and(|it| it.of == id);
         // Numbers are given out anew at last: only one that is still changing is meant.
-        let mut changing = self.jobs.values().filter(|record| record.change.is_some());
-        changing.find(follows)
+        self.jobs.get(self.following.get(&id)?)
+    }
+
+    /// The epoch that a job is in, by the number of one that is on switches.
+    pub fn current_of(&self, id: JobId) -> Option<JobId> {
+        let record = self.jobs.get(&id)?;
+        match record.stage {
+            Stage::Current => Some(id),
+            Stage::Coming => record.origin.as_ref().map(|origin| origin.of),
+            Stage::Leaving => self.next_of(id).map(|next| next.job.id),
+        }
     }
 
     /// All of a job's epochs that are on switches, the one that it is in last.
@@ -152,8 +174,7 @@ impl Registry {
 
     /// The epochs whose changes are not over.
     pub fn changing(&self) -> Vec<JobId> {
-        let changing = self.jobs.values().filter(|record| record.change.is_some());
-        changing.map(|record| record.job.id).collect()
+        self.following.values().copied().collect()
     }
 
     /// Who is in touch, for a change.
@@ -224,5 +245,188 @@ pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
         Some(_) => (Seat::Joined, Attempt::default()),
         None => (Seat::Free, Attempt::default()),
     };
-    Seats::restored(job, origin.succession.was.iter().map(seat))
+    Seats::restored(job, origin.succession.was().iter().map(seat))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+    use crate::fabric::{self, Health};
+    use crate::membership::{Lost, Succession, Terms};
+    use crate::program::Program;
+    use crate::routing::Routes;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Create(u8),
+        Delete(Index),
+        /// Another epoch, of a job that is not changing.
+        Change(Index),
+        Decide(Index),
+        /// What is decided is over, or what is not is called off.
+        End(Index),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let any = any::<Index>;
+        prop_oneof![
+            2 => (0..4u8).prop_map(Event::Create),
+            1 => any().prop_map(Event::Delete),
+            4 => any().prop_map(Event::Change),
+            3 => any().prop_map(Event::Decide),
+            3 => any().prop_map(Event::End),
+        ]
+    }
+
+    struct World {
+        fabric: Fabric,
+        program: Program,
+        registry: Registry,
+    }
+
+    impl World {
+        /// Numbers are given out anew after a few.
+        fn new() -> Self {
+            let text = include_str!("../../../../topologies/star4.yaml");
+            let fabric = fabric::parse(text, "star4.yaml").unwrap();
+            let routes = Routes::new(&fabric, Health::default());
+            let mut world = World {
+                registry: Registry::new(&fabric, routes),
+                program: Program::v1model().unwrap(),
+                fabric,
+            };
+            let (job, plan) = world.propose("last");
+            let job = Job {
+                id: JobId(u16::MAX - 2),
+                ..job
+            };
+            world.registry.add(&world.fabric, job, plan);
+            world
+        }
+
+        fn propose(&self, name: &str) -> (Job, JobPlan) {
+            let spec = JobSpec::new(name, ["h1", "h2"]);
+            let names = self.program.names();
+            self.registry.propose(&self.fabric, names, &spec).unwrap()
+        }
+
+        fn happens(&mut self, event: &Event) {
+            let registry = &self.registry;
+            let one_of =
+                |at: &Index, ids: Vec<JobId>| (!ids.is_empty()).then(|| ids[at.index(ids.len())]);
+            let jobs = || registry.iter().map(|it| it.job.id);
+            match event {
+                Event::Create(number) => {
+                    let name = format!("job{number}");
+                    if registry.named(&name).is_err() {
+                        let (job, plan) = self.propose(&name);
+                        self.registry.add(&self.fabric, job, plan);
+                    }
+                }
+                Event::Delete(at) => {
+                    let Some(id) = one_of(at, jobs().collect()) else {
+                        return;
+                    };
+                    let name = registry.get(id).unwrap().job.name.clone();
+                    for id in registry.epochs_of(&name) {
+                        self.registry.remove(&self.fabric, id);
+                    }
+                }
+                Event::Change(at) => {
+                    let is_free = |id: &JobId| {
+                        let record = registry.get(*id).unwrap();
+                        record.change.is_none() && registry.next_of(*id).is_none()
+                    };
+                    let Some(id) = one_of(at, jobs().filter(is_free).collect()) else {
+                        return;
+                    };
+                    let of = Arc::clone(&registry.get(id).unwrap().job);
+                    let hosts: Vec<HostId> = of.members.iter().map(|it| it.host).collect();
+                    let names = self.program.names();
+                    let next = registry.propose_next(&self.fabric, names, &of, &hosts);
+                    // Numbers may have run out.
+                    let Ok((job, plan)) = next else { return };
+                    let why = |_: Rank| String::new();
+                    let origin = Origin {
+                        of: id,
+                        succession: Arc::new(Succession::new(&hosts, |_| true, &hosts, why)),
+                        terms: Terms {
+                            join: Duration::ZERO,
+                            lost: Lost::CallOff,
+                        },
+                        has_begun: true,
+                        first: None,
+                    };
+                    self.registry.add_next(&self.fabric, job, plan, origin);
+                }
+                Event::Decide(at) => {
+                    let coming = |id: &JobId| registry.get(*id).unwrap().stage == Stage::Coming;
+                    let coming = registry.changing().into_iter().filter(coming);
+                    if let Some(id) = one_of(at, coming.collect()) {
+                        self.registry.decide(id, 7);
+                    }
+                }
+                Event::End(at) => {
+                    let Some(id) = one_of(at, registry.changing()) else {
+                        return;
+                    };
+                    let next = registry.get(id).unwrap();
+                    let (stage, of) = (next.stage, next.origin.as_ref().unwrap().of);
+                    match stage {
+                        Stage::Coming => self.registry.remove(&self.fabric, id),
+                        Stage::Current | Stage::Leaving => {
+                            self.registry.remove(&self.fabric, of);
+                            self.registry.end_change(id);
+                        }
+                    }
+                }
+            }
+        }
+
+        /// Looks for everything among all.
+        fn look(&self) {
+            let all = &self.registry.jobs;
+            let mut changing: Vec<JobId> = (all.iter())
+                .filter(|(_, it)| it.change.is_some())
+                .map(|(id, _)| *id)
+                .collect();
+            for (id, record) in all {
+                let follows = |it: &&Record| {
+                    it.change.is_some() && it.origin.as_ref().is_some_and(|it| it.of == *id)
+                };
+                let next = all.values().find(follows).map(|it| it.job.id);
+                let known = self.registry.next_of(*id).map(|it| it.job.id);
+                assert_eq!(known, next, "{id:?}");
+                let current = self.registry.named(&record.job.name).unwrap().job.id;
+                assert_eq!(self.registry.current_of(*id), Some(current), "{id:?}");
+            }
+            let mut known = self.registry.changing();
+            known.sort_unstable();
+            changing.sort_unstable();
+            assert_eq!(known, changing);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_follows_an_epoch_is_what_changes_from_it(
+            events in prop::collection::vec(event(), 0..60),
+        ) {
+            let mut world = World::new();
+            for event in &events {
+                world.happens(event);
+                world.look();
+            }
+            // As when all of that was kept.
+            world.registry.find_leaving();
+            world.look();
+        }
+    }
 }

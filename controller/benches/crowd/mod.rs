@@ -1,0 +1,136 @@
+//! Members of a job that run nothing: they attend, say of whom they hear nothing when told to, and go with their job from epoch to epoch.
+
+#![allow(dead_code)] // Each user uses its part.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, try_join_all};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use ultima_controller::api::prepare_epoch::Place;
+use ultima_controller::api::{
+    Attendance, BeginEpoch, CheckRound, JoinResponse, PrepareEpoch, RoundReport,
+};
+use ultima_controller::attend::{Member, Prober};
+use ultima_controller::client::Client;
+
+/// Members on one connection: a server takes no more than 200 calls at once of each.
+const OF_A_CONNECTION: usize = 100;
+
+/// All members of a job; they go when it does.
+pub struct Crowd {
+    _members: JoinSet<()>,
+    suspects: watch::Sender<Vec<u32>>,
+}
+
+struct Silent;
+
+impl Prober for Silent {
+    fn all_here(&mut self) {}
+
+    fn begin(&mut self, _: &CheckRound, _: Duration) {}
+
+    fn send(&mut self, _: &CheckRound) {}
+
+    fn report<'a>(&'a mut self, _: &'a CheckRound) -> BoxFuture<'a, RoundReport> {
+        async { RoundReport::default() }.boxed()
+    }
+}
+
+/// A member in one epoch.
+struct Follower<'a> {
+    /// Its place in the next.
+    next: Option<JoinResponse>,
+    goes_over: &'a Notify,
+    suspects: watch::Receiver<Vec<u32>>,
+}
+
+impl Member for Follower<'_> {
+    fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
+        if let Some(Place::Seat(seat)) = &change.place {
+            self.next = Some(seat.clone());
+        }
+        Ok(0)
+    }
+
+    fn begin(&mut self, decided: &BeginEpoch) {
+        if self
+            .next
+            .as_ref()
+            .is_some_and(|next| next.job_id == decided.job_id)
+        {
+            self.goes_over.notify_one();
+        }
+    }
+
+    fn call_off(&mut self) {
+        self.next = None;
+    }
+
+    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
+        self.suspects.clone()
+    }
+}
+
+async fn follow(
+    client: Client,
+    job: String,
+    mut seat: JoinResponse,
+    suspects: watch::Receiver<Vec<u32>>,
+) {
+    loop {
+        let attendance = Attendance {
+            job: job.clone(),
+            epoch: seat.epoch,
+            rank: seat.rank,
+            slot_bytes: 1408,
+            job_id: seat.job_id,
+        };
+        let goes_over = Notify::new();
+        let mut silent = Silent;
+        let mut member = Follower {
+            next: None,
+            goes_over: &goes_over,
+            suspects: suspects.clone(),
+        };
+        tokio::select! {
+            _ = client.attend(attendance, &mut silent, &mut member) => return,
+            () = goes_over.notified() => {}
+        }
+        let Some(next) = member.next else { return };
+        seat = next;
+    }
+}
+
+impl Crowd {
+    /// All members of a job join, and attend.
+    pub async fn join(address: &str, job: &str, hosts: &[String]) -> Self {
+        let suspects = watch::Sender::new(Vec::new());
+        let mut members = JoinSet::new();
+        let nobody = watch::Sender::new(Vec::new());
+        for hosts in hosts.chunks(OF_A_CONNECTION) {
+            let client = Client::connect(address).await.expect("it answers");
+            let seats = hosts
+                .iter()
+                .map(|host| client.join(job, host, Duration::ZERO));
+            for seat in try_join_all(seats).await.expect("all have a place") {
+                // Of the others the first says so alone.
+                let suspects = match seat.rank {
+                    0 => suspects.subscribe(),
+                    _ => nobody.subscribe(),
+                };
+                members.spawn(follow(client.clone(), job.to_owned(), seat, suspects));
+            }
+        }
+        Crowd {
+            _members: members,
+            suspects,
+        }
+    }
+
+    /// The first of them hears nothing of these from now on.
+    pub fn suspect(&self, ranks: &[u32]) {
+        self.suspects.send_replace(ranks.to_vec());
+    }
+}

@@ -1,0 +1,136 @@
+//! That something has happened to a job's members, for whoever has to look at them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::job::JobId;
+
+/// What has happened to jobs' members: whoever listens hears which jobs it were, each once, however much it was. There is no more to it than a number
+/// for each job.
+#[derive(Debug, Default)]
+pub struct News {
+    /// How often anything has happened.
+    count: watch::Sender<u64>,
+    last: Arc<Mutex<Last>>,
+}
+
+/// What happened last to each job, in one of its epochs.
+#[derive(Debug, Default)]
+struct Last {
+    of: BTreeMap<JobId, u64>,
+    by_count: BTreeMap<u64, JobId>,
+}
+
+/// One who hears of what happens.
+#[derive(Debug)]
+pub struct Listener {
+    count: watch::Receiver<u64>,
+    last: Arc<Mutex<Last>>,
+    /// What has been heard.
+    heard: u64,
+}
+
+impl News {
+    /// Something has happened. Returns a number that nobody got before.
+    pub fn tell(&self, job: JobId) -> u64 {
+        let mut last = lock(&self.last);
+        let mut number = 0;
+        self.count.send_modify(|count| {
+            *count += 1;
+            number = *count;
+        });
+        if let Some(before) = last.of.insert(job, number) {
+            last.by_count.remove(&before);
+        }
+        last.by_count.insert(number, job);
+        number
+    }
+
+    /// What happens from now on.
+    pub fn listen(&self) -> Listener {
+        let count = self.count.subscribe();
+        let heard = *count.borrow();
+        Listener {
+            count,
+            last: Arc::clone(&self.last),
+            heard,
+        }
+    }
+}
+
+impl Listener {
+    /// Waits until something has happened, and returns to which jobs; none where nothing happens any more.
+    pub async fn next(&mut self) -> Option<Vec<JobId>> {
+        let heard = self.heard;
+        let news = self.count.wait_for(|count| *count > heard).await;
+        drop(news.ok()?);
+        let last = lock(&self.last);
+        // Whoever tells more meanwhile waits for this.
+        let jobs: Vec<JobId> = last
+            .by_count
+            .range(heard + 1..)
+            .map(|(_, job)| *job)
+            .collect();
+        if let Some((count, _)) = last.by_count.last_key_value() {
+            self.heard = *count;
+        }
+        Some(jobs)
+    }
+
+    /// Waits until something has happened to one of these; false where nothing happens any more.
+    pub async fn next_of(&mut self, jobs: &[JobId]) -> bool {
+        while let Some(told) = self.next().await {
+            if told.iter().any(|job| jobs.contains(job)) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
+    // Nothing panics while it holds the lock.
+    last.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn each_job_is_heard_of_once_however_often_something_happens_to_it() {
+        let news = News::default();
+        news.tell(JobId(9));
+        let mut listener = news.listen();
+        assert_eq!(listener.next().now_or_never(), None, "it was before");
+        let numbers = [1, 2, 1, 1, 3].map(|job| news.tell(JobId(job)));
+        assert!(numbers.is_sorted_by(|one, next| one < next));
+        let heard = listener.next().now_or_never().flatten();
+        assert_eq!(heard, Some(vec![JobId(2), JobId(1), JobId(3)]));
+        assert_eq!(listener.next().now_or_never(), None);
+        news.tell(JobId(2));
+        assert_eq!(listener.next().now_or_never(), Some(Some(vec![JobId(2)])));
+    }
+
+    #[test]
+    fn who_waits_for_one_job_is_not_woken_by_another() {
+        let news = News::default();
+        let mut listener = news.listen();
+        let jobs = [JobId(4), JobId(5)];
+        let mut waiting = Box::pin(listener.next_of(&jobs));
+        news.tell(JobId(6));
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        news.tell(JobId(6));
+        news.tell(JobId(5));
+        assert_eq!(waiting.as_mut().now_or_never(), Some(true));
+        drop(waiting);
+        let mut waiting = Box::pin(listener.next_of(&jobs));
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        drop(news);
+        assert_eq!(waiting.as_mut().now_or_never(), Some(false));
+    }
+}

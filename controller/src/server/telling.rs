@@ -1,0 +1,88 @@
+//! Who may be told of a change now: each member is told of all, so that a job of many members is many long messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
+
+/// How many members are listed in all messages that are on their way at once, each in as many as there are such messages: some 30 MB.
+const ENTRIES: u32 = 1 << 18;
+
+/// How long a message counts as on its way where it is not answered. A member opens sockets before it answers, and who does not read has no
+/// right to keep others waiting.
+const ON_ITS_WAY: Duration = Duration::from_millis(250);
+
+/// Room for messages that list all members.
+#[derive(Clone, Debug)]
+pub struct Telling(Arc<Semaphore>);
+
+impl Default for Telling {
+    fn default() -> Self {
+        Telling(Arc::new(Semaphore::new(ENTRIES as usize)))
+    }
+}
+
+/// One message on its way.
+#[derive(Debug)]
+pub struct Told {
+    _room: Option<OwnedSemaphorePermit>,
+    until: Instant,
+}
+
+impl Telling {
+    /// Waits until there is room for a message that lists so many members, behind all who have waited longer. A longer one than there is room
+    /// for goes alone.
+    pub fn turn(&self, entries: usize) -> impl Future<Output = Told> + Send + use<> {
+        let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
+        let room = Arc::clone(&self.0).acquire_many_owned(entries);
+        async move {
+            Told {
+                // Nobody closes it.
+                _room: room.await.ok(),
+                until: Instant::now() + ON_ITS_WAY,
+            }
+        }
+    }
+}
+
+impl Told {
+    /// Waits until it does not count as on its way any more.
+    pub async fn forgotten(&self) {
+        sleep_until(self.until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_is_on_its_way_at_once_than_there_is_room_for() {
+        let telling = Telling::default();
+        let most = ENTRIES as usize / 1000;
+        let mut told = Vec::new();
+        for _ in 0..most {
+            told.push(telling.turn(1000).await);
+        }
+        let mut next = Box::pin(telling.turn(1000));
+        assert!(next.as_mut().now_or_never().is_none());
+        // It is not overtaken by shorter ones.
+        let mut short = Box::pin(telling.turn(1));
+        assert!(short.as_mut().now_or_never().is_none());
+        told.pop();
+        assert!(next.as_mut().now_or_never().is_some());
+        assert!(short.as_mut().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn the_longest_message_goes_alone() {
+        let telling = Telling::default();
+        let longest = telling.turn(1 << 30).now_or_never();
+        assert!(telling.turn(1).now_or_never().is_none());
+        drop(longest.expect("nothing else is on its way"));
+        assert!(telling.turn(1).now_or_never().is_some());
+    }
+}

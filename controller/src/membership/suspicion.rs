@@ -75,7 +75,9 @@ impl Suspicion {
     /// attend; or of which more than half of the others hear nothing that are in touch themselves.
     pub fn look(&mut self, seen: &Seen, now: Instant) -> Vec<Turned> {
         let here = &seen.attending;
-        self.away.retain(|rank, _| !here.contains(rank));
+        // Who has left is not away.
+        let is_expected = |rank: &Rank| seen.joined.contains(rank) && !here.contains(rank);
+        self.away.retain(|rank, _| is_expected(rank));
         if here.is_empty() {
             self.away.clear();
         }
@@ -214,9 +216,11 @@ mod tests {
         // A job whose programs never attend.
         assert_eq!(suspicion.look(&seen(3, &[]), then), []);
         assert_eq!(suspicion.look(&seen(3, &[]), then + GRACE), []);
-        // Who has not joined, or has left, is not expected.
+        // Who has not joined, or has left, is not expected, also where it was away before.
+        suspicion.look(&seen(3, &[0, 1]), then);
         let two = seen(2, &[0, 1]);
         assert_eq!(suspicion.look(&two, then + GRACE), []);
+        assert_eq!(suspicion.due(None, then + GRACE), None);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use super::client::CALL_TIMEOUT;
 
 /// The pause before a switch is looked at that may have done such a write meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same when all of them must have come by then, and no look has found the switch as it should be.
+const SELDOM: Duration = Duration::from_secs(30);
 /// How late a write may be done: as long as an answer is waited for. What is done later is found as what somebody else has changed.
 const LATEST: Duration = CALL_TIMEOUT;
 
@@ -34,8 +36,10 @@ impl Strays {
     /// Returns when it is time to look for them; never while there are none.
     pub async fn are_due(&self) {
         // The sender is ours.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
-        sleep(LOOK).await;
+        let mut about = self.0.subscribe();
+        let last = about.wait_for(Option::is_some).await.ok();
+        let last = last.and_then(|last| *last);
+        sleep(pause(last, Instant::now())).await;
     }
 
     /// The switch holds what it should, and was asked at that time: none is about any more that could have come by then.
@@ -47,6 +51,14 @@ impl Strays {
             }
             is_over
         });
+    }
+}
+
+/// How long to wait with the next look after a write of that time.
+fn pause(last: Option<Instant>, now: Instant) -> Duration {
+    match last.is_some_and(|last| last + LATEST + 2 * LOOK < now) {
+        true => SELDOM,
+        false => LOOK,
     }
 }
 
@@ -81,5 +93,13 @@ mod tests {
         assert!(strays.are_about());
         strays.looked(after + LATEST);
         assert!(!strays.are_about());
+    }
+
+    #[test]
+    fn a_switch_that_is_never_right_is_not_looked_at_all_the_time() {
+        let last = Instant::now();
+        assert_eq!(pause(Some(last), last), LOOK);
+        assert_eq!(pause(Some(last), last + LATEST + LOOK), LOOK);
+        assert_eq!(pause(Some(last), last + LATEST + 3 * LOOK), SELDOM);
     }
 }

@@ -6,20 +6,28 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// How many members are listed in all messages that are on their way at once, each in as many as there are such messages: some 30 MB.
+/// How many members are listed in all messages that are on their way at once, each in as many as there are such messages: some 20 MB.
 const ENTRIES: u32 = 1 << 18;
 
 /// How long a message counts as on its way where it is not answered. A member opens sockets before it answers, and who does not read has no
 /// right to keep others waiting.
 const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
+/// Messages up to so long have room of their own, as much again: a large job's change does not hold up those of small ones.
+const SHORT: u32 = 256;
+
 /// Room for messages that list all members.
 #[derive(Clone, Debug)]
-pub struct Telling(Arc<Semaphore>);
+pub struct Telling {
+    long: Arc<Semaphore>,
+    short: Arc<Semaphore>,
+}
 
 impl Default for Telling {
     fn default() -> Self {
-        Telling(Arc::new(Semaphore::new(ENTRIES as usize)))
+        let room = || Arc::new(Semaphore::new(ENTRIES as usize));
+        let (long, short) = (room(), room());
+        Telling { long, short }
     }
 }
 
@@ -31,11 +39,15 @@ pub struct Told {
 }
 
 impl Telling {
-    /// Waits until there is room for a message that lists so many members, behind all who have waited longer. A longer one than there is room
-    /// for goes alone.
+    /// Waits until there is room for a message that lists so many members, behind all who have waited longer, but that [short](SHORT) ones do
+    /// not wait for long ones. A longer one than there is room for goes alone.
     pub fn turn(&self, entries: usize) -> impl Future<Output = Told> + Send + use<> {
         let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
-        let room = Arc::clone(&self.0).acquire_many_owned(entries);
+        let room = match entries <= SHORT {
+            true => &self.short,
+            false => &self.long,
+        };
+        let room = Arc::clone(room).acquire_many_owned(entries);
         async move {
             Told {
                 // Nobody closes it.
@@ -69,20 +81,21 @@ mod tests {
         }
         let mut next = Box::pin(telling.turn(1000));
         assert!(next.as_mut().now_or_never().is_none());
-        // It is not overtaken by shorter ones.
-        let mut short = Box::pin(telling.turn(1));
-        assert!(short.as_mut().now_or_never().is_none());
+        // It is not overtaken by shorter ones, but for those that are short.
+        let mut shorter = Box::pin(telling.turn(300));
+        assert!(shorter.as_mut().now_or_never().is_none());
+        assert!(telling.turn(SHORT as usize).now_or_never().is_some());
         told.pop();
         assert!(next.as_mut().now_or_never().is_some());
-        assert!(short.as_mut().now_or_never().is_some());
+        assert!(shorter.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn the_longest_message_goes_alone() {
         let telling = Telling::default();
         let longest = telling.turn(1 << 30).now_or_never();
-        assert!(telling.turn(1).now_or_never().is_none());
+        assert!(telling.turn(300).now_or_never().is_none());
         drop(longest.expect("nothing else is on its way"));
-        assert!(telling.turn(1).now_or_never().is_some());
+        assert!(telling.turn(300).now_or_never().is_some());
     }
 }

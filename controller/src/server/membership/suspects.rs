@@ -154,7 +154,9 @@ impl Controller {
         let not_before = record.evict_not_before.filter(|it| now < *it);
         match not_before {
             _ if overdue.is_empty() => {}
-            Some(not_before) => look.due = Some(not_before),
+            Some(not_before) => {
+                look.due = look.due.into_iter().chain([not_before]).min();
+            }
             None => {
                 record.is_evicting = true;
                 look.overdue = overdue;

@@ -78,7 +78,7 @@ fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
         let again = ended(hosts.start(1, &options));
         let errors = String::from_utf8_lossy(&again.stderr);
         assert_eq!(again.status.code(), Some(5), "{errors}");
-        assert!(errors.contains("create it again"), "{errors}");
+        assert!(errors.contains("gives places anew"), "{errors}");
     });
 }
 

@@ -132,7 +132,7 @@ fn what_is_no_trace_is_refused_by_file_and_line() {
     with("");
     says("t.jsonl:1: empty");
     with("{}\n");
-    says("t.jsonl:1: missing field");
+    says("t.jsonl:1: expected a trace, see docs/trace.md: missing field");
     with(&good.replacen("\"version\":1", "\"version\":2", 1));
     says("t.jsonl:1: schema \"ultima-trace\" version 2; expected \"ultima-trace\" version 1");
     with(&good.replacen("\"slot_values\":512", "\"slot_values\":0", 1));

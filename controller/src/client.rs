@@ -241,6 +241,27 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
 }
 
 impl ClientError {
+    /// Whether what was asked for may be done all the same: there was no answer, or one that leaves it open.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            ClientError::Refused { code, .. } => matches!(
+                code,
+                Code::Unavailable
+                    | Code::Internal
+                    | Code::Unknown
+                    | Code::Cancelled
+                    | Code::DeadlineExceeded
+            ),
+            ClientError::EpochOver { .. } => false,
+            // Those that nobody has heard.
+            ClientError::NotOurs { .. } | ClientError::NoPrimary { .. } => false,
+            ClientError::NoAnswer { .. }
+            | ClientError::NoneAnswers { .. }
+            | ClientError::LostPrimary { .. }
+            | ClientError::TooLong { .. } => true,
+        }
+    }
+
     /// Whether a member is refused because its epoch is over: there is nothing that it could try again.
     pub fn is_over(&self) -> bool {
         matches!(self, ClientError::EpochOver { .. })

@@ -27,9 +27,16 @@ pub async fn create(
     let Some(why) = not_as_asked(written, specs, &created) else {
         return Ok(created);
     };
+    let (mut left, mut problem) = (Vec::new(), None);
     for job in &created {
-        let deleted = client.delete_job(&job.name).await;
-        deleted.with_context(|| HalfDone(format!("{why}; {} is still there", job.name)))?;
+        if let Err(error) = client.delete_job(&job.name).await {
+            left.push(job.name.as_str());
+            problem = Some(error);
+        }
+    }
+    if let Some(error) = problem {
+        let left = left.join(", ");
+        return Err(error).with_context(|| HalfDone(format!("{why}; still there: {left}")));
     }
     let why = format!("{why}; it is of another version, and nothing was created");
     Err(Exit::Refused.because(why).into())

@@ -88,12 +88,23 @@ fn applied_twice_is_applied_once() {
         let resized = refused_with(4, &["apply", "-f", file, "--controller", &address]);
         assert!(resized.contains(no_host), "{resized}");
         write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
-        let (code, text) = apply(&[]);
-        assert_eq!(
-            (code, text.contains("near: resized, ")),
-            (0, true),
-            "{text}"
-        );
+        // Nobody joins.
+        let waiting = [
+            "apply",
+            "-f",
+            file,
+            "--controller",
+            &address,
+            "--wait",
+            "300ms",
+        ];
+        let waited = output(&waiting);
+        let (said, late) = (&waited.stdout, &waited.stderr);
+        let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
+        assert_eq!(waited.status.code(), Some(6), "{late}");
+        assert!(said.contains("near: resized, "), "{said}");
+        let why = "error: job near: after 300ms its new members have not all joined";
+        assert!(late.starts_with(why), "{late}");
         let (code, text) = apply(&[]);
         assert_eq!(
             (code, text.contains("near: unchanged\n")),

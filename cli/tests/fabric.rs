@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{output, refused};
+use common::{output, refused, refused_with};
 use serde_json::{Value, json};
 use ultima_tests::fabric::Fabric;
 use ultima_tests::needs;
@@ -125,6 +125,44 @@ fn what_is_drained_is_said() {
     });
 }
 
+/// Another controller has a leaf: it is waited for as long as is said, and then it is said that it is not back.
+#[test]
+fn waiting_for_switches_has_an_end() {
+    Target::Sockets.run(Fabric::spines(), &[TRAIN], |stage| {
+        let address = stage.controller.address();
+        let shown = [
+            "job",
+            "show",
+            "train",
+            "-o",
+            "json",
+            "--controller",
+            &address,
+        ];
+        let shown = document(&String::from_utf8_lossy(&output(&shown).stdout));
+        let crosses = |spine: &str| shown["tree"].to_string().contains(&format!("{spine}/"));
+        let spine = if crosses("s3") { "s3" } else { "s4" };
+        assert!(crosses(spine));
+        stage.operate(1, async |_| {
+            let at = ["fabric", "--controller", &address];
+            let drain = [&at[..], &["drain", spine, "--wait", "200ms"]].concat();
+            let late = refused_with(6, &drain);
+            assert!(
+                late.contains("after 200ms the new ways are not known to be on s2"),
+                "{late}"
+            );
+            let (code, text) = fabric(&stage, &["sync", "--wait", "200ms"]);
+            assert!(code == 1 && text.contains("\ns2: "), "{text}");
+        });
+        let whole: String = (1..=4)
+            .map(|at| format!("s{at}: as it should be\n"))
+            .collect();
+        assert_eq!(fabric(&stage, &["sync", "--wait", "10s"]), (0, whole));
+        let drained = (0, format!("drained {spine}\n"));
+        assert_eq!(fabric(&stage, &["drain", spine, "--wait", "10s"]), drained);
+    });
+}
+
 /// A testbed of 32 ports, from its file alone: it is checked, its ports are those of the chip, and its switch can be told.
 #[test]
 fn a_testbed_is_planned_without_a_switch() {
@@ -179,7 +217,7 @@ fn a_testbed_is_planned_without_a_switch() {
         "{commands}"
     );
 
-    let text = common::refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
+    let text = refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
         text.contains("no switch is called tofino2; there are: tofino1"),
         "{text}"
@@ -253,8 +291,9 @@ fn what_a_change_would_do_is_said_before() {
         assert_eq!(plan["jobs"][0]["job"]["epoch"], 2);
         let heavy = file("heavy.yaml", &TRAIN.replace(" }", ", weight: 2 }"));
         let (code, text) = fabric(&stage, &["plan", "-f", &heavy]);
-        let differs = "train would be refused: weight is 1, and the file says 2; delete it first, or correct the file\n";
-        assert_eq!((code, text.as_str()), (5, differs));
+        let differs = "weight is 1, and the file says 2; delete it first, or correct the file";
+        let differs = format!("train would be refused: {heavy}:1:51: {differs}\n");
+        assert_eq!((code, text), (5, differs));
         let (code, text) = fabric(&stage, &["plan", "-f", &again, "--without", "train"]);
         assert_eq!(code, 0, "{text}");
         assert!(
@@ -267,7 +306,7 @@ fn what_a_change_would_do_is_said_before() {
         );
         let nobody = ["plan", "-f", &again, "--without", "nobody"];
         let at = ["fabric", "--controller", &stage.controller.address()];
-        let text = common::refused_with(4, &[&at[..], &nobody].concat());
+        let text = refused_with(4, &[&at[..], &nobody].concat());
         assert!(text.contains("no job \"nobody\""), "{text}");
 
         // Another fabric's file: a host less is a job less, a host more a route more everywhere.

@@ -2,27 +2,31 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
 use super::creation;
 use super::desired::{Compared, Resized, compare};
-use super::refusal;
+use super::{refusal, wait};
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
 use crate::output::{self, Output};
+use crate::units;
 
 /// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
 ///
 /// Applied again it changes nothing. A job of which only the members are others is resized. Where anything else of a job is other than
 /// its file says, nothing is done.
 #[derive(clap::Args)]
-#[command(after_help = "Example: ultima apply -f jobs.yaml")]
+#[command(after_help = "Examples:\n  \
+        ultima apply -f jobs.yaml\n  \
+        ultima apply -f jobs.yaml --wait 2m")]
 pub struct Arguments {
     /// Jobs as for `ultima job create`, one or several documents; `-` reads standard input. May be said several times
     #[arg(short, long, value_name = "FILE", required = true)]
@@ -30,6 +34,10 @@ pub struct Arguments {
     /// Only say what would be done, and what that would change on switches
     #[arg(long)]
     dry_run: bool,
+    /// When it is done, wait until all members of jobs that were created have joined, and jobs that were resized have their new members, so
+    /// long at most
+    #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "dry_run")]
+    wait: Option<Duration>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -106,9 +114,14 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     }
     let created = creation::create(&client, written, &missing).await;
     let created = created.map_err(|error| so_far(&jobs, error))?;
-    let created = created.iter();
-    jobs.extend(created.map(|job| Applied::new(&job.name, Action::Created)));
+    jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
     print(jobs, None)?;
+    if let Some(bound) = arguments.wait {
+        let begun = Instant::now();
+        let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
+        wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
+        wait::joined(&client, created, bound.saturating_sub(begun.elapsed())).await?;
+    }
     Ok(Exit::Done.into())
 }
 
@@ -118,7 +131,12 @@ fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
     let done: Vec<&str> = (jobs.iter().filter(is_done))
         .map(|job| job.name.as_str())
         .collect();
+    let may_be_done = error
+        .downcast_ref::<ClientError>()
+        .is_some_and(ClientError::may_be_done);
     match done.is_empty() {
+        // What is known of it the error says.
+        true if may_be_done => error,
         true => error.context("nothing was done"),
         false => error.context(HalfDone(format!("{} done, then", done.join(", ")))),
     }

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::time::sleep;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::fabric::Health;
 use ultima_controller::job::{self, WrittenJob};
@@ -15,10 +17,14 @@ use ultima_controller::{api, fabric, plan};
 
 use super::controller_address::ControllerAddress;
 use super::desired::{Resized, check_names, compare};
-use super::{dot, refusal};
+use super::{dot, refusal, wait};
 use crate::document::{self, Applied};
 use crate::exit::Exit;
 use crate::output::{self, Output, table};
+use crate::units;
+
+/// The pause before switches that could not be put right are looked at again.
+const SYNC_AGAIN: Duration = Duration::from_millis(200);
 
 /// Checks, shows and repairs the fabric
 #[derive(clap::Args)]
@@ -89,10 +95,13 @@ enum Command {
     /// would have no room elsewhere. The exit code is 1 where jobs keep their ways, as there are no others, or where a switch is not known to
     /// have the new ways and the old ones are kept for it: look at what is printed before you take the part away. It
     /// stays drained until `undrain`, also when the controller is started again with the same --state.
-    #[command(after_help = "Example: ultima fabric drain spine1")]
+    #[command(after_help = "Example: ultima fabric drain spine1 --wait 10s")]
     Drain {
         /// A switch (s1), a port (s1/9), or a link between switches (s1/9-s2/9), also by one end
         part: String,
+        /// Wait until all switches are known to have the new ways, so long at most
+        #[arg(long, value_name = "TIME", value_parser = units::duration)]
+        wait: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
@@ -103,6 +112,9 @@ enum Command {
     Undrain {
         /// As for `drain`
         part: String,
+        /// Wait until all switches are known to have the new ways, so long at most
+        #[arg(long, value_name = "TIME", value_parser = units::duration)]
+        wait: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
@@ -110,8 +122,11 @@ enum Command {
     ///
     /// The controller does so by itself, as often as its --audit-every says. The exit code is 1 where a switch could not
     /// be put right.
-    #[command(after_help = "Example: ultima fabric sync")]
+    #[command(after_help = "Example: ultima fabric sync --wait 10s")]
     Sync {
+        /// Try again until all switches are right, so long at most
+        #[arg(long, value_name = "TIME", value_parser = units::duration)]
+        wait: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
@@ -169,17 +184,30 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     };
                     (output.print(&plan, || plan.text())?, exit)
                 }
-                Command::Drain { part, output } => drain(&client, &part, true, output).await?,
-                Command::Undrain { part, output } => drain(&client, &part, false, output).await?,
+                Command::Drain { part, wait, output } => {
+                    drain(&client, (&part, true), wait, output).await?
+                }
+                Command::Undrain { part, wait, output } => {
+                    drain(&client, (&part, false), wait, output).await?
+                }
                 Command::Diff { output } => {
                     let switches = client.diff_fabric().await?;
                     let right = (switches.iter())
                         .all(|it| it.problem.is_empty() && it.differences.is_empty());
                     (differences(&switches, output)?, Exit::found(!right))
                 }
-                Command::Sync { output } => {
-                    let switches = client.sync_fabric().await?;
-                    let right = switches.iter().all(|it| it.problem.is_empty());
+                Command::Sync { wait, output } => {
+                    let end = Instant::now() + wait.unwrap_or_default();
+                    let mut switches = client.sync_fabric().await?;
+                    let is_right = |it: &api::SwitchDiff| it.problem.is_empty();
+                    while !switches.iter().all(is_right) && Instant::now() < end {
+                        sleep(SYNC_AGAIN).await;
+                        for (all, now) in switches.iter_mut().zip(client.sync_fabric().await?) {
+                            all.differences.extend(now.differences);
+                            all.problem = now.problem;
+                        }
+                    }
+                    let right = switches.iter().all(is_right);
                     (differences(&switches, output)?, Exit::found(!right))
                 }
             };
@@ -253,11 +281,18 @@ impl Planned {
 
 async fn drain(
     client: &Client,
-    part: &str,
-    drained: bool,
+    (part, drained): (&str, bool),
+    wait: Option<Duration>,
     output: Output,
 ) -> Result<(String, Exit)> {
-    let answer = client.drain(part, drained).await?;
+    let mut answer = client.drain(part, drained).await?;
+    if let Some(bound) = wait
+        && !answer.pending_switches.is_empty()
+    {
+        let left = |switches: &str| format!("the new ways are not known to be on {switches}");
+        wait::settled(client, &answer.pending_switches, bound, left).await?;
+        answer = client.drain(part, drained).await?;
+    }
     let done = document::Drained::new(answer, drained, &client.jobs().await?);
     let text = output.print(&done, || done.text())?;
     Ok((text, Exit::found(!done.is_done())))

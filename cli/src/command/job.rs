@@ -199,7 +199,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 for name in jobs_of(&client, &name).await? {
                     let mut pending_switches = client.delete_job(&name).await?;
                     if let Some(bound) = wait {
-                        wait::settled(&client, &pending_switches, bound).await?;
+                        let left = |switches: &str| {
+                            format!("something is still on {switches}; it goes when they are back")
+                        };
+                        wait::settled(&client, &pending_switches, bound, left).await?;
                         pending_switches.clear();
                     }
                     deleted.push(document::Deleted {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 use ultima_controller::api;
 use ultima_controller::client::Client;
@@ -46,11 +46,45 @@ pub async fn joined(
     Ok(all)
 }
 
+/// Until these jobs, by name and by the number of the epoch that they were in, are in the next one, `bound` at most.
+///
+/// # Errors
+/// [`TooLate`](Exit::TooLate) with the one that is not; [`Found`](Exit::Found) with why a change was called off; a job has gone, or the controller
+/// doesn't answer.
+pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: Duration) -> Result<()> {
+    let end = Instant::now() + bound;
+    for (name, before) in jobs {
+        loop {
+            let job = client.job(name).await?;
+            match (&job.next, job.id == *before) {
+                (None, false) => break,
+                (None, true) => {
+                    bail!(Exit::Found.because(format!("job {name}: {}", job.unchanged)))
+                }
+                (Some(_), _) => {
+                    let late = || {
+                        format!(
+                            "job {name}: after {bound:?} its new members have not all joined; it goes on"
+                        )
+                    };
+                    wait(end, late).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Until these switches, by name, hold what they should as far as the controller knows, `bound` at most.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with those that do not; the controller doesn't answer.
-pub async fn settled(client: &Client, names: &[String], bound: Duration) -> Result<()> {
+/// [`TooLate`](Exit::TooLate) with what `left` says of those that do not; the controller doesn't answer.
+pub async fn settled(
+    client: &Client,
+    names: &[String],
+    bound: Duration,
+    left: impl Fn(&str) -> String,
+) -> Result<()> {
     let end = Instant::now() + bound;
     loop {
         let switches = client.switches().await?;
@@ -62,10 +96,7 @@ pub async fn settled(client: &Client, names: &[String], bound: Duration) -> Resu
             return Ok(());
         }
         let unsettled = unsettled.join(", ");
-        wait(end, || {
-            format!("after {bound:?} something is still on {unsettled}; it goes when they are back")
-        })
-        .await?;
+        wait(end, || format!("after {bound:?} {}", left(&unsettled))).await?;
     }
 }
 

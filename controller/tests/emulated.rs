@@ -15,6 +15,8 @@ mod embedded;
 mod epochs;
 #[path = "faults.rs"]
 mod faults;
+#[path = "hangs.rs"]
+mod hangs;
 #[path = "install.rs"]
 mod install;
 #[path = "moves.rs"]

@@ -406,8 +406,11 @@ async fn a_move_that_loses_the_lead_half_way_is_finished_later() {
     let held = bed.switches[2].held();
     let slow = &bed.switches[0];
     slow.state().stalls_writes = true;
-    let drains = client.clone();
-    let draining = tokio::spawn(async move { drains.drain("s2/8-s3/8", true).await });
+    let link = target::part("s2/8-s3/8");
+    let draining = tokio::spawn({
+        let (client, link) = (client.clone(), link.clone());
+        async move { client.drain(&link, true).await }
+    });
     // It waits for the first one; the last one has its first part.
     until(async || slow.state().stalled_writes > 0).await;
     until(async || bed.switches[2].held() != held).await;
@@ -420,7 +423,7 @@ async fn a_move_that_loses_the_lead_half_way_is_finished_later() {
     assert_ne!(bed.switches[2].held(), held);
     assert!(
         client
-            .drain("s2/8-s3/8", true)
+            .drain(&link, true)
             .await
             .unwrap()
             .pending_switches

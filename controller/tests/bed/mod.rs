@@ -74,7 +74,7 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
     loop {
         let controller = controller.lock().unwrap().upgrade();
         if let Some(controller) = controller {
-            let link = controller.fabric().part_named(LINK).unwrap();
+            let link = controller.fabric().part_named(&target::part(LINK)).unwrap();
             controller.see(link, !all.iter().any(Hanging::any));
         }
         pause().await;
@@ -322,7 +322,7 @@ pub async fn trusted(client: &Client) {
     })
     .await;
     // Answers when all has moved that is to move; this itself is nothing.
-    client.drain(LINK, false).await.unwrap();
+    client.drain(&target::part(LINK), false).await.unwrap();
 }
 
 pub async fn names(client: &Client) -> Vec<String> {

@@ -594,7 +594,8 @@ fn options_that_make_no_sense_are_one_line() {
     ];
     let text = refused(&[&serve[..], &options].concat());
     assert!(text.contains("100ms or more is needed"), "{text}");
-    let options = ["--state", state, "--peers", "127.0.0.1:0"];
-    let text = refused(&[&serve[..], &options].concat());
+    let own = format!("unix:{state}.sock");
+    let options = ["--listen", &own, "--state", state, "--peers", &own];
+    let text = refused(&[&["controller", "serve", "--fabric", fabric], &options[..]].concat());
     assert!(text.contains("and not this one"), "{text}");
 }

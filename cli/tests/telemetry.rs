@@ -169,7 +169,7 @@ fn json_has_every_count() {
         assert_eq!(near["digest_lists_dropped"], 0);
         assert_eq!(lossy["losses_forgotten"], 0);
         let trunk = json!({
-            "port": 9, "peer": "s2", "sent": count(7, 7000), "late": count(1, 1000), "trimmed": count(3, 3000),
+            "port": 9, "port_name": "s1/9", "peer": "s2", "sent": count(7, 7000), "late": count(1, 1000), "trimmed": count(3, 3000),
             "cut_sealed": count(0, 0),
         });
         let ports = near["ports"].as_array().expect("ports");
@@ -192,7 +192,7 @@ fn json_has_every_count() {
         losses.sort_by_key(|loss| loss["port"].as_u64());
         let loss = |port: u16, trimmed: u32, upstream: u32| {
             json!({
-                "switch": "s1", "port": port, "epoch": 1, "step": 7, "bucket": 1, "source": 0,
+                "switch": "s1", "port": port, "port_name": format!("s1/{port}"), "epoch": 1, "step": 7, "bucket": 1, "source": 0,
                 "trimmed_when_told": trimmed, "late_when_told": 0, "upstream_lost_when_told": upstream,
             })
         };

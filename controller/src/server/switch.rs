@@ -242,7 +242,7 @@ impl ManagedSwitch {
     }
 
     async fn tries_again(&self, error: &BringUpError, pause: &mut Duration) {
-        tracing::warn!(switch = self.name(), %error, "tried again");
+        tracing::debug!(switch = self.name(), %error, "tried again");
         sleep(*pause).await;
         *pause *= 2;
     }

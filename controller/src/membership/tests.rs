@@ -481,16 +481,21 @@ proptest! {
     }
 }
 
-#[test]
-fn a_pledge_far_beyond_the_others_is_a_refusal() {
+/// A change at which three members that have begun stay where they are; it is called off where one of them is lost.
+fn of_three(now: Instant) -> Change {
     let hosts = [0, 1, 2].map(HostId);
     let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
     let terms = Terms {
         join: Duration::ZERO,
         lost: Lost::CallOff,
     };
+    Change::new(succession.into(), terms, true, now)
+}
+
+#[test]
+fn a_pledge_far_beyond_the_others_is_a_refusal() {
     let now = Instant::now();
-    let mut change = Change::new(succession.into(), terms, true, now);
+    let mut change = of_three(now);
     for (rank, operation) in [(0, 7), (1, u32::MAX), (2, 9)] {
         change.pledged(Rank(rank), operation);
     }
@@ -528,14 +533,8 @@ fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
 /// All that is said of a change whose members were told before what becomes of them is where it begins.
 #[test]
 fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
-    let hosts = [0, 1, 2].map(HostId);
-    let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
-    let terms = Terms {
-        join: Duration::ZERO,
-        lost: Lost::CallOff,
-    };
     let now = Instant::now();
-    let mut change = Change::new(succession.into(), terms, true, now);
+    let mut change = of_three(now);
     let view = |attendances: [u64; 3]| {
         let here = attendances.into_iter().zip(0..);
         View {

@@ -18,7 +18,10 @@ impl ControlService {
             let known = some_of(fabric.switches().iter().map(|switch| &switch.name));
             Status::not_found(format!("no switch is called {name:?}; there are: {known}"))
         })?;
-        let pushed = chassis_push::push(fabric.switch(id)).await;
+        // On a task of its own: a client that goes away must not leave a switch half told.
+        let switch = fabric.switch(id).clone();
+        let pushed = tokio::spawn(async move { chassis_push::push(&switch).await }).await;
+        let pushed = pushed.map_err(|error| Status::internal(error.to_string()))?;
         pushed.map_err(|error| {
             let code = match error {
                 PushError::Chassis(_) => Code::FailedPrecondition,

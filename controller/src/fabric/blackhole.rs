@@ -254,7 +254,9 @@ impl Series {
         fewer: u64,
         lasts: Duration,
     ) -> Option<(Instant, u64)> {
-        let is_before = |(at, then): &&(Instant, u64)| *at + lasts <= end && *then + fewer <= count;
+        let is_before = |(at, then): &&(Instant, u64)| {
+            *at + lasts <= end && then.saturating_add(fewer) <= count
+        };
         self.0.iter().rev().find(is_before).copied()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use ultima_p4::names::{counter, loss};
+use ultima_p4::names::{counter, loss, share};
 use ultima_p4runtime::names::{NameError, Names};
 
 use super::{CounterCell, Entity, SwitchPlan, cuts, meter, of_fabric, table};
@@ -106,15 +106,13 @@ pub enum LimitError {
         /// The highest that there is.
         limit: u32,
     },
-    /// The program's counter arrays have no place left.
-    #[error(
-        "switch {switch}: counter index {index} is needed, and {counter} has {size}; delete a job"
-    )]
-    Counter {
+    /// The program's arrays of counters or meters have no place left.
+    #[error("switch {switch}: index {index} is needed, and {array} has {size}; delete a job")]
+    Index {
         /// The switch's name.
         switch: String,
-        /// The counter array's name.
-        counter: &'static str,
+        /// The array's name.
+        array: &'static str,
         /// The place needed.
         index: u32,
         /// Places that there are, from 0.
@@ -313,19 +311,31 @@ fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitErro
                 limit: switch.limits.group_replicas,
             })
         }
-        Entity::Counter(cell) => {
-            let CounterCell { counter, index } = *cell;
-            let size = names.counter(counter)?.size;
-            if u64::from(index) >= size {
-                return Err(LimitError::Counter {
-                    switch: switch.name.clone(),
-                    counter,
-                    index,
-                    size,
-                });
-            }
-            Ok(())
+        Entity::Counter(CounterCell { counter, index }) => {
+            has_place(switch, counter, *index, names.counter(counter)?.size)
+        }
+        // Its meter is configured when ports are divided.
+        Entity::Share(row) => {
+            let size = names.meter(share::METER)?.size;
+            has_place(switch, share::METER, row.index.0.into(), size)
         }
         _ => Ok(()),
+    }
+}
+
+fn has_place(
+    switch: &Switch,
+    array: &'static str,
+    index: u32,
+    size: u64,
+) -> Result<(), LimitError> {
+    match u64::from(index) < size {
+        true => Ok(()),
+        false => Err(LimitError::Index {
+            switch: switch.name.clone(),
+            array,
+            index,
+            size,
+        }),
     }
 }

@@ -357,7 +357,12 @@ fn table_and_counter_sizes_come_from_the_program() {
     );
     assert_eq!(
         line(sized(names::counter::UNICAST, 7)),
-        "switch s1: counter index 7 is needed, and UltimaIngress.routing.unicast has 7; delete a job"
+        "switch s1: index 7 is needed, and UltimaIngress.routing.unicast has 7; delete a job"
+    );
+    let meter = line(sized(names::share::METER, 2));
+    assert!(
+        meter.contains("index 2 is needed, and UltimaEgress.queue.share_rate has 2"),
+        "{meter}"
     );
     let routes = Routes::new(&fabric, Health::default());
     let error = check_fabric(

@@ -306,43 +306,69 @@ async fn whenever_the_connection_breaks_nothing_stays() {
         .unwrap();
 }
 
+/// What somebody else put where a job's is to be is in its way only where nothing is repaired.
 #[tokio::test]
-async fn what_is_there_already_is_refused_and_left_alone() {
-    let (switches, handle) = start().await;
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
-    let admitted = switches[1].held();
-    handle.controller().delete_job("train").await.unwrap();
-    let base = switches.each_ref().map(ChaosSwitch::held);
+async fn what_is_in_a_jobs_way_is_put_right_or_left_alone() {
+    for repair in [true, false] {
+        let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            repair,
+            audit_every: Duration::from_secs(600),
+            ..target::config(fabric_on(&switches))
+        };
+        let handle = server::serve(config).await.unwrap();
+        let controller = handle.controller();
+        controller.create_job(&spec("train")).await.unwrap();
+        let admitted = switches[1].held();
+        controller.delete_job("train").await.unwrap();
+        let base = switches.each_ref().map(ChaosSwitch::held);
 
-    // Somebody else has put an entry there that the next job needs: its ids follow, its group and
-    // index are the same again.
-    let theirs = admitted
-        .into_iter()
-        .find(|(key, entity)| {
-            !base[1].contains_key(key)
-                && matches!(
-                    &entity.entity,
-                    Some(ultima_p4runtime::v1::entity::Entity::PacketReplicationEngineEntry(_))
-                )
-        })
-        .unwrap();
-    switches[1].state().held.insert(theirs.0.clone(), theirs.1);
-    let with_theirs = switches.each_ref().map(ChaosSwitch::held);
-    let error = handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; what had been written was undone"
-    );
-    assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
+        // The next job's ids follow; its group and index are the same again.
+        let is_group = |entity: &ultima_p4runtime::v1::Entity| {
+            use ultima_p4runtime::v1::entity::Entity::PacketReplicationEngineEntry;
+            matches!(&entity.entity, Some(PacketReplicationEngineEntry(_)))
+        };
+        let theirs = admitted
+            .into_iter()
+            .find(|(key, entity)| !base[1].contains_key(key) && is_group(entity))
+            .unwrap();
+        switches[1].state().held.insert(theirs.0.clone(), theirs.1);
+        let with_theirs = switches.each_ref().map(ChaosSwitch::held);
+        let created = controller.create_job(&spec("train")).await;
+        if repair {
+            created.unwrap();
+            controller.delete_job("train").await.unwrap();
+            assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+            continue;
+        }
+        assert_eq!(
+            created.unwrap_err().to_string(),
+            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; what had been written was undone"
+        );
+        assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
+    }
+}
+
+/// Whoever restarts a switch may leave it its program: that it is empty is not what somebody wanted, whether or not such is repaired.
+#[tokio::test]
+async fn a_switch_that_comes_back_empty_with_the_program_is_filled_without_repairs() {
+    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        repair: false,
+        audit_every: Duration::from_secs(600),
+        ..target::config(fabric_on(&switches))
+    };
+    let handle = server::serve(config).await.unwrap();
+    let job = spec("train");
+    handle.controller().create_job(&job).await.unwrap();
+    let whole = switches[1].held();
+    switches[1].state().held.clear();
+    switches[1].cut();
+    while switches[1].held() != whole {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

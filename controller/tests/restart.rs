@@ -6,7 +6,7 @@ mod target;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chaos::{ChaosSwitch, Fault};
+use chaos::{Call, ChaosSwitch, Fault};
 use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
@@ -73,6 +73,12 @@ async fn client(handle: &Handle) -> Client {
     Client::connect(&handle.address().to_string())
         .await
         .unwrap()
+}
+
+/// Which switches are connected.
+async fn connected(client: &Client) -> Vec<bool> {
+    let states = client.switches().await.unwrap();
+    states.iter().map(|it| it.connected).collect()
 }
 
 fn spec(name: &str) -> JobSpec {
@@ -167,23 +173,65 @@ async fn a_switch_that_is_down_is_waited_for() {
     drop(silent);
     let away = text.replace(&switches[1].address().to_string(), &elsewhere);
     let handle = serve(&away, &state).await.unwrap();
-    let states = client(&handle).await.switches().await.unwrap();
-    assert_eq!(
-        states.iter().map(|it| it.connected).collect::<Vec<_>>(),
-        [true, false]
-    );
+    assert_eq!(connected(&client(&handle).await).await, [true, false]);
     handle.stop().await;
 
     // The first write breaks the connection, and it comes again.
-    let handle = serve(&text, &state).await;
-    let handle = match handle {
-        Ok(handle) => handle,
-        Err(_) => serve(&text, &state).await.unwrap(),
-    };
+    let handle = serve(&text, &state).await.unwrap();
     while switches.each_ref().map(ChaosSwitch::held) != whole {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(handle);
+}
+
+/// A switch that is there and refuses what it should hold does not keep the others from their controller.
+#[tokio::test]
+async fn a_switch_that_refuses_is_tried_again_beside_the_others() {
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
+    let before = client(&handle).await;
+    before.create_job(&spec("train")).await.unwrap();
+    let whole = switches.each_ref().map(ChaosSwitch::held);
+    handle.stop().await;
+    switches[1].reboot();
+    // More often than it is tried in the time of this test.
+    (0..10_000).for_each(|nth| switches[1].fail(Call::SetPipeline, nth, Fault::Refuse));
+    let handle = serve(&text, &state).await.unwrap();
+    let after = client(&handle).await;
+    assert_eq!(connected(&after).await, [true, false]);
+    after.join("train", "h1", Duration::ZERO).await.unwrap();
+    switches[1].forgive();
+    while switches.each_ref().map(ChaosSwitch::held) != whole {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The first controller of a fabric says which switch is not there. A later one goes on without one that it was told to leave alone.
+#[tokio::test]
+async fn a_drained_switch_may_be_off_also_where_no_job_ever_was() {
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
+    handle.stop().await;
+    switches[1].refuse(true);
+    let error = serve(&text, &state).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("switch s2"), "{error}");
+    switches[1].refuse(false);
+    let handle = serve(&text, &state).await.unwrap();
+    client(&handle).await.drain("s2", true).await.unwrap();
+    handle.stop().await;
+    switches[1].refuse(true);
+    let handle = serve(&text, &state).await.unwrap();
+    assert_eq!(connected(&client(&handle).await).await, [true, false]);
 }
 
 #[tokio::test]

@@ -55,10 +55,11 @@ struct Serve {
     /// there then are waited for later
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration, conflicts_with = "peers")]
     patience: Duration,
-    /// How often switches are looked at, and put right where somebody has changed them
+    /// How often switches are looked at, at the least, and put right where somebody has changed them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
     audit_every: Duration,
-    /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`
+    /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`, the controller's next start,
+    /// or the switch's return
     #[arg(long)]
     no_repair: bool,
     /// Serve metrics to Prometheus, at http://ADDRESS:PORT/metrics; without an address on loopback
@@ -173,8 +174,9 @@ fn serve(serve: Serve) -> Result<()> {
             ..group
         }
     });
+    // Two: what a large fabric's plan takes holds up no heartbeat.
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+        .worker_threads(2)
         .enable_all()
         .build()?
         .block_on(async {

@@ -95,6 +95,15 @@ impl SwitchClient {
         patience: Duration,
     ) -> Result<Self, ConnectError> {
         let deadline = Instant::now() + patience;
+        Self::connect_by(device, election_id, (deadline, patience)).await
+    }
+
+    /// The same until a deadline, which is the end of what errors call the patience.
+    pub(crate) async fn connect_by(
+        device: Device,
+        election_id: u128,
+        (deadline, patience): (Instant, Duration),
+    ) -> Result<Self, ConnectError> {
         let mut rpc = dial::connect(&device, deadline, patience).await?;
         let stream = loop {
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);

@@ -32,7 +32,9 @@ impl Held {
         names: &Names,
     ) -> Result<Self, Untranslatable> {
         let mut held = Held::default();
-        for entity in entities {
+        // Counters are nobody's state, and most of what a job sets.
+        let kept = |entity: &&Entity| !matches!(entity, Entity::Counter(_));
+        for entity in entities.into_iter().filter(kept) {
             let creation = entity.creation(names);
             let creation = creation.map_err(|error| Untranslatable::new(entity, error))?;
             held.insert(creation.entity.unwrap_or_default());

@@ -2,35 +2,55 @@
 
 use futures_util::future::join_all;
 
+use super::changes::Changes;
 use super::controller::Controller;
 use super::error::BringUpError;
 use super::switch::ManagedSwitch;
 use crate::fabric::SwitchId;
 use crate::reconcile::Diff;
 
+/// In what each switch is not as it should be, or why that cannot be said.
+pub type Audited = Vec<(SwitchId, Result<Diff, String>)>;
+
 impl Controller {
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
-    pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
-        let changes = self.changes.take().await;
-        if let Err(error) = self.open() {
-            let ids = self.fabric.switch_ids();
-            return ids.map(|id| (id, Err(error.to_string()))).collect();
+    pub async fn audit(&self, mend: bool) -> Audited {
+        if !mend && self.open().is_ok() {
+            // Nobody waits for who only looks, unless it finds something: that may be a change that is under way.
+            let audited = self.audit_all(None, mend).await;
+            let is_whole =
+                |(_, diff): &(_, Result<Diff, _>)| diff.as_ref().is_ok_and(Diff::is_empty);
+            if audited.iter().all(is_whole) {
+                return audited;
+            }
         }
-        let desired = self.desired();
-        join_all(self.switches.iter().map(|switch| async {
+        let changes = self.changes.take().await;
+        match self.open() {
+            Ok(()) => self.audit_all(Some(&changes), mend).await,
+            Err(error) => {
+                let ids = self.fabric.switch_ids();
+                ids.map(|id| (id, Err(error.to_string()))).collect()
+            }
+        }
+    }
+
+    async fn audit_all(&self, changes: Option<&Changes<'_>>, mend: bool) -> Audited {
+        let desired = &self.desired();
+        let audited = self.switches.iter().map(|switch| async move {
             let audited = async {
-                let client = changes.client(&*switch.client()?);
+                let client = switch.client()?;
+                let client = changes.map_or(client.clone(), |changes| changes.client(&client));
                 let program = switch.has_program(&client, self.program()).await;
                 program.map_err(|error| error.to_string())?;
                 let diff = match mend {
-                    true => switch.reconcile(&client, &desired).await,
-                    false => switch.diff(&client, &desired).await,
+                    true => switch.reconcile(&client, desired).await,
+                    false => switch.diff(&client, desired).await,
                 };
                 diff.map_err(|error| error.to_string())
             };
             (switch.id, audited.await)
-        }))
-        .await
+        });
+        join_all(audited).await
     }
 
     /// Looks at one switch, as the time for it has come.

@@ -76,6 +76,15 @@ impl Changes<'_> {
             .collect()
     }
 
+    /// Waits for something, as long as no move waits; none where it is given up.
+    pub async fn unless_hurried<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = wait => Some(done),
+            () = self.hurry.gives_up() => None,
+        }
+    }
+
     /// Makes a change and waits until it may be promised, as long as no move waits.
     ///
     /// # Errors

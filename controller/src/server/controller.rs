@@ -1,12 +1,13 @@
 //! What the controller does, whoever asks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
@@ -38,13 +39,16 @@ use crate::program::Program;
 use crate::routing::{self, Routes};
 use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
+/// The pause after a panic.
+const STUMBLED: Duration = Duration::from_secs(1);
+
 /// A fabric, its switches and its jobs.
 pub struct Controller {
     pub(super) fabric: Arc<Fabric>,
     program: Program,
     pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
-    repair: bool,
+    pub(super) repair: bool,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
     /// What of the fabric is down, and since when.
@@ -142,8 +146,9 @@ impl Controller {
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
             .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics))
             .collect();
-        // Who does not answer is down before anything is planned: jobs that have left it are not sent back.
-        let waits = !by_majority && stored.jobs.is_empty();
+        // Whoever starts the first controller of a fabric sees what is wrong with it. A later one has jobs that need it, or had, and goes on
+        // without a switch.
+        let waits = !by_majority && stored.is_new();
         let mut clients = BTreeMap::new();
         let asked = switches.iter().map(|switch| async move {
             match by_majority {
@@ -152,18 +157,25 @@ impl Controller {
                 false => switch.connect_first(patience).await,
             }
         });
+        let mut refusal = None;
         for (switch, client) in switches.iter().zip(join_all(asked).await) {
             match client {
                 Ok(client) => drop(clients.insert(switch.id, client)),
-                // Its jobs' other switches need their controller back: this one is waited for.
-                Err(error) if by_majority || !waits && error.is_silence() => {
+                // The others need their controller back: this one is waited for.
+                Err(error) if by_majority || !waits && error.is_of_one_switch() => {
                     tracing::warn!(%error, "going on without it");
-                    if error.is_silence() {
-                        condition.lose(Part::Transit(switch.id), Instant::now());
+                    match error.is_silence() {
+                        // Down before anything is planned: jobs that have left it are not sent back.
+                        true => condition.lose(Part::Transit(switch.id), Instant::now()),
+                        false => refusal = refusal.or(Some(error)),
                     }
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        // Where all that answer refuse, somebody else has them.
+        if let Some(refusal) = refusal.filter(|_| clients.is_empty() && !by_majority) {
+            return Err(refusal.into());
         }
         let (led, all) = (clients.len(), switches.len());
         if by_majority && led * 2 <= all {
@@ -214,7 +226,7 @@ impl Controller {
         // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
         controller.journal.commit(Change::Update(records)).await?;
         match by_majority {
-            false => controller.bring_up(clients, patience).await?,
+            false => controller.bring_up(clients, patience, waits).await?,
             true => controller.bring_up_most(clients, patience).await,
         }
         for switch in controller.switches.iter() {
@@ -223,7 +235,7 @@ impl Controller {
         }
         let keepers = controller.fabric.switch_ids().map(|id| {
             let controller = Arc::clone(&controller);
-            tokio::spawn(async move { controller.keep_up(id).await })
+            tokio::spawn(async move { controller.keep_up_for_good(id).await })
         });
         let mover = {
             let controller = Arc::clone(&controller);
@@ -240,16 +252,25 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Makes these switches hold what they should; what fails and may pass is tried again, for as long as `patience` says.
+    /// Makes these switches hold what they should; what fails and may pass is tried again, for as long as `patience` says. One that does not
+    /// come up all the same is left to whoever keeps it up, unless all are waited for.
     async fn bring_up(
         &self,
         clients: BTreeMap<SwitchId, SwitchClient>,
         patience: Duration,
+        waits: bool,
     ) -> Result<(), BringUpError> {
         let desired = &self.desired();
         let brought_up = clients.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
-            switch.bring_up_first(client, desired, patience).await
+            match switch.bring_up_first(client, desired, patience).await {
+                Err(error) if !waits && error.is_of_one_switch() => {
+                    tracing::warn!(switch = switch.name(), %error, "not brought up yet");
+                    switch.disconnect(error.to_string());
+                    Ok(())
+                }
+                brought_up => brought_up,
+            }
         });
         try_join_all(brought_up).await?;
         Ok(())
@@ -334,21 +355,45 @@ impl Controller {
         }
     }
 
+    /// [Keeps a switch up](Self::keep_up), whatever that stumbles over.
+    async fn keep_up_for_good(self: &Arc<Self>, id: SwitchId) {
+        let switch = &self.switches[id.0];
+        while AssertUnwindSafe(self.keep_up(id))
+            .catch_unwind()
+            .await
+            .is_err()
+        {
+            tracing::error!(
+                switch = switch.name(),
+                "keeping it up has panicked; it is connected to anew"
+            );
+            switch.doubt();
+            switch.disconnect("the controller has stumbled over it".into());
+            sleep(self.audit_every.min(STUMBLED)).await;
+        }
+    }
+
     /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time, and when it may have done
     /// what was given up.
     async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
             let look = async {
+                // Not at all switches at once: a fabric's audits take long together.
+                let pause = self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
                 tokio::select! {
-                    () = sleep(self.audit_every) => {}
+                    () = sleep(pause) => {}
                     () = switch.is_to_be_looked_at() => {}
                 }
                 self.audit_one(switch).await;
             };
             tokio::select! {
                 lost = switch.lost() => match lost {
-                    Lost::Silent => self.see(Part::Transit(id), false),
+                    Lost::Silent => {
+                        // It may have been restarted, and then holds nothing.
+                        switch.doubt();
+                        self.see(Part::Transit(id), false);
+                    }
                     Lost::Superseded(term) => self.journal.outrank(term),
                     Lost::Elsewhere => {}
                 },
@@ -356,6 +401,7 @@ impl Controller {
             }
             let failed = |error: &BringUpError| {
                 if error.is_silence() {
+                    switch.doubt();
                     self.see(Part::Transit(id), false);
                 }
                 if let Some(term) = error.superseded() {

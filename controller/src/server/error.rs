@@ -197,6 +197,11 @@ impl BringUpError {
         }
     }
 
+    /// Whether it says nothing of other switches: the program is right, and nobody else leads.
+    pub fn is_of_one_switch(&self) -> bool {
+        !matches!(self, BringUpError::Untranslatable(_)) && self.superseded().is_none()
+    }
+
     /// Whether the switch holds something else than it was asked to change.
     pub fn is_outdated(&self) -> bool {
         matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())

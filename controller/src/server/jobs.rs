@@ -161,16 +161,9 @@ impl Controller {
         records: Vec<JobRecord>,
     ) -> Result<(), JobRequestError> {
         let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
-        let is_late = |error: &JobRequestError| match error {
-            JobRequestError::Install { error, .. } => {
-                let outdated = error.outdated();
-                outdated.is_some_and(|id| self.switches[id.0].may_differ())
-            }
-            _ => false,
-        };
         match self.install(&clients, all).await {
-            // Something was done late, after the switch was looked at.
-            Err(error) if is_late(&error) => self.install(&clients, all).await?,
+            // Something was done late, or by somebody else, after the switch was looked at.
+            Err(error) if self.is_mended(&error) => self.install(&clients, all).await?,
             installed => installed?,
         }
         let mut phases = Phases::begin();
@@ -189,6 +182,20 @@ impl Controller {
         }
         phases.ended("kept");
         Ok(())
+    }
+
+    /// Whether an installation was stopped by what a switch should not hold, and which is put right before the next one.
+    fn is_mended(&self, error: &JobRequestError) -> bool {
+        let JobRequestError::Install { error, .. } = error else {
+            return false;
+        };
+        let Some(switch) = error.outdated().map(|id| &self.switches[id.0]) else {
+            return false;
+        };
+        if self.repair {
+            switch.doubt();
+        }
+        switch.may_differ()
     }
 
     /// Puts jobs on all their switches, or on none.
@@ -288,6 +295,10 @@ impl Controller {
         id: JobId,
     ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
+        // What is kept of it meanwhile would be lost, where it is put back.
+        let Some(kept) = changes.unless_hurried(self.seats.hold()).await else {
+            return Err(self.journal.given_up());
+        };
         let stored = self.registry().record(&self.fabric, id);
         let removal = Change::Remove(vec![id.0]);
         if let Err(error) = changes.write(&self.journal, removal).await {
@@ -296,6 +307,7 @@ impl Controller {
                 None => error,
             });
         }
+        drop(kept);
         let written = self.written([&*plan]);
         let reachable = |id: &SwitchId| {
             let client = self.switches[id.0].client().ok()?;

@@ -240,6 +240,14 @@ impl Journal {
         }
     }
 
+    /// Why a change is not promised of which nothing was written, as somebody waited who cannot.
+    pub fn given_up(&self) -> KeepError {
+        KeepError::GivenUp {
+            stored: 0,
+            copies: self.lead.group.copies as usize,
+        }
+    }
+
     /// All that is stored.
     pub fn read(&self) -> Result<Stored, StoreError> {
         self.store.read()

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use super::error::JobRequestError;
 use super::journal::{Journal, KeepError};
@@ -67,6 +67,11 @@ impl SeatKeeper {
             .expect("the store does not panic, and nobody cancels it")
     }
 
+    /// Nothing is kept from now on, until this is dropped.
+    pub async fn hold(&self) -> MutexGuard<'_, ()> {
+        self.keeping.lock().await
+    }
+
     /// Keeps `first` as the first operation of an epoch that comes, whose job is in it from then on. Seats that are kept at the same time
     /// know of it.
     pub async fn decide(&self, id: JobId, first: u32) -> Result<(), KeepError> {
@@ -116,6 +121,10 @@ impl SeatKeeper {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
     use crate::routing::Routes;
     use crate::server::journal::testing::primary_of_two;
@@ -129,7 +138,13 @@ mod tests {
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
         let journal = primary_of_two(|| true);
         let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
-        keeper.keep_jobs(std::iter::empty()).await.unwrap();
+        // What is put back with a job that could not be removed is what was kept last.
+        let held = keeper.hold().await;
+        let mut kept = Box::pin(keeper.keep_jobs(std::iter::empty()));
+        assert!(timeout(Duration::from_millis(50), &mut kept).await.is_err());
+        assert_eq!(journal.history().unwrap().changes, 0);
+        drop(held);
+        kept.await.unwrap();
         assert_eq!(journal.history().unwrap().changes, 1);
     }
 }

@@ -91,7 +91,7 @@ pub struct Config {
     pub patience: Duration,
     /// The file in which jobs are kept over the controller's end; none keeps them in memory.
     pub state: Option<PathBuf>,
-    /// How often each switch is looked at, and put right where somebody changed it.
+    /// How often each switch is looked at, at the least, and put right where somebody changed it.
     pub audit_every: Duration,
     /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
     /// somebody asks for it.

@@ -43,6 +43,17 @@ pub struct Drained {
     pub pending: Vec<SwitchId>,
 }
 
+/// Doubts all switches where the move is not done to its end, as it panics.
+struct DoubtAtPanic<'a>(&'a [ManagedSwitch]);
+
+impl Drop for DoubtAtPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.iter().for_each(ManagedSwitch::doubt);
+        }
+    }
+}
+
 impl Controller {
     /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
     /// and routes follow as soon as it [counts](crate::fabric::damping).
@@ -164,12 +175,9 @@ impl Controller {
                     tracing::warn!(%error, "nothing moves");
                     news.mark_changed();
                 }
-                Err(_) => {
-                    tracing::error!(
-                        "a move has panicked; switches are looked at before they are used again"
-                    );
-                    self.switches.iter().for_each(|switch| switch.doubt());
-                }
+                Err(_) => tracing::error!(
+                    "a move has panicked; switches are looked at before they are used again"
+                ),
             }
         }
     }
@@ -228,6 +236,7 @@ impl Controller {
         news: &mut watch::Receiver<()>,
     ) -> Result<(), JobRequestError> {
         let _turn = self.turn_to_move(news).await;
+        let _doubt = DoubtAtPanic(&self.switches);
         self.open()?;
         let (health, lost) = {
             let mut condition = self.condition();

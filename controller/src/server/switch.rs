@@ -28,6 +28,8 @@ use crate::target::{Limits, Target};
 const RECONNECT: Duration = Duration::from_secs(1);
 /// The pause after an attempt that failed.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The longest of pauses that become longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A switch and how we stand with it.
 pub struct ManagedSwitch {
@@ -182,8 +184,12 @@ impl ManagedSwitch {
 
     /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).
     pub async fn connect(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
+        self.connect_by((Instant::now() + patience, patience)).await
+    }
+
+    async fn connect_by(&self, by: (Instant, Duration)) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
-        let client = SwitchClient::connect(device, self.election_id, patience).await?;
+        let client = SwitchClient::connect_by(device, self.election_id, by).await?;
         let client = client.telling(self.strays.clone());
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
@@ -203,15 +209,8 @@ impl ManagedSwitch {
     /// A new connection as primary when the controller starts: one that is broken off is tried again for as long as `patience` says.
     pub async fn connect_first(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         let deadline = Instant::now() + patience;
-        let mut pause = PAUSE;
-        loop {
-            match self.connect(patience).await {
-                Err(error) if error.is_break() && Instant::now() + pause < deadline => {
-                    self.tries_again(&error, &mut pause).await;
-                }
-                connected => return connected,
-            }
-        }
+        let connect = || self.connect_by((deadline, patience));
+        self.insist(deadline, BringUpError::is_break, connect).await
     }
 
     /// The same of [bringing it up](Self::bring_up): what fails is tried again, with new connections, for as long as `patience` says from when
@@ -222,29 +221,39 @@ impl ManagedSwitch {
         desired: &Desired<'_>,
         patience: Duration,
     ) -> Result<(), BringUpError> {
-        let Err(mut error) = self.bring_up(client, desired).await else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + patience;
-        let mut pause = PAUSE;
-        while error.may_pass() && Instant::now() + pause < deadline {
-            self.tries_again(&error, &mut pause).await;
-            let again = async {
-                let client = self.connect(RECONNECT).await?;
-                self.bring_up(client, desired).await
-            };
-            match again.await {
-                Ok(()) => return Ok(()),
-                Err(next) => error = next,
+        match self.bring_up(client, desired).await {
+            Err(error) if error.may_pass() => {
+                tracing::debug!(switch = self.name(), %error, "tried again");
+                let again = || async {
+                    sleep(PAUSE).await;
+                    let client = self.connect(RECONNECT).await?;
+                    self.bring_up(client, desired).await
+                };
+                let deadline = Instant::now() + patience;
+                self.insist(deadline, BringUpError::may_pass, again).await
             }
+            done => done,
         }
-        Err(error)
     }
 
-    async fn tries_again(&self, error: &BringUpError, pause: &mut Duration) {
-        tracing::debug!(switch = self.name(), %error, "tried again");
-        sleep(*pause).await;
-        *pause *= 2;
+    /// Tries until it succeeds, or fails in a way that does not pass, or there is no time left for a pause before the next attempt.
+    async fn insist<T, F: Future<Output = Result<T, BringUpError>>>(
+        &self,
+        deadline: Instant,
+        passes: impl Fn(&BringUpError) -> bool,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, BringUpError> {
+        let mut pause = PAUSE;
+        loop {
+            match attempt().await {
+                Err(error) if passes(&error) && Instant::now() + pause < deadline => {
+                    tracing::debug!(switch = self.name(), %error, "tried again");
+                    sleep(pause).await;
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+                done => return done,
+            }
+        }
     }
 
     /// This is its connection from now on.

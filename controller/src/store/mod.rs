@@ -86,6 +86,13 @@ pub struct Stored {
     pub drained: Vec<String>,
 }
 
+impl Stored {
+    /// Whether no job has ever been in it, and nothing is drained.
+    pub fn is_new(&self) -> bool {
+        self.last_id == 0 && self.drained.is_empty()
+    }
+}
+
 /// Why the store does not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

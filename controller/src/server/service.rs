@@ -198,10 +198,11 @@ impl Control for ControlService {
                 return Ok(Response::new(ReceiverStream::new(stream)));
             }
         };
-        if let Err(stopping) = self.controller.open() {
-            // It ended all attendances just before: nobody would end this one.
-            self.controller.attendants.clear();
-            return Err(stopping.into());
+        if let Err(closed) = self.controller.open() {
+            // Those of before are ended by who closes it. This one ends with its orders.
+            drop(orders);
+            self.controller.attendants.tell_news(who.0);
+            return Err(closed.into());
         }
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);

@@ -5,6 +5,7 @@
 mod bed;
 mod chaos;
 mod crew;
+mod several;
 mod target;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
 use chaos::{CALLS, Call, FAULTS, Fault};
 use crew::Crew;
+use several::several;
 use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::client::Client;
 
@@ -35,16 +37,24 @@ const KEPT: &str = "kept";
 
 /// Does something with every fault, at places by seed. `act` says whether a fault came into it.
 async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Bed, Fault, Danger) -> bool) {
-    for (number, fault) in FAULTS.into_iter().enumerate() {
-        let mut failed = 0;
-        for seed in 0..SEEDS.max(dangers.len()) {
+    let cases = FAULTS.into_iter().enumerate().flat_map(|(number, fault)| {
+        (0..SEEDS.max(dangers.len())).map(move |seed| {
             // By turns, so that each of two rounds has each danger.
-            let danger = dangers[(number + seed) % dangers.len()];
-            eprintln!("{fault:?}, seed {seed}, at {danger:?}");
+            (fault, seed, dangers[(number + seed) % dangers.len()])
+        })
+    });
+    let act = &act;
+    let done = several(cases.map(|(fault, seed, danger)| {
+        let name = format!("{fault:?}, seed {seed}, at {danger:?}");
+        let case = async move {
             let bed = Bed::new(seed as u64, seed % 2 == 1).await;
-            failed += usize::from(act(bed, fault, danger).await);
-        }
-        assert!(failed > 0, "{fault:?} never happened");
+            (fault, act(bed, fault, danger).await)
+        };
+        (name, case)
+    }));
+    let done = done.await;
+    for fault in FAULTS {
+        assert!(done.contains(&(fault, true)), "{fault:?} never happened");
     }
 }
 

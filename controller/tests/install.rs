@@ -1,13 +1,16 @@
 //! All or nothing, against switches that refuse and disconnect.
 
 mod chaos;
+mod several;
 mod target;
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chaos::{ChaosSwitch, Fault};
+use several::several;
 use ultima_controller::MacAddr;
 use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{JobSpec, Weight};
@@ -121,34 +124,50 @@ async fn jobs_divide_a_trunk_as_they_come_and_go() {
 /// Whichever write of a new job is refused or breaks the connection, the others have what they had.
 #[tokio::test]
 async fn a_job_that_does_not_come_takes_nothing_of_the_others_parts() {
-    let (switches, handle) = start_rated().await;
-    let controller = handle.controller();
-    controller.create_job(&across("one", 1)).await.unwrap();
-    controller.create_job(&across("two", 1)).await.unwrap();
-    let before = switches.each_ref().map(ChaosSwitch::meters);
+    let (switches, handle) = start_with_two().await;
     let updates = switches[1].updates();
-    controller.create_job(&across("three", 1)).await.unwrap();
+    let three = across("three", 1);
+    handle.controller().create_job(&three).await.unwrap();
     let updates = switches[1].updates() - updates;
-    controller.delete_job("three").await.unwrap();
-    assert_eq!(switches.each_ref().map(ChaosSwitch::meters), before);
+    handle.stop().await;
 
-    for fault in [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect] {
-        for nth in 0..updates {
-            let clients = switches[1].streams();
-            switches[1].fail_at(nth, fault);
-            let error = controller
-                .create_job(&across("three", 1))
-                .await
-                .unwrap_err();
-            let error = error.to_string();
-            assert!(error.starts_with("job three: switch s2 "), "{error}");
-            if !matches!(fault, Fault::Refuse) {
-                back(&handle, &switches[1], clients).await;
+    let faults = [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect];
+    several(in_parts(&faults, updates).map(|(fault, part)| {
+        let name = format!("{fault:?} at updates {part:?}");
+        let three = &three;
+        let case = async move {
+            let (switches, handle) = start_with_two().await;
+            let controller = handle.controller();
+            let before = switches.each_ref().map(ChaosSwitch::meters);
+            for nth in part {
+                let clients = switches[1].streams();
+                switches[1].fail_at(nth, fault);
+                let error = controller.create_job(three).await.unwrap_err();
+                let error = error.to_string();
+                assert!(error.starts_with("job three: switch s2 "), "{error}");
+                if !matches!(fault, Fault::Refuse) {
+                    back(&handle, &switches[1], clients).await;
+                }
+                let meters = switches.each_ref().map(ChaosSwitch::meters);
+                assert_eq!(meters, before, "after {fault:?} at update {nth}");
             }
-            let meters = switches.each_ref().map(ChaosSwitch::meters);
-            assert_eq!(meters, before, "after {fault:?} at update {nth}");
-        }
+            controller.create_job(three).await.unwrap();
+            controller.delete_job("three").await.unwrap();
+            assert_eq!(switches.each_ref().map(ChaosSwitch::meters), before);
+        };
+        (name, case)
+    }))
+    .await;
+}
+
+/// As [`start_rated`], with two jobs that divide the trunk.
+async fn start_with_two() -> ([ChaosSwitch; 2], Handle) {
+    let (switches, handle) = start_rated().await;
+    for name in ["one", "two"] {
+        let created = handle.controller().create_job(&across(name, 1)).await;
+        created.unwrap();
     }
+    (switches, handle)
 }
 
 /// A job is deleted while a switch is away: the other has all of the trunk when the switch is back, restarted or not.
@@ -268,42 +287,44 @@ async fn whichever_update_is_refused_nothing_stays() {
 #[tokio::test]
 async fn whenever_the_connection_breaks_nothing_stays() {
     let (switches, handle) = start().await;
-    let base = switches.each_ref().map(ChaosSwitch::held);
     let before = switches[0].updates();
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    let created = handle.controller().create_job(&spec("train")).await;
+    created.unwrap();
     let updates = switches[0].updates() - before;
-    handle.controller().delete_job("train").await.unwrap();
+    handle.stop().await;
 
-    for nth in 0..updates {
-        for fault in [Fault::Disconnect, Fault::DoAndDisconnect] {
-            switches[0].fail_at(nth, fault);
-            let error = handle
-                .controller()
-                .create_job(&spec("train"))
-                .await
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.starts_with("job train: switch s1 failed while "),
-                "{error}"
-            );
-            connected(&handle).await;
-            assert_eq!(
-                switches.each_ref().map(ChaosSwitch::held),
-                base,
-                "{fault:?} at update {nth}"
-            );
-        }
-    }
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    let faults = [Fault::Disconnect, Fault::DoAndDisconnect];
+    several(in_parts(&faults, updates).map(|(fault, part)| {
+        let name = format!("{fault:?} at updates {part:?}");
+        let case = async move {
+            let (switches, handle) = start().await;
+            let controller = handle.controller();
+            let base = switches.each_ref().map(ChaosSwitch::held);
+            for nth in part {
+                switches[0].fail_at(nth, fault);
+                let error = controller.create_job(&spec("train")).await.unwrap_err();
+                let error = error.to_string();
+                assert!(
+                    error.starts_with("job train: switch s1 failed while "),
+                    "{error}"
+                );
+                connected(&handle).await;
+                let held = switches.each_ref().map(ChaosSwitch::held);
+                assert_eq!(held, base, "{fault:?} at update {nth}");
+            }
+            controller.create_job(&spec("train")).await.unwrap();
+        };
+        (name, case)
+    }))
+    .await;
+}
+
+/// Each fault at these updates, some updates at a time.
+fn in_parts(faults: &[Fault], updates: usize) -> impl Iterator<Item = (Fault, Range<usize>)> {
+    const PARTS: usize = 4;
+    assert!(updates >= PARTS);
+    let parts = (0..PARTS).map(move |part| part * updates / PARTS..(part + 1) * updates / PARTS);
+    (faults.iter()).flat_map(move |fault| parts.clone().map(|part| (*fault, part)))
 }
 
 /// What somebody else put where a job's is to be is in its way only where nothing is repaired.

@@ -105,20 +105,26 @@ impl SwitchClient {
         (deadline, patience): (Instant, Duration),
     ) -> Result<Self, ConnectError> {
         let mut rpc = dial::connect(&device, deadline, patience).await?;
+        let mut said = None;
         let stream = loop {
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
-            match timeout_at(deadline, arbitration).await {
-                Err(_) => return Err(dial::no_answer(&device, patience, ARBITRATION.into())),
-                Ok(Ok(stream)) => break stream,
+            match (timeout_at(deadline, arbitration).await, &said) {
+                (Ok(Ok(stream)), _) => break stream,
                 // Another stream has this election id (P4Runtime §5.3), which may be that of a
                 // controller that just ended: switches notice late.
-                Ok(Err(status))
+                (Ok(Err(status)), _)
                     if status.code() == Code::InvalidArgument
                         && Instant::now() + RETRY < deadline =>
                 {
+                    said = Some(status);
                     sleep(RETRY).await;
                 }
-                Ok(Err(status)) => return Err(dial::refused(&device, &status)),
+                (Ok(Err(status)), _) => return Err(dial::refused(&device, &status)),
+                // What it has said counts, not that the time was over when it was asked once more.
+                (Err(_), Some(status)) => return Err(dial::refused(&device, status)),
+                (Err(_), None) => {
+                    return Err(dial::no_answer(&device, patience, ARBITRATION.into()));
+                }
             }
         };
         let Device { name, grpc, .. } = &device;

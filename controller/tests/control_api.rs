@@ -16,6 +16,7 @@ use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
+use ultima_controller::fabric;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
@@ -629,6 +630,25 @@ async fn what_a_resize_would_do_is_said_before() {
         ..resize(&["h1", "h3"])
     };
     refused(stale, "with other members").await;
+}
+
+/// They are on the client's machine, and its user may name any.
+#[tokio::test]
+async fn a_plan_opens_no_files() {
+    let (_switch, _handle, client) = start().await;
+    let text = include_str!("../../topologies/star4.yaml");
+    let tls = "device_id: 1, tls: { ca: no.pem, cert: no.pem, key: no.pem } }";
+    let named = text.replace("device_id: 1 }", tls);
+    let opened = fabric::parse(&named, "star.yaml").unwrap_err().to_string();
+    assert!(opened.contains("no.pem"), "{opened}");
+    let plan = async |yaml: &str| {
+        let plan = client.plan_fabric(yaml).await;
+        plan.map_err(|error| error.to_string())
+    };
+    let planned = plan(&named).await;
+    assert_eq!(planned, plan(text).await);
+    // A Tofino's program is not for this fabric.
+    assert_eq!(planned.is_ok(), target::chip().is_none(), "{planned:?}");
 }
 
 /// Its machine answers, and it takes nothing of what it asked for.

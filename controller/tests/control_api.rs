@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chaos::ChaosSwitch;
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, select_all};
 use tokio::sync::watch;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -824,4 +824,29 @@ async fn ports_are_configured_where_a_switch_lets_them_be() {
             "no switch is called \"s9\"; there are: s1".into()
         )
     );
+}
+
+/// Each would set up what the other one is setting up.
+#[tokio::test]
+async fn a_switch_is_given_its_ports_by_one_at_a_time() {
+    // What has no front panel is not asked.
+    if target::chip().is_none() {
+        return;
+    }
+    let (switch, _handle, client) = start().await;
+    switch.swallow(true);
+    let asked: Vec<_> = (0..2)
+        .map(|_| client.configure_ports("s1").boxed())
+        .collect();
+    let (second, _, first) = select_all(asked).await;
+    let (code, said) = refusal(second);
+    assert_eq!(code, Code::FailedPrecondition, "{said}");
+    let taken = "switch s1 is being given its ports by another request";
+    assert!(said.starts_with(taken), "{said}");
+    switch.swallow(false);
+    // It speaks no gNMI.
+    for first in first {
+        assert_eq!(refusal(first.await).0, Code::Aborted);
+    }
+    assert_eq!(refusal(client.configure_ports("s1").await).0, Code::Aborted);
 }

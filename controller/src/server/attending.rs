@@ -56,6 +56,7 @@ pub async fn pass_on(
                 told = Some(room);
                 let order = Some(Word::Prepare(controller.prepared(&preparation, who.1)));
                 place.send(Ok(api::AttendResponse { order }));
+                controller.is_told(&preparation, who.1);
                 continue;
             }
             () = forgotten(&told) => {
@@ -68,9 +69,11 @@ pub async fn pass_on(
                     Word::Round(round)
                 }
                 Some(Order::Prepare(preparation)) => {
-                    let entries = preparation.entries(who.1);
+                    let of = Arc::clone(&preparation);
                     let turn = Box::pin(async move {
                         let place = answers.reserve().await.ok()?;
+                        controller.waits_to_be_told(&of, who.1);
+                        let entries = of.entries(who.1);
                         Some((place, controller.telling.turn(entries).await))
                     });
                     waiting = Some(Waiting { turn, preparation });

@@ -17,7 +17,7 @@ impl Controller {
             return ids.map(|id| (id, Err(error.to_string()))).collect();
         }
         let desired = self.desired();
-        join_all(self.switches.iter().map(|switch| async {
+        let audited = join_all(self.switches.iter().map(|switch| async {
             let audited = async {
                 let client = changes.client(&*switch.client()?);
                 let program = switch.has_program(&client, self.program()).await;
@@ -30,7 +30,11 @@ impl Controller {
             };
             (switch.id, audited.await)
         }))
-        .await
+        .await;
+        if mend {
+            self.try_again();
+        }
+        audited
     }
 
     /// Looks at one switch, as the time for it has come.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chaos::ChaosSwitch;
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, select_all};
 use tokio::sync::watch;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -16,6 +16,7 @@ use ultima_controller::api::control_client::ControlClient;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::{Client, ClientError};
+use ultima_controller::fabric;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
@@ -631,6 +632,25 @@ async fn what_a_resize_would_do_is_said_before() {
     refused(stale, "with other members").await;
 }
 
+/// They are on the client's machine, and its user may name any.
+#[tokio::test]
+async fn a_plan_opens_no_files() {
+    let (_switch, _handle, client) = start().await;
+    let text = include_str!("../../topologies/star4.yaml");
+    let tls = "device_id: 1, tls: { ca: no.pem, cert: no.pem, key: no.pem } }";
+    let named = text.replace("device_id: 1 }", tls);
+    let opened = fabric::parse(&named, "star.yaml").unwrap_err().to_string();
+    assert!(opened.contains("no.pem"), "{opened}");
+    let plan = async |yaml: &str| {
+        let plan = client.plan_fabric(yaml).await;
+        plan.map_err(|error| error.to_string())
+    };
+    let planned = plan(&named).await;
+    assert_eq!(planned, plan(text).await);
+    // A Tofino's program is not for this fabric.
+    assert_eq!(planned.is_ok(), target::chip().is_none(), "{planned:?}");
+}
+
 /// Its machine answers, and it takes nothing of what it asked for.
 #[tokio::test]
 async fn who_reads_nothing_does_not_hold_up_the_end() {
@@ -804,4 +824,29 @@ async fn ports_are_configured_where_a_switch_lets_them_be() {
             "no switch is called \"s9\"; there are: s1".into()
         )
     );
+}
+
+/// Each would set up what the other one is setting up.
+#[tokio::test]
+async fn a_switch_is_given_its_ports_by_one_at_a_time() {
+    // What has no front panel is not asked.
+    if target::chip().is_none() {
+        return;
+    }
+    let (switch, _handle, client) = start().await;
+    switch.swallow(true);
+    let asked: Vec<_> = (0..2)
+        .map(|_| client.configure_ports("s1").boxed())
+        .collect();
+    let (second, _, first) = select_all(asked).await;
+    let (code, said) = refusal(second);
+    assert_eq!(code, Code::FailedPrecondition, "{said}");
+    let taken = "switch s1 is being given its ports by another request";
+    assert!(said.starts_with(taken), "{said}");
+    switch.swallow(false);
+    // It speaks no gNMI.
+    for first in first {
+        assert_eq!(refusal(first.await).0, Code::Aborted);
+    }
+    assert_eq!(refusal(client.configure_ports("s1").await).0, Code::Aborted);
 }

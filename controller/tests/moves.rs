@@ -7,7 +7,7 @@ mod target;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chaos::{ChaosSwitch, Fault};
+use chaos::{Call, ChaosSwitch, Fault};
 use ultima_controller::client::Client;
 use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
@@ -387,6 +387,34 @@ async fn old_ways_stay_for_who_was_not_there() {
     until(async || !switches_of(&client, "one").await.contains("spine1")).await;
     until(async || is_whole(&handle).await).await;
     assert_eq!(on_spines(&switches), (0, 2));
+}
+
+/// A leaf refuses a move, and to be looked at after it. Whoever puts it right first, the old ways that were kept for it go then.
+#[tokio::test]
+async fn old_ways_go_whoever_puts_right_what_they_stay_for() {
+    for is_audited in [true, false] {
+        let (switches, config) = fabric_with("").await;
+        let audit_every = FOREVER * 2;
+        let (handle, client) = serve(Config {
+            audit_every,
+            ..config
+        })
+        .await;
+        client.create_job(&spec("one")).await.unwrap();
+        let leaf = &switches[LEAF1];
+        leaf.fail_at(0, Fault::Refuse);
+        (0..20).for_each(|nth| leaf.fail(Call::Read, nth, Fault::Refuse));
+        let drained = client.drain("spine1", true).await.unwrap();
+        assert_eq!(drained.pending_switches, ["leaf1"]);
+        assert!(leaf.forgive() > 0);
+        assert!(client.switches().await.unwrap()[LEAF1].in_doubt);
+        match is_audited {
+            true => drop(client.sync_fabric().await.unwrap()),
+            false => drop(client.create_job(&spec("two")).await.unwrap()),
+        }
+        until(async || !switches_of(&client, "one").await.contains("spine1")).await;
+        until(async || is_whole(&handle).await).await;
+    }
 }
 
 #[tokio::test]

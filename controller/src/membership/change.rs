@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Succession;
 use crate::job::Rank;
 
-/// How long members that stay may take to pledge, once they have been told.
+/// How long members that stay may take to pledge, once they have been told: each at least so long.
 const ASKING: Duration = Duration::from_secs(3);
 /// How long they may take to be told, for each member that each is told of: some 60 bytes, which a link of 1 Gbit/s has carried in half of that.
 const TELLING: Duration = Duration::from_micros(1);
@@ -88,6 +88,15 @@ pub enum Step {
     Fence,
 }
 
+/// How far a member is told what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    /// It would take it, and waits for room beside what others are told.
+    Waits,
+    /// It has gone to it.
+    Told(Instant),
+}
+
 /// A change of one job's members.
 #[derive(Clone, Debug)]
 pub struct Change {
@@ -102,6 +111,8 @@ pub struct Change {
     refusals: BTreeMap<Rank, String>,
     /// Members of the old epoch that were told what becomes of them.
     prepared: BTreeMap<Rank, Attendance>,
+    /// Those of them that take what they are told.
+    telling: BTreeMap<Rank, Telling>,
     /// Members of either epoch that were told where the new one begins.
     told_old: BTreeMap<Rank, Attendance>,
     told_new: BTreeMap<Rank, Attendance>,
@@ -133,6 +144,7 @@ impl Change {
             pledges: BTreeMap::new(),
             refusals: BTreeMap::new(),
             prepared: BTreeMap::new(),
+            telling: BTreeMap::new(),
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
         }
@@ -166,6 +178,22 @@ impl Change {
         self.refusals.insert(rank, reason);
     }
 
+    /// A member of the old epoch would take what it is told, and waits for room beside what others are told: nobody is lost for that.
+    pub fn waits(&mut self, rank: Rank) {
+        if self.phase == Phase::Asking {
+            self.telling.insert(rank, Telling::Waits);
+        }
+    }
+
+    /// That has gone to it. Whether it is only waited for because of that by now: its time is another one then.
+    pub fn told(&mut self, rank: Rank, now: Instant) -> bool {
+        if self.phase != Phase::Asking {
+            return false;
+        }
+        self.telling.insert(rank, Telling::Told(now));
+        now >= self.since + self.asking
+    }
+
     /// The new epoch's first operation is kept.
     pub fn decided(&mut self, first: u32, now: Instant) {
         self.enter(Phase::Decided(first), now);
@@ -181,11 +209,33 @@ impl Change {
         self.since
             + match self.phase {
                 Phase::Gathering => self.terms.join,
-                Phase::Asking => self.asking,
+                Phase::Asking if now < self.since + self.asking => self.asking,
+                Phase::Asking => {
+                    let ends = self.missing().map(|rank| self.patience(rank));
+                    ends.min().unwrap_or(self.asking)
+                }
                 Phase::Decided(_) if now < self.since + COMING_BACK => COMING_BACK,
                 Phase::Decided(_) if now < self.since + GOING_OVER => GOING_OVER,
                 Phase::Decided(_) => GOING_OVER_SLOWLY,
             }
+    }
+
+    /// Members that stay and have not pledged.
+    fn missing(&self) -> impl Iterator<Item = Rank> + '_ {
+        let survivors = self.succession.survivors().map(|(old, _)| old);
+        survivors.filter(|old| !self.pledges.contains_key(old))
+    }
+
+    /// How long after all are asked a member may take to pledge.
+    fn patience(&self, rank: Rank) -> Duration {
+        match self.telling.get(&rank) {
+            None => self.asking,
+            Some(Telling::Waits) => LONGEST,
+            Some(Telling::Told(at)) => {
+                let told = at.saturating_duration_since(self.since);
+                self.asking.max(told + ASKING).min(LONGEST)
+            }
+        }
     }
 
     /// What is to be done `now`.
@@ -233,20 +283,24 @@ impl Change {
         if (self.succession.survivors()).all(|(old, _)| has_pledged(&old)) {
             self.refuse_far_pledges();
         }
-        let missing: Vec<Rank> = (self.succession.survivors())
-            .map(|(old, _)| old)
-            .filter(|old| !self.pledges.contains_key(old))
-            .collect();
+        let missing: Vec<Rank> = self.missing().collect();
         if missing.is_empty() {
             // Those who are left out, too, where they have answered: what they have begun is still of the old epoch.
             let first = self.pledges.values().max().copied();
             return vec![Step::Decide(first.unwrap_or_default())];
         }
-        let cannot = |rank: &&Rank| self.refusals.contains_key(rank) || view.left.contains(rank);
-        let mut lost: Vec<Rank> = missing.iter().filter(cannot).copied().collect();
-        if now >= self.due(now) {
-            lost = missing;
-        }
+        // Who has gone waits no more.
+        let is_there = |rank: &Rank| view.old.contains_key(rank);
+        self.telling
+            .retain(|rank, it| *it != Telling::Waits || is_there(rank));
+        let cannot = |rank: &Rank| self.refusals.contains_key(rank) || view.left.contains(rank);
+        let is_late = |rank: &Rank| now >= self.since + self.patience(*rank);
+        let lost = missing
+            .into_iter()
+            .filter(|rank| cannot(rank) || is_late(rank));
+        let is_untold =
+            |rank: &Rank| self.telling.get(rank) == Some(&Telling::Waits) && !cannot(rank);
+        let (untold, lost): (Vec<Rank>, Vec<Rank>) = lost.partition(is_untold);
         if let Some(first) = lost.first() {
             return vec![match self.terms.lost {
                 Lost::LeaveOut => Step::LeaveOut(lost),
@@ -260,7 +314,16 @@ impl Change {
                 }),
             }];
         }
+        if let Some(first) = untold.first() {
+            return vec![Step::CallOff(format!(
+                "rank {first} could not be told within {} s, as members are told so much of other changes",
+                LONGEST.as_secs()
+            ))];
+        }
         let untold = newly(&mut self.prepared, &view.old);
+        for rank in &untold {
+            self.telling.remove(rank);
+        }
         untold.into_iter().map(Step::Prepare).collect()
     }
 

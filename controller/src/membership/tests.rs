@@ -594,3 +594,56 @@ fn the_more_members_are_to_be_told_the_longer_they_may_take() {
     // Who has pledged first does not wait for ever.
     assert_eq!(takes(usize::from(u16::MAX)).0, Duration::from_secs(45));
 }
+
+/// Of two that are asked one waits for room, as others are told so much; the other one does not answer.
+#[test]
+fn nobody_is_lost_for_what_it_was_not_told() {
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let here = |ranks: &[u16]| View {
+        old: (ranks.iter())
+            .map(|rank| (Rank(*rank), Attendance(1)))
+            .collect(),
+        ..View::default()
+    };
+    let asked = |lost| {
+        let hosts = [0, 1, 2].map(HostId);
+        let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
+        let join = Duration::ZERO;
+        let mut change = Change::new(succession.into(), Terms { join, lost }, true, now);
+        assert_eq!(change.steps(now, &here(&[0, 1, 2])).len(), 3);
+        change.pledged(Rank(0), 5);
+        change.waits(Rank(2));
+        change
+    };
+    let all = here(&[0, 1, 2]);
+    let mut change = asked(Lost::LeaveOut);
+    let left_out = |rank| [Step::LeaveOut(vec![Rank(rank)])];
+    assert_eq!(change.clone().steps(at(4), &all), left_out(1));
+    change.pledged(Rank(1), 5);
+    assert_eq!(
+        (change.steps(at(4), &all), change.due(at(4))),
+        (vec![], at(45))
+    );
+    // It has gone meanwhile, and is lost as anybody else.
+    assert_eq!(change.clone().steps(at(5), &here(&[0, 1])), left_out(2));
+    // It is told at last, and has its time from then on.
+    let mut told = change.clone();
+    assert!(told.told(Rank(2), at(20)));
+    assert_eq!(
+        (told.steps(at(22), &all), told.due(at(22))),
+        (vec![], at(23))
+    );
+    assert_eq!(told.steps(at(23), &all), left_out(2));
+    // It never is: its place is its own still.
+    let [Step::CallOff(reason)] = &change.steps(at(45), &all)[..] else {
+        panic!("others have waited long enough");
+    };
+    let untold = "rank 2 could not be told within 45 s";
+    assert!(reason.starts_with(untold), "{reason}");
+
+    // Who is told at once has as long as the others.
+    let mut change = asked(Lost::CallOff);
+    assert!(!change.told(Rank(2), at(0)));
+    assert_eq!(change.due(at(0)), now + Duration::from_micros(3_000_009));
+}

@@ -1,6 +1,6 @@
 //! What goes to and fro between the controller and a member that attends.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -47,12 +47,6 @@ pub async fn pass_on(
                 None => std::future::pending().await,
             }
         };
-        let forgotten = async {
-            match &told {
-                Some(told) => told.forgotten().await,
-                None => std::future::pending().await,
-            }
-        };
         let word = tokio::select! {
             turn = turn => {
                 let (Some(Waiting { preparation, .. }), Some((place, room))) = (waiting.take(), turn)
@@ -62,9 +56,10 @@ pub async fn pass_on(
                 told = Some(room);
                 let order = Some(Word::Prepare(controller.prepared(&preparation, who.1)));
                 place.send(Ok(api::AttendResponse { order }));
+                controller.is_told(&preparation, who.1);
                 continue;
             }
-            () = forgotten => {
+            () = forgotten(&told) => {
                 told = None;
                 continue;
             }
@@ -74,9 +69,11 @@ pub async fn pass_on(
                     Word::Round(round)
                 }
                 Some(Order::Prepare(preparation)) => {
-                    let entries = preparation.entries(who.1);
+                    let of = Arc::clone(&preparation);
                     let turn = Box::pin(async move {
                         let place = answers.reserve().await.ok()?;
+                        controller.waits_to_be_told(&of, who.1);
+                        let entries = of.entries(who.1);
                         Some((place, controller.telling.turn(entries).await))
                     });
                     waiting = Some(Waiting { turn, preparation });
@@ -108,12 +105,51 @@ pub async fn pass_on(
             }
         };
         let order = Some(word);
-        if answers
-            .send(Ok(api::AttendResponse { order }))
-            .await
-            .is_err()
-        {
+        if !say(answers, api::AttendResponse { order }, &mut told).await {
             return;
         }
+    }
+}
+
+/// Says something to a member, however long it takes to read what came before; what it was told of a change gives its room back as soon as it
+/// counts as on its way no more. False where the member has gone.
+async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<Told>) -> bool {
+    let mut said = pin!(answers.send(Ok(answer)));
+    loop {
+        tokio::select! {
+            said = &mut said => return said.is_ok(),
+            () = forgotten(told) => *told = None,
+        }
+    }
+}
+
+/// Waits until what a member was told does not count as on its way any more; for ever where it was told nothing.
+async fn forgotten(told: &Option<Told>) {
+    match told {
+        Some(told) => told.forgotten().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::telling::Telling;
+    use super::*;
+
+    /// It has been told of a change, and then of something else.
+    #[tokio::test]
+    async fn who_reads_nothing_gives_its_room_back() {
+        let telling = Telling::default();
+        let (answers, unread) = mpsc::channel(1);
+        answers
+            .try_send(Ok(api::AttendResponse::default()))
+            .unwrap();
+        let mut told = Some(telling.turn(usize::MAX).await);
+        tokio::select! {
+            _ = say(&answers, api::AttendResponse::default(), &mut told) => panic!("nobody reads"),
+            _ = telling.turn(usize::MAX) => {}
+        }
+        drop(unread);
+        assert!(!say(&answers, api::AttendResponse::default(), &mut told).await);
     }
 }

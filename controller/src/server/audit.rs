@@ -50,7 +50,11 @@ impl Controller {
             };
             (switch.id, audited.await)
         });
-        join_all(audited).await
+        let audited = join_all(audited).await;
+        if mend {
+            self.try_again();
+        }
+        audited
     }
 
     /// Looks at one switch, as the time for it has come.

@@ -59,7 +59,7 @@ pub struct Controller {
     pub(super) seats: SeatKeeper,
     /// Whether it is being stopped: what it still holds is not to be changed any more.
     closed: watch::Sender<bool>,
-    pub(super) attendants: Attendants,
+    pub(super) attendants: Arc<Attendants>,
     /// Room for what members are told of changes.
     pub(super) telling: Telling,
     pub(super) events: Events,
@@ -212,7 +212,7 @@ impl Controller {
             registry,
             journal,
             closed: watch::Sender::new(false),
-            attendants: Attendants::default(),
+            attendants: Arc::default(),
             telling: Telling::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),

@@ -395,6 +395,8 @@ impl Controller {
                 error: Box::new(error),
             })
         }));
-        mended.await.into_iter().collect()
+        let mended = mended.await;
+        self.try_again();
+        mended.into_iter().collect()
     }
 }

@@ -419,6 +419,8 @@ impl Controller {
             return true;
         };
         if !switch.is_in_doubt() {
+            // Somebody else has put it right.
+            self.try_again();
             return true;
         }
         let client = changes.client(&client);

@@ -8,7 +8,7 @@ mod refit;
 
 pub use epochs::{next_spec, seats_of};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -88,6 +88,8 @@ pub struct Registry {
     jobs: BTreeMap<JobId, Record>,
     /// By an epoch's number the one of the epoch that it changes into.
     following: BTreeMap<JobId, JobId>,
+    /// By a job's name the numbers of its epochs.
+    epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
 }
 
@@ -97,6 +99,7 @@ impl Registry {
         Registry {
             jobs: BTreeMap::new(),
             following: BTreeMap::new(),
+            epochs: HashMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
         }
@@ -177,6 +180,8 @@ impl Registry {
             evict_not_before: None,
             is_evicting: false,
         };
+        let name = record.job.name.clone();
+        self.epochs.entry(name).or_default().insert(id);
         self.jobs.entry(id).or_insert(record)
     }
 
@@ -248,6 +253,12 @@ impl Registry {
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
         self.end_change(id);
         if let Some(Record { job, plan, .. }) = self.jobs.remove(&id) {
+            if let Some(epochs) = self.epochs.get_mut(&job.name) {
+                epochs.remove(&id);
+                if epochs.is_empty() {
+                    self.epochs.remove(&job.name);
+                }
+            }
             self.ledger.remove(fabric, &job, &plan);
         }
     }
@@ -258,9 +269,15 @@ impl Registry {
     }
 
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
-        self.iter()
-            .find(|record| record.job.name == name)
+        self.all_of(name)
+            .find(|record| record.stage == Stage::Current)
             .ok_or_else(|| self.no_job(name))
+    }
+
+    /// A job in each of its epochs that are on switches, by number.
+    fn all_of(&self, name: &str) -> impl Iterator<Item = &Record> {
+        let ids = self.epochs.get(name).into_iter().flatten();
+        ids.filter_map(|id| self.jobs.get(id))
     }
 
     /// That there is none of that name.

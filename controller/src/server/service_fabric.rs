@@ -1,12 +1,15 @@
 //! The control API: what is linked to what, and by which ports.
 
+use std::sync::Arc;
+
 use tonic::{Code, Status};
 
+use super::controller::Controller;
 use super::messages::link_of;
 use super::service::ControlService;
 use crate::api;
 use crate::chassis_push::{self, PushError};
-use crate::fabric::TrunkId;
+use crate::fabric::{SwitchId, TrunkId};
 use crate::names::some_of;
 
 impl ControlService {
@@ -19,17 +22,10 @@ impl ControlService {
             Status::not_found(format!("no switch is called {name:?}; there are: {known}"))
         })?;
         // On a task of its own: a client that goes away must not leave a switch half told.
-        let switch = fabric.switch(id).clone();
-        let pushed = tokio::spawn(async move { chassis_push::push(&switch).await }).await;
-        let pushed = pushed.map_err(|error| Status::internal(error.to_string()))?;
-        pushed.map_err(|error| {
-            let code = match error {
-                PushError::Chassis(_) => Code::FailedPrecondition,
-                PushError::NoAnswer { .. } => Code::Unavailable,
-                PushError::Refused { .. } => Code::Aborted,
-            };
-            Status::new(code, error.to_string())
-        })
+        let controller = Arc::clone(&self.controller);
+        let given = tokio::spawn(async move { give_ports(&controller, id).await });
+        let given = given.await;
+        given.map_err(|error| Status::internal(error.to_string()))?
     }
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
@@ -57,4 +53,23 @@ impl ControlService {
             links: links.collect(),
         }
     }
+}
+
+/// Has a switch's own software take its ports, unless somebody else does: each would set up what the other one is setting up.
+async fn give_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
+    let switch = controller.fabric().switch(id);
+    let Some(_alone) = controller.switches[id.0].begin_to_give_ports() else {
+        return Err(Status::failed_precondition(format!(
+            "switch {} is being given its ports by another request; ask again when that has ended",
+            switch.name
+        )));
+    };
+    chassis_push::push(switch).await.map_err(|error| {
+        let code = match error {
+            PushError::Chassis(_) => Code::FailedPrecondition,
+            PushError::NoAnswer { .. } => Code::Unavailable,
+            PushError::Refused { .. } => Code::Aborted,
+        };
+        Status::new(code, error.to_string())
+    })
 }

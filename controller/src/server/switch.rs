@@ -42,6 +42,8 @@ pub struct ManagedSwitch {
     state: Mutex<State>,
     /// Held by whoever puts it right in the background.
     putting_right: AsyncMutex<()>,
+    /// Held by whoever has its software take its ports.
+    giving_ports: AsyncMutex<()>,
     /// Writes that it may do yet.
     strays: Strays,
 }
@@ -143,6 +145,7 @@ impl ManagedSwitch {
                 shares: BTreeMap::new(),
             }),
             putting_right: AsyncMutex::default(),
+            giving_ports: AsyncMutex::default(),
             strays: Strays::default(),
         }
     }
@@ -180,6 +183,11 @@ impl ManagedSwitch {
     /// The right to put it right in the background; none while somebody has it.
     pub fn begin_to_put_right(&self) -> Option<MutexGuard<'_, ()>> {
         self.putting_right.try_lock().ok()
+    }
+
+    /// The right to have its software take its ports, which sets up a chip anew; none while somebody has it.
+    pub fn begin_to_give_ports(&self) -> Option<MutexGuard<'_, ()>> {
+        self.giving_ports.try_lock().ok()
     }
 
     /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).

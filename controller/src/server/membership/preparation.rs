@@ -1,6 +1,7 @@
 //! What all members of an epoch are told of the next: made once, and turned into a message for one after the other.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::super::controller::{Controller, JobState, state_alone};
 use super::super::registry::Record;
@@ -29,6 +30,30 @@ impl Preparation {
 }
 
 impl Controller {
+    /// A member of the epoch before would take what it is told, and waits for room for that.
+    pub(in super::super) fn waits_to_be_told(&self, of: &Preparation, rank: Rank) {
+        let mut registry = self.registry();
+        if let Some(change) = registry
+            .get_mut(of.job.id)
+            .and_then(|it| it.change.as_mut())
+        {
+            change.waits(rank);
+        }
+    }
+
+    /// It has been told.
+    pub(in super::super) fn is_told(&self, of: &Preparation, rank: Rank) {
+        let is_news = {
+            let mut registry = self.registry();
+            let record = registry.get_mut(of.job.id);
+            let change = record.and_then(|it| it.change.as_mut());
+            change.is_some_and(|change| change.told(rank, Instant::now()))
+        };
+        if is_news {
+            self.attendants.tell_news(of.job.id);
+        }
+    }
+
     /// What a member of the epoch before is told.
     pub(in super::super) fn prepared(&self, of: &Preparation, rank: Rank) -> PrepareEpoch {
         let place = match of.succession.becomes(rank) {

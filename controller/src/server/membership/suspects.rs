@@ -1,12 +1,13 @@
 //! Members that are gone: who is suspected, and who loses its place for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use super::super::controller::Controller;
+use super::super::attendants::Attendants;
+use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
 use super::super::registry::{Registry, Stage};
 use super::rest;
@@ -58,6 +59,22 @@ impl Dues {
     fn of(&self, now: Instant) -> impl Iterator<Item = JobId> + '_ {
         let due = self.by_time.iter().take_while(move |(due, _)| *due <= now);
         due.map(|(_, id)| *id)
+    }
+}
+
+/// Suspects of a job that are being evicted, until this is dropped: however that ends, the job is looked at again then.
+struct Evicting {
+    registry: Arc<Mutex<Registry>>,
+    attendants: Arc<Attendants>,
+    id: JobId,
+}
+
+impl Drop for Evicting {
+    fn drop(&mut self) {
+        if let Some(record) = lock(&self.registry).get_mut(self.id) {
+            record.is_evicting = false;
+        }
+        self.attendants.tell_news(self.id);
     }
 }
 
@@ -113,13 +130,15 @@ impl Controller {
         }
         if !overdue.is_empty() {
             let controller = Arc::clone(self);
+            let evicting = Evicting {
+                registry: Arc::clone(&self.registry),
+                attendants: Arc::clone(&self.attendants),
+                id,
+            };
             // On a task of its own: a switch that is slow for this job is no reason not to look at others.
             self.in_background(async move {
+                let _evicting = evicting;
                 controller.evict_suspects(id, &overdue).await;
-                if let Some(record) = controller.registry().get_mut(id) {
-                    record.is_evicting = false;
-                }
-                controller.attendants.tell_news(id);
             });
         }
         due
@@ -203,6 +222,44 @@ fn unsure(kept: &[Rank]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::{self, Health};
+    use crate::job::JobSpec;
+    use crate::program::Program;
+    use crate::routing::Routes;
+
+    /// Who is suspected of a job whose eviction nobody ends would keep its place for ever.
+    #[tokio::test]
+    async fn an_eviction_ends_however_its_task_does() {
+        let text = include_str!("../../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let program = Program::v1model().unwrap();
+        let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
+        let spec = JobSpec::new("train", ["h1", "h2"]);
+        let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
+        let id = registry.add(&fabric, job, plan).job.id;
+        let registry = Arc::new(Mutex::new(registry));
+        let attendants = Arc::<Attendants>::default();
+        let mut news = attendants.news();
+        for panics in [true, false] {
+            lock(&registry).get_mut(id).unwrap().is_evicting = true;
+            let evicting = Evicting {
+                registry: Arc::clone(&registry),
+                attendants: Arc::clone(&attendants),
+                id,
+            };
+            let task = tokio::spawn(async move {
+                let _evicting = evicting;
+                assert!(!panics, "on purpose");
+                std::future::pending::<()>().await;
+            });
+            if !panics {
+                task.abort();
+            }
+            assert_eq!(task.await.unwrap_err().is_panic(), panics);
+            assert!(!lock(&registry).get(id).unwrap().is_evicting);
+            assert_eq!(news.next().await, Some(vec![id]), "it is looked at again");
+        }
+    }
 
     #[test]
     fn a_job_is_looked_at_when_it_was_last_said_to() {

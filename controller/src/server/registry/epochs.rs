@@ -126,9 +126,9 @@ impl Registry {
     /// All of a job's epochs that are on switches, the one that it is in last.
     pub fn epochs_of(&self, name: &str) -> Vec<JobId> {
         let of = |stage: Stage| {
-            let records = self.jobs.values();
+            let records = self.all_of(name);
             records
-                .filter(move |record| record.job.name == name && record.stage == stage)
+                .filter(move |record| record.stage == stage)
                 .map(|record| record.job.id)
         };
         let beside = of(Stage::Coming).chain(of(Stage::Leaving));
@@ -137,9 +137,8 @@ impl Registry {
 
     /// A job in the epoch with that number, if that is on switches.
     pub fn in_epoch(&self, name: &str, epoch: u32) -> Option<&Record> {
-        let is =
-            |record: &&Record| record.job.name == name && u32::from(record.job.epoch.0) == epoch;
-        self.jobs.values().find(is)
+        let is = |record: &&Record| u32::from(record.job.epoch.0) == epoch;
+        self.all_of(name).find(is)
     }
 
     /// The same where that epoch has `number` in packets, or 0 is asked for: where an epoch was called off the next one that is tried has
@@ -403,8 +402,20 @@ mod tests {
                 let next = all.values().find(follows).map(|it| it.job.id);
                 let known = self.registry.next_of(*id).map(|it| it.job.id);
                 assert_eq!(known, next, "{id:?}");
-                let current = self.registry.named(&record.job.name).unwrap().job.id;
+                let name = &record.job.name;
+                let current = self.registry.named(name).unwrap().job.id;
                 assert_eq!(self.registry.current_of(*id), Some(current), "{id:?}");
+                let epoch = u32::from(record.job.epoch.0);
+                let found = self.registry.in_epoch(name, epoch).unwrap();
+                assert_eq!(found.job.id, *id);
+                let of_name = all.values().filter(|it| it.job.name == *name);
+                let mut epochs = self.registry.epochs_of(name);
+                epochs.sort_unstable();
+                assert!(of_name.map(|it| it.job.id).eq(epochs));
+            }
+            for name in (0..4).map(|number| format!("job{number}")) {
+                let is_there = all.values().any(|it| it.job.name == name);
+                assert_eq!(self.registry.named(&name).is_ok(), is_there);
             }
             let mut known = self.registry.changing();
             known.sort_unstable();

@@ -128,6 +128,22 @@ impl JobRequest {
         }
     }
 
+    /// The names of those.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            JobRequest::Job(spec) => vec![spec.name.clone()],
+            JobRequest::Grid(grid) => grid.names().collect(),
+        }
+    }
+
+    /// Whether the job of that name is one of those.
+    pub fn stands_for(&self, job: &str) -> bool {
+        match self {
+            JobRequest::Job(spec) => spec.name == job,
+            JobRequest::Grid(grid) => grid.stands_for(job),
+        }
+    }
+
     /// The seed that the file says.
     pub fn seed(&self) -> Option<u64> {
         match self {

@@ -190,6 +190,19 @@ impl TryFrom<u32> for Weight {
     }
 }
 
+/// Of a number of seconds, 0 for never.
+impl TryFrom<u32> for Eviction {
+    type Error = JobProblem;
+
+    fn try_from(seconds: u32) -> Result<Self, JobProblem> {
+        match seconds {
+            0 => Ok(Eviction::Never),
+            1..=Self::MOST => Ok(Eviction::After(seconds)),
+            _ => Err(JobProblem::Eviction(seconds)),
+        }
+    }
+}
+
 /// The loss threshold of jobs that say nothing: every operation that loses anything is told.
 pub const DEFAULT_LOSS_THRESHOLD: u32 = 1;
 

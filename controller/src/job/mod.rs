@@ -57,6 +57,11 @@ pub struct SourceIndex(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub u16);
 
+/// What is there for each rank of a job, which has no more of them than ranks have numbers.
+pub(crate) fn by_rank<I: IntoIterator>(of: I) -> impl Iterator<Item = (Rank, I::Item)> {
+    (0..=u16::MAX).map(Rank).zip(of)
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

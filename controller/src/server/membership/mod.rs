@@ -366,8 +366,10 @@ fn to_members(
 
 /// Ranks that somebody has taken.
 fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
-    let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
-    let joined = seats.filter(|(_, seat)| matches!(seat, Seat::Joined));
+    let joined = record
+        .seats
+        .by_rank()
+        .filter(|(_, seat)| matches!(seat, Seat::Joined));
     joined.map(|(rank, _)| rank)
 }
 

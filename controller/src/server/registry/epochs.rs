@@ -183,7 +183,7 @@ impl Registry {
             return View::default();
         };
         let left = self.jobs.get(&origin.of).map(|before| {
-            let seats = (0..=u16::MAX).map(Rank).zip(before.seats.states());
+            let seats = before.seats.by_rank();
             seats
                 .filter(|(_, seat)| *seat == Seat::Left)
                 .map(|(rank, _)| rank)
@@ -198,8 +198,10 @@ impl Registry {
 
     /// What is seen of the members of the epoch that a job is in. Who has not gone over yet is in touch as well.
     pub fn seen(&self, attendants: &Attendants, record: &Record) -> Seen {
-        let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
-        let joined = seats.filter(|(_, seat)| *seat == Seat::Joined);
+        let joined = record
+            .seats
+            .by_rank()
+            .filter(|(_, seat)| *seat == Seat::Joined);
         let mut attending: BTreeMap<Rank, Attendance> = attendants.attendances(record.job.id);
         if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
             let before = attendants.attendances(origin.of).into_iter();

@@ -293,7 +293,7 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
 }
 
 /// The same connections, for taking back what was done with them.
-pub fn undoing(clients: &Clients) -> Clients {
+pub(crate) fn undoing(clients: &Clients) -> Clients {
     let undoing = clients.iter();
     undoing
         .map(|(id, client)| (*id, Arc::new(client.undoing())))

@@ -21,7 +21,8 @@ use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::{GridSpec, Line};
-pub use placement::{Member, host_of, place, place_in};
+pub(crate) use placement::host_of;
+pub use placement::{Member, place, place_in};
 pub use written::WrittenJob;
 
 use crate::fabric::SwitchPort;

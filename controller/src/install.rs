@@ -174,7 +174,7 @@ impl Cause {
     }
 }
 
-/// How far an undo got. As text: where it got not, if so.
+/// How far an undo got. As text: the switches on which something is left, or nothing where it got to the end.
 #[derive(Debug, Default)]
 pub struct Undone {
     /// The switches on which something is left.

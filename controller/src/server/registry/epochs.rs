@@ -109,7 +109,6 @@ impl Registry {
 
     /// The epoch that follows one.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
-        // Numbers are given out anew at last: only one that is still changing is meant.
         self.jobs.get(self.following.get(&id)?)
     }
 
@@ -391,7 +390,7 @@ mod tests {
             }
         }
 
-        /// Looks for everything among all.
+        /// What is found by looking at all records is what the registry finds.
         fn look(&self) {
             let all = &self.registry.jobs;
             let mut changing: Vec<JobId> = (all.iter())

@@ -39,9 +39,7 @@ pub async fn print_beside(text: String) -> io::Result<ControlFlow<()>> {
 /// # Errors
 /// The command's.
 pub fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = crate::command::runtime()?;
     let done = runtime.block_on(command);
     runtime.shutdown_background();
     done

@@ -234,6 +234,7 @@ fn members_of_what_is_created_are_waited_for() {
         let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
         assert_eq!(waited.status.code(), Some(6), "{late}");
         assert!(said.contains("near: created\n"), "{said}");
-        assert!(late.contains("there is no rank 0 on h1"), "{late}");
+        let missing = "after 300ms there is no rank 0 on h1";
+        assert!(late.contains(missing), "{late}");
     });
 }

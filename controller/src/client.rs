@@ -10,7 +10,7 @@ use tonic_types::StatusExt as _;
 use ultima_p4runtime::transport::{self, root_cause};
 
 use crate::api::{self, FieldProblem, control_client::ControlClient};
-use crate::chassis_push::PATIENCE;
+use crate::chassis_push;
 use crate::job::JobSpec;
 use crate::route::{self, Route};
 use crate::server::UNIX;
@@ -612,7 +612,7 @@ impl Client {
             switch: switch.into(),
         };
         // The switch may take all of its time.
-        let request = within(PATIENCE + ANSWER, request);
+        let request = within(chassis_push::PATIENCE + ANSWER, request);
         let answer = self.rpc.clone().configure_ports(request).await;
         answer.map(drop).map_err(|status| self.error(status))
     }

@@ -174,7 +174,7 @@ impl Cause {
     }
 }
 
-/// How far an undo got. As text: where it got not, if so.
+/// How far an undo got. As text: the switches on which something is left, or nothing where it got to the end.
 #[derive(Debug, Default)]
 pub struct Undone {
     /// The switches on which something is left.
@@ -293,7 +293,7 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
 }
 
 /// The same connections, for taking back what was done with them.
-pub fn undoing(clients: &Clients) -> Clients {
+pub(crate) fn undoing(clients: &Clients) -> Clients {
     let undoing = clients.iter();
     undoing
         .map(|(id, client)| (*id, Arc::new(client.undoing())))

@@ -8,24 +8,16 @@ use std::process::ExitCode;
 
 use ultima_p4::manifest::{BUILDS, Build};
 
-const HELP: &str = "\
-Compiles Ultima's P4 programs with the compilers on the PATH, p4c-bm2-ss, p4c-barefoot and bfas, and writes their manifests
-
-Usage: p4-recompile [TARGET]...
-
-  TARGET  v1model, tofino or tofino2; all without one. What comes of it is in p4/compiled/, a folder each
-";
-
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.any(|it| it == "--help" || it == "-h") {
-        print!("{HELP}");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|it| it == "--help" || it == "-h") {
+        print!("{}", help());
         return ExitCode::SUCCESS;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("p4/ is in the repository");
-    let result = builds(std::env::args().skip(1).collect()).and_then(|builds| {
+    let result = builds(&arguments).and_then(|builds| {
         for build in builds {
             let manifest = build.recompile(root).map_err(|error| error.to_string())?;
             for path in manifest.outputs.keys() {
@@ -43,8 +35,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// What `--help` prints.
+fn help() -> String {
+    format!(
+        "\
+Compiles Ultima's P4 programs with the compilers on the PATH, p4c-bm2-ss, p4c-barefoot and bfas, and writes their manifests
+
+Usage: p4-recompile [TARGET]...
+
+  TARGET  One of {}; all without one. What comes of it is in p4/compiled/, a folder each
+",
+        targets_known()
+    )
+}
+
+/// The names of all targets.
+fn targets_known() -> String {
+    let targets: Vec<&str> = BUILDS.iter().map(|build| build.target).collect();
+    targets.join(", ")
+}
+
 /// The programs for the targets of these names, or all where there is no name.
-fn builds(targets: Vec<String>) -> Result<Vec<&'static Build>, String> {
+fn builds(targets: &[String]) -> Result<Vec<&'static Build>, String> {
     if targets.is_empty() {
         return Ok(BUILDS.iter().collect());
     }
@@ -53,11 +65,8 @@ fn builds(targets: Vec<String>) -> Result<Vec<&'static Build>, String> {
             .iter()
             .find(|build| build.target == target)
             .ok_or_else(|| {
-                let known: Vec<_> = BUILDS.iter().map(|build| build.target).collect();
-                format!(
-                    "{target} is no target: give one of {}, or none for all",
-                    known.join(", ")
-                )
+                let known = targets_known();
+                format!("{target} is no target: give one of {known}, or none for all")
             })
     };
     targets.iter().map(find).collect()

@@ -26,17 +26,16 @@ pub(crate) const HOST_FLAGS_AT: usize = 30;
 pub const SLOT_AT: usize = 32;
 /// The most senders at once that [`Header::incast`] can say.
 pub const INCAST_MAX: u8 = 15;
-
-/// Bytes of a packet's header, which digest and tag are part of where it is sealed.
-pub const fn header_len(sealed: bool) -> usize {
-    HEADER_LEN + if sealed { AUTH_LEN } else { 0 }
-}
-
 /// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
 /// default: an Ultima packet is known by magic and version, not by its port.
 pub const UDP_PORT: u16 = MAGIC;
 /// The IPv4 /16 (organization-local scope, RFC 2365) of the jobs' group addresses.
 pub const GROUP_NETWORK: Ipv4Addr = Ipv4Addr::new(239, 85, 0, 0);
+
+/// Bytes of a packet's header, which digest and tag are part of where it is sealed.
+pub const fn header_len(sealed: bool) -> usize {
+    HEADER_LEN + if sealed { AUTH_LEN } else { 0 }
+}
 
 /// The address that a job's members send GATHER to: [`GROUP_NETWORK`] with the job's id in its lower half.
 pub fn group_address(job: u16) -> Ipv4Addr {

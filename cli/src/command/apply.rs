@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -59,10 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         written.extend(job::parse_all(&text, &name)?);
     }
     super::desired::check_names(&written)?;
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(apply(arguments, &written))
+    super::runtime()?.block_on(apply(arguments, &written))
 }
 
 async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {
@@ -105,11 +102,10 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     for job in &resized {
         let of = (job.name.as_str(), Some(job.number));
         let resized = client.resize_job(of, &job.members, (JOIN_WAIT, false));
-        let resized = resized.await.map_err(|error| {
+        resized.await.map_err(|error| {
             let error = refusal::placed(written, &job.name, error);
             so_far(&jobs, error.into())
-        });
-        resized?;
+        })?;
         jobs.push(Applied::new(&job.name, Action::Resized));
     }
     let created = creation::create(&client, written, &missing).await;
@@ -117,10 +113,10 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
     print(jobs, None)?;
     if let Some(bound) = arguments.wait {
-        let begun = Instant::now();
+        let bound = wait::Bound::from(bound);
         let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
-        wait::joined(&client, created, bound.saturating_sub(begun.elapsed())).await?;
+        wait::joined(&client, created, bound).await?;
     }
     Ok(Exit::Done.into())
 }

@@ -1,11 +1,9 @@
 //! `ultima fabric chassis`: a switch's ports, as its own software is told of them.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use tokio::runtime::Runtime;
 use ultima_controller::chassis_push::{self, PushError};
 use ultima_controller::client::Client;
 use ultima_controller::fabric::Switch;
@@ -82,17 +80,11 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
 
 /// Has the controller have Stratum take it.
 fn pushed_by(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
-    runtime()?.block_on(async {
+    super::runtime()?.block_on(async {
         let client = Client::connect(&at.controller).await?;
         client.configure_ports(switch).await
     })?;
     taken(switch)
-}
-
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
 }
 
 fn taken(switch: &str) -> Result<ExitCode> {
@@ -102,7 +94,7 @@ fn taken(switch: &str) -> Result<ExitCode> {
 
 /// Has Stratum take it.
 fn pushed(switch: &Switch) -> Result<ExitCode> {
-    match runtime()?.block_on(chassis_push::push(switch)) {
+    match super::runtime()?.block_on(chassis_push::push(switch)) {
         Ok(()) => taken(&switch.name),
         Err(error @ PushError::NoAnswer { .. }) => bail!(Exit::NoAnswer.because(error.to_string())),
         Err(error @ PushError::Refused { .. }) => bail!(Exit::Found.because(error.to_string())),

@@ -18,6 +18,6 @@ pub struct ControllerAddress {
 /// Addresses with commas between them, as they are.
 fn addresses(text: &str) -> Result<String, String> {
     let mut each = text.split(',').map(str::trim);
-    each.try_for_each(|address| units::control_address(address).map(|_| ()))?;
+    each.try_for_each(|address| units::control_address(address).map(drop))?;
     Ok(text.to_owned())
 }

@@ -96,33 +96,30 @@ impl From<GetStandingResponse> for Standing {
 /// Asks all of them.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let addresses = arguments.at.controller.split(',').map(str::trim);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let mut documents = Vec::new();
-            for address in addresses {
-                let (role, standing) = match Client::standing(address).await {
-                    Ok(standing) => {
-                        let role = match standing.role() {
-                            Role::Primary => "primary",
-                            _ => "standby",
-                        };
-                        (role.to_owned(), Some(Standing::from(standing)))
-                    }
-                    Err(error) => (error.to_string(), None),
-                };
-                documents.push(Document {
-                    address: address.to_owned(),
-                    role,
-                    standing,
-                });
-            }
-            let leads = documents.iter().any(|document| document.role == "primary");
-            let text = arguments.output.print(&documents, || text(&documents))?;
-            output::print(&text)?;
-            Ok(ExitCode::from(u8::from(!leads)))
-        })
+    super::runtime()?.block_on(async {
+        let mut documents = Vec::new();
+        for address in addresses {
+            let (role, standing) = match Client::standing(address).await {
+                Ok(standing) => {
+                    let role = match standing.role() {
+                        Role::Primary => "primary",
+                        _ => "standby",
+                    };
+                    (role.to_owned(), Some(Standing::from(standing)))
+                }
+                Err(error) => (error.to_string(), None),
+            };
+            documents.push(Document {
+                address: address.to_owned(),
+                role,
+                standing,
+            });
+        }
+        let leads = documents.iter().any(|document| document.role == "primary");
+        let text = arguments.output.print(&documents, || text(&documents))?;
+        output::print(&text)?;
+        Ok(ExitCode::from(u8::from(!leads)))
+    })
 }
 
 /// Who follows a primary that needs so many.

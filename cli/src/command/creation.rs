@@ -20,6 +20,7 @@ pub async fn create(
 ) -> Result<Vec<api::Job>> {
     let created = match specs {
         [] => return Ok(Vec::new()),
+        // One is not waited for as long as many, and controllers of before know nothing else.
         [spec] => client.create_job(spec).await.map(|job| vec![job]),
         specs => client.create_jobs(specs).await,
     };

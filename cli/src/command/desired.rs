@@ -59,16 +59,13 @@ impl Compared {
 pub fn check_names(written: &[WrittenJob]) -> Result<()> {
     let mut names = HashSet::new();
     for written in written {
-        for spec in written.request.jobs(0) {
-            if !names.contains(&spec.name) {
-                names.insert(spec.name);
-                continue;
+        for name in written.request.names() {
+            if let Some(name) = names.replace(name) {
+                bail!(
+                    "{}: name: job {name} stands in the files twice; names are unique",
+                    written.place_of("name"),
+                );
             }
-            bail!(
-                "{}: name: job {} stands in the files twice; names are unique",
-                written.place_of("name"),
-                spec.name
-            );
         }
     }
     Ok(())
@@ -84,8 +81,8 @@ pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
     let named = |name: &str| there.iter().find(|job| job.name == name);
     for written in written {
         let request = &written.request;
-        let parts = request.jobs(0);
-        let known = parts.iter().find_map(|spec| named(&spec.name));
+        let parts = request.names();
+        let known = parts.iter().find_map(|name| named(name));
         let seed = known.map_or_else(rand::random, |job| job.seed);
         // A job alone gets its seed from the controller.
         for spec in request.jobs(seed) {

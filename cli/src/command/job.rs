@@ -125,14 +125,14 @@ enum Command {
 /// Makes one request and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file is read first: what is wrong with it does not need a controller to be said.
-    let request = match &arguments.command {
+    let written = match &arguments.command {
         Command::Create {
             file, group_for, ..
         } => {
             let mut written = only_one(file)?;
             if let Some(grouping) = group_for {
                 let grouped = grouping.apply(&written.request);
-                written.request = grouped.map_err(|problem| anyhow!(written.invalid(&problem)))?;
+                written.request = grouped.map_err(|problem| written.invalid(problem))?;
             }
             Some(written)
         }
@@ -143,7 +143,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let mut exit = Exit::Done;
         let text = match arguments.command {
             Command::Create { wait, output, .. } => {
-                let written = [request.expect("read above")];
+                let written = [written.expect("read above")];
                 let specs = written[0].request.jobs(rand::random());
                 let mut jobs = creation::create(&client, &written, &specs).await?;
                 if let Some(bound) = wait {

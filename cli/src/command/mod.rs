@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::{Context, Result};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 mod apply;
@@ -100,6 +101,14 @@ fn name_of(path: &Path) -> String {
         true => "standard input".to_owned(),
         false => path.display().to_string(),
     }
+}
+
+/// What runs a command that asks others and waits for them, on its own thread.
+///
+/// # Errors
+/// The kernel's, that there is no more of what it takes.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// Waits for Ctrl-C or a termination signal.

@@ -7,8 +7,7 @@ use ultima_controller::job::{JobSpec, WrittenJob};
 
 /// The job of a name among those of files, or the grid that it is of.
 pub fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
-    let is_it = |it: &&WrittenJob| it.request.jobs(0).iter().any(|spec| spec.name == job);
-    written.iter().find(is_it)
+    written.iter().find(|it| it.request.stands_for(job))
 }
 
 /// A refusal of `job`, which one of `written` asks for, with the place of the field that is in the way, or of the job as a whole. One that

@@ -12,6 +12,35 @@ use crate::exit::{Ended, Exit};
 /// How often the controller is asked.
 const EVERY: Duration = Duration::from_millis(50);
 
+/// How long is waited at most, from when this is made: for all that a command waits for together.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// As the user has said it.
+    said: Duration,
+    end: Instant,
+}
+
+/// From now on.
+impl From<Duration> for Bound {
+    fn from(said: Duration) -> Self {
+        Bound {
+            said,
+            end: Instant::now() + said,
+        }
+    }
+}
+
+impl Bound {
+    /// A while, if there is time left; else with what `late` says of how long it was.
+    async fn pause(self, late: impl FnOnce(Duration) -> String) -> Result<(), Ended> {
+        if Instant::now() >= self.end {
+            return Err(Exit::TooLate.because(late(self.said)));
+        }
+        sleep(EVERY).await;
+        Ok(())
+    }
+}
+
 /// Until all members of these jobs have joined, `bound` at most; returns the jobs as they are then.
 ///
 /// # Errors
@@ -19,9 +48,9 @@ const EVERY: Duration = Duration::from_millis(50);
 pub async fn joined(
     client: &Client,
     jobs: Vec<api::Job>,
-    bound: Duration,
+    bound: impl Into<Bound>,
 ) -> Result<Vec<api::Job>> {
-    let end = Instant::now() + bound;
+    let bound = bound.into();
     let mut all = Vec::new();
     for mut job in jobs {
         loop {
@@ -36,10 +65,9 @@ pub async fn joined(
                 break all.push(job);
             }
             let (name, missing) = (&job.name, missing.join(", "));
-            wait(end, || {
-                format!("job {name}: after {bound:?} there is no {missing}; it stays")
-            })
-            .await?;
+            let late =
+                |bound| format!("job {name}: after {bound:?} there is no {missing}; it stays");
+            bound.pause(late).await?;
             job = client.job(name).await?;
         }
     }
@@ -51,8 +79,8 @@ pub async fn joined(
 /// # Errors
 /// [`TooLate`](Exit::TooLate) with the one that is not; [`Found`](Exit::Found) with why a change was called off; a job has gone, or the controller
 /// doesn't answer.
-pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: Duration) -> Result<()> {
-    let end = Instant::now() + bound;
+pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bound>) -> Result<()> {
+    let bound = bound.into();
     for (name, before) in jobs {
         loop {
             let job = client.job(name).await?;
@@ -62,12 +90,12 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: Duration) -> 
                     bail!(Exit::Found.because(format!("job {name}: {}", job.unchanged)))
                 }
                 (Some(_), _) => {
-                    let late = || {
+                    let late = |bound| {
                         format!(
                             "job {name}: after {bound:?} its new members have not all joined; it goes on"
                         )
                     };
-                    wait(end, late).await?;
+                    bound.pause(late).await?;
                 }
             }
         }
@@ -82,10 +110,10 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: Duration) -> 
 pub async fn settled(
     client: &Client,
     names: &[String],
-    bound: Duration,
+    bound: impl Into<Bound>,
     left: impl Fn(&str) -> String,
 ) -> Result<()> {
-    let end = Instant::now() + bound;
+    let bound = bound.into();
     loop {
         let switches = client.switches().await?;
         let unsettled = switches.iter().filter(|switch| {
@@ -96,15 +124,7 @@ pub async fn settled(
             return Ok(());
         }
         let unsettled = unsettled.join(", ");
-        wait(end, || format!("after {bound:?} {}", left(&unsettled))).await?;
+        let late = |bound| format!("after {bound:?} {}", left(&unsettled));
+        bound.pause(late).await?;
     }
-}
-
-/// A while, if there is time left.
-async fn wait(end: Instant, late: impl FnOnce() -> String) -> Result<(), Ended> {
-    if Instant::now() >= end {
-        return Err(Exit::TooLate.because(late()));
-    }
-    sleep(EVERY).await;
-    Ok(())
 }

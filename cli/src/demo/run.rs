@@ -49,9 +49,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the demo. Ctrl-C ends it and all its processes; the exit code is then 130.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = crate::command::runtime()?;
     let code = runtime.block_on(async {
         let mut processes = Processes::new();
         let report = tokio::select! {

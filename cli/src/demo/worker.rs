@@ -221,14 +221,11 @@ fn train(
 
 /// Takes this worker's rank and waits until all others have theirs.
 fn join(config: &WorkerConfig) -> Result<Membership> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let controller = Client::connect(&config.controller).await?;
-            let WorkerConfig { job, host, .. } = config;
-            Ok(Membership::join(&controller, job, host, JOIN_TIMEOUT).await?)
-        })
+    crate::command::runtime()?.block_on(async {
+        let controller = Client::connect(&config.controller).await?;
+        let WorkerConfig { job, host, .. } = config;
+        Ok(Membership::join(&controller, job, host, JOIN_TIMEOUT).await?)
+    })
 }
 
 fn start_trace(path: &Path, host: &Config) -> Result<TraceFile> {

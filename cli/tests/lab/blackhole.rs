@@ -32,10 +32,7 @@ links:
 ";
 
 fn tree(lab: &Lab) -> Vec<String> {
-    let shown = lab
-        .controlled(&["job", "show", "train", "--output=json"])
-        .output();
-    let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
+    let job = lab.job("train");
     let links = job["tree"].as_array().expect("links").iter();
     links
         .map(|link| link.as_str().expect("a name").to_owned())
@@ -93,12 +90,9 @@ fn a_link_that_swallows_what_is_sent_into_it_is_left() {
     ];
     let agents = ["h1", "h2", "h3", "h4"].map(|host| lab.start(host, &agent));
     wait_until("they have joined", || {
-        let shown = lab
-            .controlled(&["job", "show", "train", "--output=json"])
-            .output();
-        let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
-        let members = job["members"].as_array().expect("members").clone();
-        members.iter().all(|member| member["state"] == "joined")
+        let job = lab.job("train");
+        let mut members = job["members"].as_array().expect("members").iter();
+        members.all(|member| member["state"] == "joined")
     });
 
     assert!(!health(&lab).contains("loses"), "{}", health(&lab));

@@ -60,19 +60,9 @@ fn signal(agent: &Child, signal: Signal) {
     }
 }
 
-fn job(lab: &Lab) -> Value {
-    let shown = lab
-        .controlled(&["job", "show", "train", "--output=json"])
-        .output();
-    serde_json::from_str(&printed(&shown.expect("it runs"))).expect("one JSON object")
-}
-
 /// How many ranks of a job have joined.
 fn joined(lab: &Lab, name: &str) -> usize {
-    let shown = lab
-        .controlled(&["job", "show", name, "--output=json"])
-        .output();
-    let job: Value = serde_json::from_str(&printed(&shown.expect("it runs"))).expect("JSON");
+    let job = lab.job(name);
     let members = job["members"].as_array().expect("members");
     members.iter().filter(|it| it["state"] == "joined").count()
 }
@@ -88,8 +78,8 @@ fn done(lab: &Lab, arguments: &[&str]) -> String {
 
 /// Waits until the job is in an epoch, and nothing else is on the switches.
 fn in_epoch(lab: &Lab, epoch: u64) -> Value {
-    wait_until("the epoch has come", || job(lab)["epoch"] == epoch);
-    job(lab)
+    wait_until("the epoch has come", || lab.job("train")["epoch"] == epoch);
+    lab.job("train")
 }
 
 /// What agents report, by host.
@@ -203,7 +193,7 @@ fn newcomers_join_again_where_a_change_is_made_again_without_a_lost_member() {
     let mut lost = agents.remove("h3").expect("it runs");
     signal(&lost, Signal::SIGSTOP);
     wait_until("it is suspected", || {
-        job(&lab)["members"][2]["state"] == "suspected"
+        lab.job("train")["members"][2]["state"] == "suspected"
     });
     let resize = ["job", "resize", "train"];
     done(

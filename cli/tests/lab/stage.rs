@@ -85,6 +85,13 @@ impl Lab {
         printed(&self.controlled(&create).output().expect("it runs"));
     }
 
+    /// A job as it is shown.
+    pub fn job(&self, name: &str) -> Value {
+        let mut show = self.controlled(&["job", "show", name, "--output=json"]);
+        let shown = show.output().expect("it runs");
+        serde_json::from_str(&printed(&shown)).expect("one JSON object")
+    }
+
     /// A command of ours that speaks to this lab's controller.
     pub fn controlled(&self, arguments: &[&str]) -> Command {
         let controller = format!("unix:/run/ultima/labs/{}/controller.sock", self.name);

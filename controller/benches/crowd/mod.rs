@@ -1,7 +1,5 @@
 //! Members of a job that run nothing: they attend, say of whom they hear nothing when told to, and go with their job from epoch to epoch.
 
-#![allow(dead_code)] // Each user uses its part.
-
 use std::time::Duration;
 
 use futures_util::FutureExt as _;

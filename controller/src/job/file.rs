@@ -4,9 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_yaml::{Location, Spanned};
 
-use super::{
-    DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobError, JobProblem, JobRequest, JobSpec, Weight,
-};
+use super::{DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobProblem, JobRequest, JobSpec, Weight};
 use crate::membership::Eviction;
 use crate::yaml;
 
@@ -99,7 +97,7 @@ pub(super) fn member(field: &str) -> Option<usize> {
 }
 
 /// Checks what can be checked without the fabric.
-pub(super) fn check(file: &Spanned<JobFile>, source: &str) -> Result<JobRequest, JobError> {
+pub(super) fn check(file: &JobFile) -> Result<JobRequest, JobProblem> {
     let JobFile {
         name,
         members,
@@ -110,41 +108,27 @@ pub(super) fn check(file: &Spanned<JobFile>, source: &str) -> Result<JobRequest,
         evict_after_s,
         sealed,
         groups,
-    } = &file.value;
+    } = file;
     let given = |given: &Spanned<u32>| given.value;
     let weight = weight.as_ref().map(given).map(Weight::try_from);
-    let eviction = evict_after_s
-        .as_ref()
-        .map(given)
-        .map(|seconds| Eviction::of_seconds(seconds).ok_or(JobProblem::Eviction(seconds)));
-    let checked = || {
-        let spec = JobSpec {
-            name: name.value.clone(),
-            members: (members.value.iter())
-                .map(|member| member.value.clone())
-                .collect(),
-            gather: match gather.value {
-                GatherFile::Multicast => Gather::Multicast,
-                GatherFile::Unicast => Gather::Unicast,
-            },
-            seed: seed.as_ref().map(|seed| seed.value),
-            loss_threshold: loss_threshold.value,
-            weight: weight.transpose()?.unwrap_or_default(),
-            eviction: eviction.transpose()?.unwrap_or_default(),
-            sealed: sealed.value,
-        };
-        spec.check()?;
-        match groups {
-            Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
-            None => Ok(JobRequest::Job(spec)),
-        }
+    let eviction = evict_after_s.as_ref().map(given).map(Eviction::try_from);
+    let spec = JobSpec {
+        name: name.value.clone(),
+        members: (members.value.iter())
+            .map(|member| member.value.clone())
+            .collect(),
+        gather: match gather.value {
+            GatherFile::Multicast => Gather::Multicast,
+            GatherFile::Unicast => Gather::Unicast,
+        },
+        seed: seed.as_ref().map(|seed| seed.value),
+        loss_threshold: loss_threshold.value,
+        weight: weight.transpose()?.unwrap_or_default(),
+        eviction: eviction.transpose()?.unwrap_or_default(),
+        sealed: sealed.value,
     };
-    checked().map_err(|problem: JobProblem| {
-        let field = problem.field();
-        JobError::Invalid {
-            place: yaml::Place::new(source, file.value.location(field)),
-            field: field.into(),
-            problem: Box::new(problem),
-        }
-    })
+    match groups {
+        Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),
+        None => spec.check().map(|()| JobRequest::Job(spec)),
+    }
 }

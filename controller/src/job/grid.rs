@@ -1,7 +1,9 @@
 //! Jobs whose ranks stand in a grid: every row and every column is a job of its own.
 
+use std::collections::HashMap;
 use std::fmt;
 
+use super::placement::check_name;
 use super::{JobProblem, JobSpec};
 use crate::membership::Eviction;
 
@@ -55,8 +57,10 @@ impl GridSpec {
     /// `whole` in that many groups.
     ///
     /// # Errors
-    /// [`JobProblem::Groups`], [`JobProblem::Scattered`], [`JobProblem::GridEviction`]; [`JobProblem::Name`] for a name too long for its parts'.
+    /// [`JobProblem::Groups`], [`JobProblem::Scattered`], [`JobProblem::GridEviction`]; [`JobProblem::Name`] also for a name too long for its
+    /// parts', and [`JobProblem::Members`] for more than there are ranks.
     pub fn new(whole: JobSpec, groups: u16) -> Result<Self, JobProblem> {
+        whole.check()?;
         let (ranks, groups) = (whole.members.len(), usize::from(groups));
         if groups < 2 || !ranks.is_multiple_of(groups) || ranks / groups < 2 {
             return Err(JobProblem::Groups { groups, ranks });
@@ -65,13 +69,15 @@ impl GridSpec {
             return Err(JobProblem::GridEviction);
         }
         let spec = Self { whole, groups };
-        for (at, host) in spec.whole.members.iter().enumerate() {
-            let first = spec.whole.members.iter().position(|other| other == host);
-            if first.is_some_and(|first| first / spec.members() != at / spec.members()) {
-                return Err(JobProblem::Scattered(host.clone()));
+        let mut rows = HashMap::new();
+        for (row, hosts) in spec.whole.members.chunks(spec.members()).enumerate() {
+            for host in hosts {
+                if *rows.entry(host).or_insert(row) != row {
+                    return Err(JobProblem::Scattered(host.clone()));
+                }
             }
         }
-        spec.jobs(0).iter().try_for_each(JobSpec::check)?;
+        spec.names().try_for_each(|name| check_name(&name))?;
         Ok(spec)
     }
 
@@ -100,22 +106,63 @@ impl GridSpec {
         }
     }
 
+    /// Its lines, rows first. There are fewer than ranks have numbers.
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        let rows = (0..u16::MAX).take(self.groups).map(Line::Row);
+        rows.chain((0..u16::MAX).take(self.members()).map(Line::Column))
+    }
+
+    /// The hosts of a line's ranks, in their order.
+    fn hosts(&self, line: Line) -> impl Iterator<Item = &String> {
+        let members = self.members();
+        let (first, every, count) = match line {
+            Line::Row(row) => (usize::from(row) * members, 1, members),
+            Line::Column(column) => (column.into(), members, self.groups),
+        };
+        let hosts = self.whole.members.iter().skip(first);
+        hosts.step_by(every).take(count)
+    }
+
+    /// The names of its jobs, rows first.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.lines().map(|line| line.name(&self.whole.name))
+    }
+
+    /// Whether a job of that name is one of its.
+    pub(super) fn stands_for(&self, job: &str) -> bool {
+        let Some((grid, line)) = Line::of(job) else {
+            return false;
+        };
+        let is_there = match line {
+            Line::Row(row) => usize::from(row) < self.groups,
+            Line::Column(column) => usize::from(column) < self.members(),
+        };
+        is_there && grid == self.whole.name
+    }
+
     /// Its jobs, rows first, all with `seed`.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
-        let members = self.members();
-        let job = |line: Line, hosts: Vec<String>| JobSpec {
-            name: line.name(&self.whole.name),
-            members: hosts,
+        let JobSpec {
+            name,
+            members: _,
+            gather,
+            seed: _,
+            loss_threshold,
+            weight,
+            eviction,
+            sealed,
+        } = &self.whole;
+        let job = |line: Line| JobSpec {
+            name: line.name(name),
+            members: self.hosts(line).cloned().collect(),
+            gather: *gather,
             seed: Some(seed),
-            ..self.whole.clone()
+            loss_threshold: *loss_threshold,
+            weight: *weight,
+            eviction: *eviction,
+            sealed: *sealed,
         };
-        let rows = self.whole.members.chunks(members).zip(0..);
-        let rows = rows.map(|(hosts, row)| job(Line::Row(row), hosts.to_vec()));
-        let column = |member: usize| self.whole.members.iter().skip(member).step_by(members);
-        let columns = (0..members).zip(0..);
-        let columns = columns
-            .map(|(member, number)| job(Line::Column(number), column(member).cloned().collect()));
-        rows.chain(columns).collect()
+        self.lines().map(job).collect()
     }
 }
 
@@ -148,6 +195,18 @@ mod tests {
             for (index, host) in job.members.iter().enumerate() {
                 assert_eq!(all[grid.place(line, index)], host);
             }
+        }
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        assert!(grid.names().eq(names.iter().copied()));
+        assert!(names.into_iter().all(|name| grid.stands_for(name)));
+        for other in [
+            "train",
+            "train.row2",
+            "train.column3",
+            "other.row0",
+            "train.row00",
+        ] {
+            assert!(!grid.stands_for(other), "{other}");
         }
         assert_eq!(Line::of("train"), None);
         assert_eq!(Line::of("train.rows"), None);

@@ -21,7 +21,8 @@ use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::{GridSpec, Line};
-pub use placement::{Member, host_of, place, place_in};
+pub(crate) use placement::host_of;
+pub use placement::{Member, place, place_in};
 pub use written::WrittenJob;
 
 use crate::fabric::SwitchPort;
@@ -56,6 +57,11 @@ pub struct SourceIndex(pub u16);
 /// A multicast group's number on every switch, from 1; 0 is no group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub u16);
+
+/// What is there for each rank of a job, which has no more of them than ranks have numbers.
+pub(crate) fn by_rank<I: IntoIterator>(of: I) -> impl Iterator<Item = (Rank, I::Item)> {
+    (0..=u16::MAX).map(Rank).zip(of)
+}
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,6 +134,22 @@ impl JobRequest {
         }
     }
 
+    /// The names of those.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            JobRequest::Job(spec) => vec![spec.name.clone()],
+            JobRequest::Grid(grid) => grid.names().collect(),
+        }
+    }
+
+    /// Whether the job of that name is one of those.
+    pub fn stands_for(&self, job: &str) -> bool {
+        match self {
+            JobRequest::Job(spec) => spec.name == job,
+            JobRequest::Grid(grid) => grid.stands_for(job),
+        }
+    }
+
     /// The seed that the file says.
     pub fn seed(&self) -> Option<u64> {
         match self {
@@ -170,6 +192,19 @@ impl TryFrom<u32> for Weight {
         match u8::try_from(weight) {
             Ok(weight @ 1..=100) => Ok(Weight(weight)),
             _ => Err(JobProblem::Weight(weight)),
+        }
+    }
+}
+
+/// Of a number of seconds, 0 for never.
+impl TryFrom<u32> for Eviction {
+    type Error = JobProblem;
+
+    fn try_from(seconds: u32) -> Result<Self, JobProblem> {
+        match seconds {
+            0 => Ok(Eviction::Never),
+            1..=Self::MOST => Ok(Eviction::After(seconds)),
+            _ => Err(JobProblem::Eviction(seconds)),
         }
     }
 }

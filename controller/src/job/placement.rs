@@ -21,14 +21,20 @@ pub struct Member {
 impl JobSpec {
     /// Checks what can be checked without the fabric.
     pub(super) fn check(&self) -> Result<(), JobProblem> {
-        if !yaml::is_name(&self.name) {
-            return Err(JobProblem::Name(self.name.clone()));
-        }
+        check_name(&self.name)?;
         // The highest RID is that of copies to other switches and cannot be a rank.
         if !(2..=usize::from(u16::MAX)).contains(&self.members.len()) {
             return Err(JobProblem::Members(self.members.len()));
         }
         Ok(())
+    }
+}
+
+/// Checks that a job can have that name.
+pub(super) fn check_name(name: &str) -> Result<(), JobProblem> {
+    match yaml::is_name(name) {
+        true => Ok(()),
+        false => Err(JobProblem::Name(name.to_owned())),
     }
 }
 

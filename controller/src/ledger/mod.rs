@@ -24,7 +24,7 @@ use self::numbers::Numbers;
 use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::{
     CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
-    SourceIndex, key, place_in,
+    SourceIndex, by_rank, key, place_in,
 };
 use crate::plan::{self, JobPlan, Usage, Ways};
 use crate::routing::Routes;
@@ -328,9 +328,7 @@ pub(crate) fn cut_off(
         };
         *known.entry(host).or_insert_with(unreached)
     };
-    // As many as a job has members.
-    let ranks = (0..=u16::MAX).map(Rank).zip(members);
-    ranks
+    by_rank(members)
         .filter_map(|(rank, member)| Some((rank, from(member.host)?)))
         .collect()
 }

@@ -34,15 +34,6 @@ impl Eviction {
             Eviction::After(seconds) => seconds,
         }
     }
-
-    /// Of such a number; none above [`Eviction::MOST`].
-    pub fn of_seconds(seconds: u32) -> Option<Self> {
-        match seconds {
-            0 => Some(Eviction::Never),
-            1..=Self::MOST => Some(Eviction::After(seconds)),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Eviction {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::fabric::HostId;
-use crate::job::Rank;
+use crate::job::{Rank, by_rank};
 
 /// Who stays, who comes and who is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,11 +98,6 @@ impl Succession {
     pub fn becomes(&self, old: Rank) -> Option<Rank> {
         self.becomes.get(&old).copied()
     }
-}
-
-/// A job has no more members than ranks have numbers.
-fn by_rank<T>(of: &[T]) -> impl Iterator<Item = (Rank, &T)> {
-    (0..=u16::MAX).map(Rank).zip(of)
 }
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl SwitchClient {
     }
 
     /// The same, with writes of which the end is not known told here.
-    pub fn telling(mut self, strays: Strays) -> Self {
+    pub(crate) fn telling(mut self, strays: Strays) -> Self {
         self.strays = strays;
         self
     }

@@ -85,6 +85,26 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Whether the switch only doesn't answer, as far as can be told: one that dies while it is connected to breaks the connection.
+    pub fn is_silence(&self) -> bool {
+        use ConnectError::{Broken, NoAnswer};
+        matches!(self, NoAnswer { .. } | Broken { .. })
+    }
+
+    /// Whether the switch was there and broke off what began: it may just be starting, or ending.
+    pub fn is_break(&self) -> bool {
+        use ConnectError::{Broken, Refused};
+        matches!(self, Broken { .. } | Refused { .. })
+    }
+
+    /// Whether the next attempt may succeed. Another primary may be our own connection before, of which the switch does not know yet that it
+    /// has ended.
+    pub fn may_pass(&self) -> bool {
+        self.is_silence() || self.is_break() || matches!(self, ConnectError::NotPrimary { .. })
+    }
+}
+
 /// A call that failed as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {

@@ -12,11 +12,13 @@ mod term;
 
 pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
-pub use error::{ConnectError, RpcError, WriteError, describe, failed, may_pass};
-pub use hurry::{HURRIED, Hurry, Queue};
+pub(crate) use error::may_pass;
+pub use error::{ConnectError, RpcError, WriteError, describe, failed};
+pub use hurry::HURRIED;
+pub(crate) use hurry::{Hurry, Queue};
 pub use observer::Observer;
 pub use session::Mastership;
-pub use strays::Strays;
+pub(crate) use strays::Strays;
 pub use term::Term;
 
 /// The election id of a controller that leads alone, `0x554c` as everything of ours. All such use the same: while

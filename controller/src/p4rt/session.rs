@@ -44,8 +44,8 @@ pub enum Mastership {
 
 /// Digest lists that may wait for whoever reads them; more are dropped and counted.
 const DIGESTS: usize = 256;
-/// Bytes of a digest list that may wait: several times what our program's have, of as many as a list is to have. Longer ones are
-/// dropped and counted, too.
+/// Bytes of a digest list that may wait: several times as many as a full list of our program's digests has. Longer ones are dropped and
+/// counted, too.
 const MOST_OF_LIST: usize = 64 << 10;
 
 /// Our side of the stream, kept open; the session ends when this is dropped.

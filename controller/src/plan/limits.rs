@@ -82,14 +82,14 @@ pub enum LimitError {
     },
     /// The program's digest is longer than the target's can be.
     #[error(
-        "switch {switch}: the program's digest has {needed} bits, and those of target {target} have at most {limit}; give the controller the program for {target}"
+        "switch {switch}: the members of the program's digest take {needed} bits, each in whole bytes, and those of target {target} at most {limit}; give the controller the program for {target}"
     )]
     Digest {
         /// The switch's name.
         switch: String,
         /// Its target.
         target: &'static str,
-        /// Bits of the digest.
+        /// Bits that the digest's members take, each in whole bytes.
         needed: usize,
         /// Bits that one may have.
         limit: u32,

@@ -464,7 +464,7 @@ fn a_digest_fits_the_chip() {
     assert_eq!(checked(376 - 176), Ok(()));
     assert_eq!(
         checked(376 - 176 + 1),
-        Err("switch tofino1: the program's digest has 384 bits, and those of target tofino have at most 376; give the controller the program for tofino".into())
+        Err("switch tofino1: the members of the program's digest take 384 bits, each in whole bytes, and those of target tofino at most 376; give the controller the program for tofino".into())
     );
 }
 

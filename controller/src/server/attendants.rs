@@ -41,7 +41,7 @@ pub struct Attendants {
     news: News,
 }
 
-/// Some of them may have gone, and are found to be closed.
+/// By job and rank. One whose channel is closed has gone, and is removed with the next look at its job.
 type Here = BTreeMap<JobId, BTreeMap<Rank, Attendant>>;
 
 #[derive(Clone, Debug)]

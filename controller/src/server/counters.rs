@@ -88,7 +88,7 @@ impl Counted {
         }
     }
 
-    /// Those of its share of the port that is linked to `peer`.
+    /// What a job's share of a port with this index has counted; which port that is says the caller.
     pub fn of_share(&self, share: ShareIndex) -> api::PortCounters {
         let count = |counter| Some(self.at(counter, share.0));
         api::PortCounters {

@@ -11,8 +11,7 @@ use crate::install::{InstallError, Untranslatable};
 use crate::job::Line;
 use crate::ledger::Refusal;
 use crate::names::some_of;
-use crate::p4rt::Term;
-use crate::p4rt::{ConnectError, RpcError};
+use crate::p4rt::{ConnectError, RpcError, Term};
 use crate::plan::LimitError;
 use crate::program::ProgramError;
 use crate::store::{StoreError, Unfit};
@@ -152,10 +151,9 @@ pub enum BringUpError {
 }
 
 impl BringUpError {
-    /// Whether the switch only doesn't answer, as far as can be told: one that dies while it is connected to breaks the connection.
+    /// As [`ConnectError::is_silence`].
     pub fn is_silence(&self) -> bool {
-        use ConnectError::{Broken, NoAnswer};
-        matches!(self, BringUpError::Connect(NoAnswer { .. } | Broken { .. }))
+        matches!(self, BringUpError::Connect(error) if error.is_silence())
     }
 
     /// Whether the switch was not waited for, as trees had to move.
@@ -171,23 +169,15 @@ impl BringUpError {
         }
     }
 
-    /// Whether the switch was there and broke off what began: it may just be starting, or ending.
+    /// As [`ConnectError::is_break`].
     pub fn is_break(&self) -> bool {
-        use ConnectError::{Broken, Refused};
-        matches!(self, BringUpError::Connect(Broken { .. } | Refused { .. }))
+        matches!(self, BringUpError::Connect(error) if error.is_break())
     }
 
     /// Whether the same may succeed when it is tried again with a new connection.
     pub fn may_pass(&self) -> bool {
         match self {
-            BringUpError::Connect(error) => match error {
-                ConnectError::NoAnswer { .. }
-                | ConnectError::Broken { .. }
-                | ConnectError::Refused { .. } => true,
-                // That may be the connection before, of which the switch does not know yet that it has ended.
-                ConnectError::NotPrimary { .. } => true,
-                ConnectError::NoDevice { .. } | ConnectError::Superseded { .. } => false,
-            },
+            BringUpError::Connect(error) => error.may_pass(),
             BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
                 error.is_uncertain()
             }

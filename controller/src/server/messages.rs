@@ -178,8 +178,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         Err(_) => return Err(refused(JobProblem::Gather(gather))),
     };
     let weight = weight.map(Weight::try_from).transpose().map_err(refused)?;
-    let eviction = Eviction::of_seconds(evict_after_s);
-    let eviction = eviction.ok_or_else(|| refused(JobProblem::Eviction(evict_after_s)))?;
+    let eviction = Eviction::try_from(evict_after_s).map_err(refused)?;
     Ok(JobSpec {
         members,
         gather,

@@ -86,7 +86,7 @@ pub struct Wanted {
 pub struct Registry {
     routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
-    /// By an epoch's number the one of the epoch that it changes into.
+    /// By an epoch's number the one of the epoch that it changes into, as long as that is under way: numbers are given out anew.
     following: BTreeMap<JobId, JobId>,
     /// By a job's name the numbers of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use crate::fabric::HostId;
-use crate::job::{Job, Rank};
+use crate::job::{Job, Rank, by_rank};
 use crate::store::SeatRecord;
 
 /// Whether a rank is taken.
@@ -272,6 +272,11 @@ impl Seats {
     /// How each rank's seat stands.
     pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
         self.seats.iter().map(|place| place.seat)
+    }
+
+    /// The same, with the ranks.
+    pub fn by_rank(&self) -> impl Iterator<Item = (Rank, Seat)> + '_ {
+        by_rank(self.states())
     }
 
     /// Who has joined each rank; 0 where nobody has, or said who.

@@ -68,17 +68,16 @@ impl From<JobsRefused> for Status {
     }
 }
 
-/// What a status says at the most. It goes in headers, which clients do not take at any length; names that somebody has made up, and lists
+/// What a status says at the most, in bytes. It goes in headers, which clients do not take at any length; names that somebody has made up, and lists
 /// of names, may be longer.
 const MOST: usize = 2000;
 
 /// As much of a text as goes in a status.
 fn brief(mut text: String) -> String {
-    let ends = text.char_indices().map(|(at, _)| at);
-    if let Some(end) = ends.take_while(|at| *at <= MOST).last()
-        && text.len() > MOST
-    {
-        text.truncate(end);
+    if text.len() > MOST {
+        let mut ends = (0..=MOST).rev();
+        let end = ends.find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
         text.push_str(" ...");
     }
     text

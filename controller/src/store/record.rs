@@ -221,14 +221,12 @@ impl JobRecord {
             let at = port_named(fabric, &record.switch, record.port)?;
             Some((at, ShareIndex(record.index)))
         };
-        let weight = Weight::try_from(u32::from(self.weight)).map_err(|problem| Unfit::Value {
+        let unfit = |problem: JobProblem| Unfit::Value {
             job: self.name.clone(),
             what: problem.to_string(),
-        })?;
-        let eviction = Eviction::of_seconds(self.evict_after_s).ok_or_else(|| Unfit::Value {
-            job: self.name.clone(),
-            what: JobProblem::Eviction(self.evict_after_s).to_string(),
-        })?;
+        };
+        let weight = Weight::try_from(u32::from(self.weight)).map_err(unfit)?;
+        let eviction = Eviction::try_from(self.evict_after_s).map_err(unfit)?;
         let members = self.members.iter().map(member);
         let members = members.collect::<Result<Vec<Member>, _>>()?;
         let multicast = self

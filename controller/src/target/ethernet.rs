@@ -45,7 +45,7 @@ impl Speed {
     }
 
     /// The speed of each of so many lanes of one port, with what it is called: lanes of up to 25G have two levels, faster ones four.
-    pub fn of_lanes(self, lanes: u8) -> String {
+    pub(crate) fn of_lanes(self, lanes: u8) -> String {
         let lane = self.gigabits() / u64::from(lanes.max(1));
         let levels = if lane <= 25 { "NRZ" } else { "PAM4" };
         format!("{lane}G ({levels})")

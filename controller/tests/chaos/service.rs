@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use ultima_controller::p4rt::HURRIED;
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
@@ -20,6 +21,8 @@ const LATE: Duration = Duration::from_millis(150);
 
 /// How late what hangs is, in milliseconds: later than a call may be that a move waits for.
 const HANGS: std::ops::Range<u64> = 300..600;
+
+const _: () = assert!(HANGS.start as u128 > HURRIED.as_millis());
 
 /// What a refusal says.
 const ON_PURPOSE: &str = "on purpose";

@@ -127,19 +127,16 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     let cancel = Cancel::default();
     let (file, making, cancelled) = (arguments.file.clone(), name.clone(), cancel.clone());
     let make = move || ultima_lab::up(&making, &file, &text, &programs, &cancelled);
-    let made = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let mut made = tokio::task::spawn_blocking(make);
-            tokio::select! {
-                made = &mut made => made,
-                () = super::interrupted() => {
-                    cancel.set();
-                    made.await
-                }
+    let made = super::runtime()?.block_on(async {
+        let mut made = tokio::task::spawn_blocking(make);
+        tokio::select! {
+            made = &mut made => made,
+            () = super::interrupted() => {
+                cancel.set();
+                made.await
             }
-        })?;
+        }
+    })?;
     match made {
         Err(LabError::Interrupted) => {
             eprintln!("error: interrupted; nothing of lab {name} is left");

@@ -40,9 +40,7 @@ impl Server {
     /// # Errors
     /// The conversation's, or that it took longer.
     pub fn ask<T>(&self, conversation: impl Future<Output = Result<T>>) -> Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = crate::command::runtime()?;
         runtime
             .block_on(async { tokio::time::timeout(PATIENCE, conversation).await })
             .unwrap_or_else(|_| Err(self.silent()))

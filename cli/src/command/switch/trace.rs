@@ -88,10 +88,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             print(options, &serde_json::to_vec(&trace)?)?;
             Ok(ExitCode::SUCCESS)
         }
-        None => tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(live(options, frame)),
+        None => crate::command::runtime()?.block_on(live(options, frame)),
     }
 }
 

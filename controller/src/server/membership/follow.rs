@@ -36,7 +36,7 @@ enum Then {
 }
 
 /// What becomes of the members of an epoch, by its number.
-type Told = (Arc<Preparation>, JobId);
+type Prepared = (Arc<Preparation>, JobId);
 
 impl Controller {
     /// Takes up all changes that were on their way when the controller ended.
@@ -69,7 +69,7 @@ impl Controller {
             let Some((steps, due, of)) = looked else {
                 return;
             };
-            let looked = now.elapsed();
+            let took = now.elapsed();
             let mut then = Then::Wait;
             let mut told = None;
             for step in steps {
@@ -81,7 +81,7 @@ impl Controller {
             if then == Then::Again {
                 continue;
             }
-            rest(looked).await;
+            rest(took).await;
             let epochs = [id, of];
             tokio::select! {
                 happens = news.next_of(&epochs) => if !happens { return },
@@ -91,7 +91,7 @@ impl Controller {
     }
 
     /// Takes a step; `told` is what those have been told that were told before what becomes of them, in the same round.
-    async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Told>) -> Then {
+    async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Prepared>) -> Then {
         match step {
             Step::Prepare(rank) => {
                 if told.is_none() {

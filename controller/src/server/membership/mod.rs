@@ -116,7 +116,7 @@ impl Controller {
     ) -> Result<JobState, JobRequestError> {
         let reason = match reason {
             "" => "it was evicted".to_owned(),
-            reason => format!("it was evicted: {}", one_line(reason)),
+            reason => format!("it was evicted: {}", tame(reason)),
         };
         let terms = Terms {
             join: JOIN_WAIT,
@@ -366,8 +366,10 @@ fn to_members(
 
 /// Ranks that somebody has taken.
 fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
-    let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
-    let joined = seats.filter(|(_, seat)| matches!(seat, Seat::Joined));
+    let joined = record
+        .seats
+        .by_rank()
+        .filter(|(_, seat)| matches!(seat, Seat::Joined));
     joined.map(|(rank, _)| rank)
 }
 
@@ -391,7 +393,7 @@ fn is_of(grid: &str, name: &str) -> bool {
 }
 
 /// The beginning of what somebody says, without what would spoil a line.
-fn one_line(text: &str) -> String {
+fn tame(text: &str) -> String {
     const LONGEST: usize = 200;
     text.chars()
         .filter(|it| !it.is_control())

@@ -10,8 +10,8 @@ use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
 use super::follow::beginning;
-use super::one_line;
 use super::preparation::Unmade;
+use super::tame;
 use crate::api::attend_response::Order as Word;
 use crate::api::{self, BeginEpoch, CallOffEpoch};
 use crate::job::{JobId, Rank};
@@ -122,7 +122,7 @@ impl Controller {
                     if let Some(id) = change_of(job_id)
                         && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                     {
-                        change.refused(rank, one_line(&reason));
+                        change.refused(rank, tame(&reason));
                     }
                 }
                 Said::Suspects(api::Suspects { ranks }) => {

@@ -525,9 +525,6 @@ fn a_switch_that_does_not_follow_may_get_back_what_it_sends() {
 }
 
 proptest! {
-    // As many cases as proptest has it, or the environment.
-    #![proptest_config(ProptestConfig::default())]
-
     #[test]
     fn nothing_is_lost_while_everything_moves(case in cases(12), events in events()) {
         run(&case, &events);

@@ -109,7 +109,6 @@ impl Registry {
 
     /// The epoch that follows one.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
-        // Numbers are given out anew at last: only one that is still changing is meant.
         self.jobs.get(self.following.get(&id)?)
     }
 
@@ -182,7 +181,7 @@ impl Registry {
             return View::default();
         };
         let left = self.jobs.get(&origin.of).map(|before| {
-            let seats = (0..=u16::MAX).map(Rank).zip(before.seats.states());
+            let seats = before.seats.by_rank();
             seats
                 .filter(|(_, seat)| *seat == Seat::Left)
                 .map(|(rank, _)| rank)
@@ -197,8 +196,10 @@ impl Registry {
 
     /// What is seen of the members of the epoch that a job is in. Who has not gone over yet is in touch as well.
     pub fn seen(&self, attendants: &Attendants, record: &Record) -> Seen {
-        let seats = (0..=u16::MAX).map(Rank).zip(record.seats.states());
-        let joined = seats.filter(|(_, seat)| *seat == Seat::Joined);
+        let joined = record
+            .seats
+            .by_rank()
+            .filter(|(_, seat)| *seat == Seat::Joined);
         let mut attending: BTreeMap<Rank, Attendance> = attendants.attendances(record.job.id);
         if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
             let before = attendants.attendances(origin.of).into_iter();
@@ -388,7 +389,7 @@ mod tests {
             }
         }
 
-        /// Looks for everything among all.
+        /// What is found by looking at all records is what the registry finds.
         fn look(&self) {
             let all = &self.registry.jobs;
             let mut changing: Vec<JobId> = (all.iter())

@@ -75,8 +75,8 @@ enum Command {
     /// Say what a change would do before it is done: nothing is written
     ///
     /// With files of jobs, what `ultima apply` of them would: which would be created, resized, or left unchanged; with a fabric's file, what
-    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. The exit code
-    /// is 5 where something would be refused.
+    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. Where
+    /// something would be refused the exit code is the one with which applying the files would end.
     #[command(after_help = "Example: ultima fabric plan -f job.yaml --without old")]
     Plan {
         /// Jobs, one or several documents, or a fabric, as YAML; `-` reads standard input
@@ -177,11 +177,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 }
                 Command::Plan { output, .. } => {
                     let (plan, jobs) = planned.expect("read above").plan(&client).await?;
+                    let exit = refusal::exit_of_plan(&plan, &jobs);
                     let plan = document::Plan::from(&plan).with(&jobs);
-                    let exit = match plan.is_refused() {
-                        true => Exit::Refused,
-                        false => Exit::Done,
-                    };
                     (output.print(&plan, || plan.text())?, exit)
                 }
                 Command::Drain { part, wait, output } => {

@@ -68,6 +68,7 @@ impl ControlService {
                 .map(ToString::to_string)
                 .unwrap_or_default(),
             refused_field: job.as_ref().err().and_then(JobRequestError::field),
+            refused_code: job.as_ref().err().map_or(0, |error| error.code().into()),
         });
         let names = self.controller.program().names();
         let switch = |it: &SwitchForecast| api::PlannedSwitch {

@@ -3,6 +3,7 @@
 use tonic::Code;
 use ultima_controller::api::{self, FieldProblem};
 use ultima_controller::client::ClientError;
+use ultima_controller::fabric::WrittenFabric;
 use ultima_controller::job::{JobSpec, WrittenJob};
 
 use crate::document::{Action, Applied};
@@ -112,8 +113,8 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     }
 }
 
-/// A refusal of what a file says as a whole.
-pub fn of_file(name: &str, error: ClientError) -> ClientError {
+/// A refusal of a fabric's file, with the place of what is in the way there.
+pub fn of_fabric(written: &WrittenFabric, error: ClientError) -> ClientError {
     match error {
         ClientError::Refused {
             code,
@@ -121,7 +122,10 @@ pub fn of_file(name: &str, error: ClientError) -> ClientError {
             field,
         } if is_of_what_was_asked(code) => ClientError::Refused {
             code,
-            message: format!("{name}: {message}"),
+            message: match &field {
+                Some(it) => written.refused(Some(&it.field), &it.problem),
+                None => written.refused(None, message),
+            },
             field,
         },
         error => error,

@@ -7,8 +7,10 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::journal::KeepError;
+use super::plan::PlanError;
 use crate::api::FieldProblem;
 use crate::client::EPOCH_OVER;
+use crate::fabric::Fabric;
 use crate::install::InstallError;
 use crate::job::PlacementError;
 use crate::ledger::Refusal;
@@ -136,18 +138,33 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
         Some(advice) => format!("{}; {advice}", brief(error.to_string())),
         None => brief(error.to_string()),
     };
-    let mut status = match field {
-        Some(FieldProblem { field, problem }) => {
-            let details = ErrorDetails::with_bad_request_violation(field, brief(problem));
-            Status::with_error_details(code, says, details)
-        }
-        None => Status::new(code, says),
-    };
+    let mut status = naming(code, says, field);
     if let JobRequestError::OverEpoch { now, .. } = error {
         let now = MetadataValue::from(*now);
         status.metadata_mut().insert(EPOCH_OVER, now);
     }
     status
+}
+
+/// A status that names the field that is in the way, where it is one.
+fn naming(code: Code, says: String, field: Option<FieldProblem>) -> Status {
+    match field {
+        Some(FieldProblem { field, problem }) => {
+            let details = ErrorDetails::with_bad_request_violation(field, brief(problem));
+            Status::with_error_details(code, says, details)
+        }
+        None => Status::new(code, says),
+    }
+}
+
+/// Why a controller would not start with a fabric's file, by the part of that which is in the way.
+pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
+    let says = error.to_string();
+    let field = error.part(fabric).map(|field| FieldProblem {
+        field,
+        problem: says.clone(),
+    });
+    naming(error.code(), brief(says), field)
 }
 
 #[cfg(test)]

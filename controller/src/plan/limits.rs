@@ -132,7 +132,7 @@ impl LimitError {
             | LimitError::Program { switch, .. }
             | LimitError::Digest { switch, .. }
             | LimitError::Sessions { switch, .. }
-            | LimitError::Counter { switch, .. } => Some(switch),
+            | LimitError::Index { switch, .. } => Some(switch),
         }
     }
 }

@@ -354,6 +354,16 @@ mod tests {
     const NOTHING: [bool; 0] = [];
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// Counts are what a switch says: one that ends at the last number there is overflows nothing.
+    #[test]
+    fn counts_may_be_as_high_as_numbers_go() {
+        let mut bed = Bed::new();
+        let second = 10 * 100;
+        bed.crossed[0].sent = u64::MAX - 2 * second;
+        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
+        assert_eq!(bed.go(SECOND, 100, 0), [false]);
+    }
+
     #[test]
     fn a_link_that_swallows_everything_is_gone_in_less_than_half_a_second() {
         let mut bed = Bed::new();

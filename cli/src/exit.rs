@@ -170,7 +170,8 @@ impl Exit {
         }
     }
 
-    fn of_code(code: Code) -> Self {
+    /// How a command ends that the control API answers so.
+    pub fn of_code(code: Code) -> Self {
         match code {
             Code::InvalidArgument | Code::Unimplemented => Exit::BadInput,
             Code::Unavailable => Exit::NoAnswer,

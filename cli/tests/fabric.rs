@@ -238,6 +238,22 @@ fn files_are_checked_without_a_controller() {
     std::fs::write(&bad, "switches: []\nhosts: []\nlinks: [{ ends: [s1/1] }]\n").expect("written");
     let text = refused(&["fabric", "check", "-f", bad.to_str().expect("text")]);
     assert!(text.contains("bad.yaml:"), "{text}");
+    // What is well formed and does not fit has its place, too.
+    let mixed = "switches:
+  - { name: s1 }
+  - { name: s2, target: tofino }
+hosts:
+  - { name: h1, mac: '02:00:00:00:00:01', ip: 10.0.0.1 }
+  - { name: h2, mac: '02:00:00:00:00:02', ip: 10.0.0.2 }
+links:
+  - { ends: [h1, s1/1] }
+  - { ends: [h2, s2/1/0] }
+  - { ends: [s1/9, s2/9/0] }
+";
+    std::fs::write(&bad, mixed).expect("written");
+    let text = refused(&["fabric", "check", "-f", bad.to_str().expect("text")]);
+    let place = "bad.yaml:3:13: switches[1]: switch s2: target tofino does not run ";
+    assert!(text.contains(place), "{text}");
 }
 
 /// What a job would do is said, switch by switch, and nothing is done; what is over a limit is said with the number.
@@ -326,5 +342,12 @@ fn what_a_change_would_do_is_said_before() {
         let limited = file("limited.yaml", &limited);
         let text = common::refused_with(5, &[&at[..], &["plan", "-f", &limited]].concat());
         assert!(text.contains("its limit is 1 (group_replicas)"), "{text}");
+        let place = format!("error: {limited}:2:");
+        assert!(text.starts_with(&place) && text.contains(": switches[0]: "), "{text}");
+        // A host that a job has is missing.
+        let renamed = file("renamed.yaml", &yaml.replace("h1", "h9"));
+        let text = common::refused_with(5, &[&at[..], &["plan", "-f", &renamed]].concat());
+        assert!(text.starts_with(&format!("error: {renamed}:")), "{text}");
+        assert!(text.contains(": hosts: the controller would not start"), "{text}");
     });
 }

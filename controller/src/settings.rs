@@ -51,14 +51,13 @@ impl JsonSchema for Values {
     }
 }
 
-/// The schema of settings by name.
-pub(crate) fn settings_schema(generator: &mut SchemaGenerator) -> Schema {
+/// The schema of [`Settings`], which say by themselves only that they have names.
+pub fn settings_schema(generator: &mut SchemaGenerator) -> Schema {
     let values = generator.subschema_for::<Values>();
     let properties: BTreeMap<&str, &Schema> =
         (NAMES.into_iter()).map(|name| (name, &values)).collect();
     json_schema!({
         "type": "object",
-        "description": "Settings of this direction, over those of both.",
         "properties": properties,
         "additionalProperties": false,
     })

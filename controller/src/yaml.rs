@@ -113,7 +113,7 @@ pub fn parse<T: DeserializeOwned, P: std::error::Error>(
 }
 
 /// The JSON schema of a form, draft 7: what editors' YAML language servers read.
-pub(crate) fn schema<T: JsonSchema>() -> serde_json::Value {
+pub fn schema<T: JsonSchema>() -> serde_json::Value {
     let generator = SchemaSettings::draft07().into_generator();
     generator.into_root_schema_for::<T>().to_value()
 }

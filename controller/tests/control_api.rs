@@ -198,9 +198,12 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
         // It is over a limit as a whole.
         (spec("x", &["h1", "h2", "h3", "h4"]), None),
     ] {
-        assert_eq!(field(client.create_job(&spec).await), wanted);
+        let refused = client.create_job(&spec).await;
+        assert_eq!(field(refused.clone()), wanted);
         // The same is said before.
         let plan = client.plan_jobs(&[], vec![], &[spec]).await.unwrap();
+        let code = Code::from_i32(plan.jobs[0].refused_code);
+        assert_eq!(code, refusal(refused).0);
         let planned = plan.jobs[0].refused_field.clone();
         assert_eq!(planned.map(|it| (it.field, it.problem)), wanted);
     }

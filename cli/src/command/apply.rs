@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Jobs as for `ultima job create`, one or several documents; `-` reads standard input. May be said several times
     #[arg(short, long, value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
-    /// Only say what would be done, and what that would change on switches
+    /// Only say what would be done, and what that would change on switches; the exit code is the one that it would end with
     #[arg(long)]
     dry_run: bool,
     /// When it is done, wait until all members of jobs that were created have joined, and jobs that were resized have their new members, so
@@ -68,18 +68,16 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let print = |jobs, plan| {
         let report = Report { jobs, plan };
         output::print(&arguments.output.print(&report, || report.text())?)?;
-        anyhow::Ok(report)
+        anyhow::Ok(())
     };
     if arguments.dry_run {
         let (jobs, resized, missing) = compared.forecast();
         let resize = resized.iter().map(Resized::request).collect();
         let mut plan = client.plan_jobs(&[], resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
-        let report = print(jobs, Some(document::Plan::from(&plan)))?;
-        return Ok(match report.is_refused() {
-            true => Exit::Refused.into(),
-            false => Exit::Done.into(),
-        });
+        let exit = refusal::exit_of_plan(&plan, &jobs);
+        print(jobs, Some(document::Plan::from(&plan)))?;
+        return Ok(exit.into());
     }
     let differ = compared
         .found
@@ -139,12 +137,6 @@ fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
 }
 
 impl Report<'_> {
-    /// Whether some job cannot be made what its file says.
-    fn is_refused(&self) -> bool {
-        self.jobs.iter().any(|job| job.action == Action::Differs)
-            || self.plan.as_ref().is_some_and(document::Plan::is_refused)
-    }
-
     fn text(&self) -> String {
         let line = |job: &Applied| {
             let refusal = job.refusal();

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::sleep;
 use ultima_controller::client::{Client, ClientError};
-use ultima_controller::fabric::Health;
+use ultima_controller::fabric::{Health, WrittenFabric};
 use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
-use ultima_controller::{api, fabric, plan};
+use ultima_controller::{api, plan};
 
 use super::controller_address::ControllerAddress;
 use super::desired::{Resized, check_names, compare};
@@ -75,8 +75,8 @@ enum Command {
     /// Say what a change would do before it is done: nothing is written
     ///
     /// With files of jobs, what `ultima apply` of them would: which would be created, resized, or left unchanged; with a fabric's file, what
-    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. The exit code
-    /// is 5 where something would be refused.
+    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. Where
+    /// something would be refused the exit code is the one with which applying the files would end.
     #[command(after_help = "Example: ultima fabric plan -f job.yaml --without old")]
     Plan {
         /// Jobs, one or several documents, or a fabric, as YAML; `-` reads standard input
@@ -177,11 +177,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 }
                 Command::Plan { output, .. } => {
                     let (plan, jobs) = planned.expect("read above").plan(&client).await?;
+                    let exit = refusal::exit_of_plan(&plan, &jobs);
                     let plan = document::Plan::from(&plan).with(&jobs);
-                    let exit = match plan.is_refused() {
-                        true => Exit::Refused,
-                        false => Exit::Done,
-                    };
                     (output.print(&plan, || plan.text())?, exit)
                 }
                 Command::Drain { part, wait, output } => {
@@ -224,8 +221,7 @@ enum Planned {
     },
     Fabric {
         text: String,
-        /// What errors call the file.
-        name: String,
+        written: WrittenFabric,
     },
 }
 
@@ -244,8 +240,8 @@ impl Planned {
                 bail!("--without goes with jobs, and {name} is a fabric; delete the jobs first");
             }
             // What is wrong with it is said with its name.
-            fabric::parse(&text, &name)?;
-            return Ok(Planned::Fabric { text, name });
+            let written = WrittenFabric::parse(&text, &name)?;
+            return Ok(Planned::Fabric { text, written });
         }
         let wanted = job::parse_all(&text, &name)?;
         check_names(&wanted)?;
@@ -270,9 +266,9 @@ impl Planned {
                 refusal::placed_in_plan(wanted, &mut plan);
                 Ok((plan, jobs))
             }
-            Planned::Fabric { text, name } => {
+            Planned::Fabric { text, written } => {
                 let plan = client.plan_fabric(text).await;
-                let plan = plan.map_err(|error| refusal::of_file(name, error))?;
+                let plan = plan.map_err(|error| refusal::of_fabric(written, error))?;
                 Ok((plan, Vec::new()))
             }
         }
@@ -300,16 +296,20 @@ async fn drain(
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
     let name = super::name_of(file);
-    let fabric = fabric::parse(&super::read_text(file)?, &name)?;
-    let program = program.map_or_else(|| Program::own(&fabric), Ok)?;
-    let routes = Routes::new(&fabric, Health::default());
+    let written = WrittenFabric::parse(&super::read_text(file)?, &name)?;
+    let fabric = &written.fabric;
+    let program = program.map_or_else(|| Program::own(fabric), Ok)?;
+    let routes = Routes::new(fabric, Health::default());
     for id in fabric.switch_ids() {
-        plan::check_fabric(&fabric, &routes, &program, id).with_context(|| name.clone())?;
-        if let Some(said) = plan::uncut(&fabric, program.names(), id) {
+        plan::check_fabric(fabric, &routes, &program, id).map_err(|error| {
+            let part = error.switch().map(|_| format!("switches[{}]", id.0));
+            anyhow!(written.refused(part.as_deref(), error))
+        })?;
+        if let Some(said) = plan::uncut(fabric, program.names(), id) {
             eprintln!("warning: {said}");
         }
     }
-    let checked = document::Checked::new(name, &fabric);
+    let checked = document::Checked::new(name, fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
     Ok(Exit::Done.into())
 }

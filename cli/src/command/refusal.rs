@@ -3,7 +3,11 @@
 use tonic::Code;
 use ultima_controller::api::{self, FieldProblem};
 use ultima_controller::client::ClientError;
+use ultima_controller::fabric::WrittenFabric;
 use ultima_controller::job::{JobSpec, WrittenJob};
+
+use crate::document::{Action, Applied};
+use crate::exit::Exit;
 
 /// The job of a name among those of files, or the grid that it is of.
 pub fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
@@ -83,8 +87,33 @@ pub fn placed_in_plan(written: &[WrittenJob], plan: &mut api::PlanResponse) {
     }
 }
 
-/// A refusal of what a file says as a whole.
-pub fn of_file(name: &str, error: ClientError) -> ClientError {
+/// How a command ends that does what this is the plan of, where `jobs` are those of its files: as the first refusal has it, unless something
+/// is done by then.
+pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
+    if jobs.iter().any(|job| job.action == Action::Differs) {
+        return Exit::Refused;
+    }
+    let is_refused = |job: &api::PlannedJob| !job.refusal.is_empty();
+    let Some(at) = plan.jobs.iter().position(is_refused) else {
+        return Exit::Done;
+    };
+    // They are resized one by one, and created together.
+    let is_resized = |planned: &api::PlannedJob| {
+        let mut jobs = jobs.iter().filter(|job| job.name == planned.name);
+        jobs.any(|job| job.action == Action::WouldBeResized)
+    };
+    if plan.jobs[..at].iter().any(is_resized) {
+        return Exit::Found;
+    }
+    match Code::from_i32(plan.jobs[at].refused_code) {
+        // Of a controller that does not say it.
+        Code::Ok => Exit::Refused,
+        code => Exit::of_code(code),
+    }
+}
+
+/// A refusal of a fabric's file, with the place of what is in the way there.
+pub fn of_fabric(written: &WrittenFabric, error: ClientError) -> ClientError {
     match error {
         ClientError::Refused {
             code,
@@ -92,7 +121,10 @@ pub fn of_file(name: &str, error: ClientError) -> ClientError {
             field,
         } if is_of_what_was_asked(code) => ClientError::Refused {
             code,
-            message: format!("{name}: {message}"),
+            message: match &field {
+                Some(it) => written.refused(Some(&it.field), &it.problem),
+                None => written.refused(None, message),
+            },
             field,
         },
         error => error,
@@ -169,6 +201,51 @@ weight: 3
             said("grid.row1", Code::ResourceExhausted, None),
             "jobs.yaml:5:1: job grid.row1: switch s1 is full"
         );
+    }
+
+    #[test]
+    fn a_plan_ends_as_what_it_is_of() {
+        let planned = |name: &str, code: Code| api::PlannedJob {
+            name: name.into(),
+            refusal: match code {
+                Code::Ok => String::new(),
+                _ => "the fabric has no host".into(),
+            },
+            refused_code: code.into(),
+            ..api::PlannedJob::default()
+        };
+        let older = api::PlannedJob {
+            refused_code: 0,
+            ..planned("new", Code::NotFound)
+        };
+        let jobs = [
+            Applied::new("old", Action::WouldBeResized),
+            Applied::new("new", Action::WouldBeCreated),
+            Applied::new("newer", Action::WouldBeCreated),
+        ];
+        let exit = |planned: &[api::PlannedJob], jobs: &[Applied]| {
+            let plan = api::PlanResponse {
+                jobs: planned.to_vec(),
+                switches: Vec::new(),
+            };
+            exit_of_plan(&plan, jobs)
+        };
+        let (fine, missing) = (planned("new", Code::Ok), planned("newer", Code::NotFound));
+        let full = planned("old", Code::ResourceExhausted);
+        for (plan, expected) in [
+            (&[fine.clone()][..], Exit::Done),
+            (&[fine.clone(), missing.clone()], Exit::NotThere),
+            (
+                &[full.clone(), fine.clone(), missing.clone()],
+                Exit::Refused,
+            ),
+            (&[planned("old", Code::Ok), missing.clone()], Exit::Found),
+            (&[older], Exit::Refused),
+        ] {
+            assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
+        }
+        let differs = [Applied::new("other", Action::Differs)];
+        assert_eq!(exit(&[missing], &differs), Exit::Refused);
     }
 
     #[test]

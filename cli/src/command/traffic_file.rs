@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
 use ultima_controller::LoadError;
-use ultima_controller::settings::{self, Settings};
+use ultima_controller::settings::{self, Settings, settings_schema};
 use ultima_controller::yaml::{self, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
@@ -40,13 +41,33 @@ pub enum TrafficProblem {
     NoPorts(u16),
 }
 
-#[derive(Debug, Deserialize)]
+/// What a switch's ports and the wires behind them do to frames.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "Ultima traffic manager")]
 #[serde(deny_unknown_fields)]
 struct Form {
+    /// Settings of all ports.
     #[serde(default)]
+    #[schemars(schema_with = "settings_schema")]
     default: Settings,
+    /// By a port's number its settings, on top of those of all.
     #[serde(default)]
+    #[schemars(schema_with = "ports_schema")]
     ports: BTreeMap<u16, Spanned<Settings>>,
+}
+
+/// Settings by a port's number.
+fn ports_schema(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "propertyNames": { "pattern": "^[0-9]+$" },
+        "additionalProperties": settings_schema(generator),
+    })
+}
+
+/// The JSON schema of a file.
+pub fn schema() -> serde_json::Value {
+    yaml::schema::<Form>()
 }
 
 impl TrafficFile {
@@ -115,9 +136,34 @@ fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::schema::testing::accepts;
 
     fn change(text: &str) -> WireChange {
         text.parse().expect(text)
+    }
+
+    #[test]
+    fn the_schema_says_what_the_reader_says() {
+        let schema = schema();
+        for good in [
+            "{ default: { rate: 10G }, ports: { 3: { loss: [0.001, 0.02:8], queue_packets: 65 } } }",
+            "ports: { 3: { rate: null, reorder: true, queue-packets: 7 } }",
+        ] {
+            assert!(accepts(&schema, good), "{good}");
+            parse(good, "tm.yaml", None).expect(good);
+        }
+        for wrong in [
+            "defaults: { rate: 10G }",
+            "default: { speed: 10G }",
+            "default: { rate: { of: 10G } }",
+            "default: 10G",
+            "ports: { x: { rate: 10G } }",
+            "ports: { 3: { speed: 10G } }",
+            "ports: [{ rate: 10G }]",
+        ] {
+            assert!(!accepts(&schema, wrong), "{wrong}");
+            assert!(parse(wrong, "tm.yaml", None).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -109,11 +109,6 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Whether something would be refused.
-    pub fn is_refused(&self) -> bool {
-        self.jobs.iter().any(|job| !job.refusal.is_empty())
-    }
-
     /// Jobs with their trees, what changes on switches as `diff` has it, and what gets fuller or emptier.
     pub fn text(&self) -> String {
         let mut text: String = self.jobs.iter().map(PlannedJob::text).collect();

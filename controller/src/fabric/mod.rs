@@ -19,6 +19,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 mod trunk;
+mod written;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -35,6 +36,7 @@ use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;
 use ultima_p4runtime::tofino::Packing;
+pub use written::WrittenFabric;
 
 use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, Target};

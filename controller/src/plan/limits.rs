@@ -120,6 +120,23 @@ pub enum LimitError {
     },
 }
 
+impl LimitError {
+    /// The name of the switch that has not the room; none where it is the program that lacks something.
+    pub fn switch(&self) -> Option<&str> {
+        match self {
+            LimitError::Name(_) => None,
+            LimitError::Table { switch, .. }
+            | LimitError::Replicas { switch, .. }
+            | LimitError::Groups { switch, .. }
+            | LimitError::Nodes { switch, .. }
+            | LimitError::Program { switch, .. }
+            | LimitError::Digest { switch, .. }
+            | LimitError::Sessions { switch, .. }
+            | LimitError::Index { switch, .. } => Some(switch),
+        }
+    }
+}
+
 /// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`. What
 /// [`uncut`](super::uncut) has to say of it is no error.
 ///

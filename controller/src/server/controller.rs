@@ -1,16 +1,15 @@
 //! What the controller does, whoever asks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::Config;
 use super::attendants::Attendants;
@@ -25,6 +24,7 @@ use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::service_telemetry::WATCHES;
 use super::service_watch;
+use super::start::{self, Needs};
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
 use super::telling::Telling;
@@ -146,42 +146,13 @@ impl Controller {
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
             .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics))
             .collect();
-        // Whoever starts the first controller of a fabric sees what is wrong with it. A later one has jobs that need it, or had, and goes on
-        // without a switch.
-        let waits = !by_majority && stored.is_new();
-        let mut clients = BTreeMap::new();
-        let asked = switches.iter().map(|switch| async move {
-            match by_majority {
-                true => switch.connect(patience).await,
-                // Nobody comes back to it later.
-                false => switch.connect_first(patience).await,
-            }
-        });
-        let mut refusal = None;
-        for (switch, client) in switches.iter().zip(join_all(asked).await) {
-            match client {
-                Ok(client) => drop(clients.insert(switch.id, client)),
-                // The others need their controller back: this one is waited for.
-                Err(error) if by_majority || !waits && error.is_of_one_switch() => {
-                    tracing::warn!(%error, "going on without it");
-                    match error.is_silence() {
-                        // Down before anything is planned: jobs that have left it are not sent back.
-                        true => condition.lose(Part::Transit(switch.id), Instant::now()),
-                        false => refusal = refusal.or(Some(error)),
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // Where all that answer refuse, somebody else has them.
-        if let Some(refusal) = refusal.filter(|_| clients.is_empty() && !by_majority) {
-            return Err(refusal.into());
-        }
-        let (led, all) = (clients.len(), switches.len());
-        if by_majority && led * 2 <= all {
-            let switches = all;
-            return Err(ServeError::NoMajority { led, switches });
-        }
+        let needs = match by_majority {
+            true => Needs::Most,
+            // Whoever starts the first controller of a fabric sees what is wrong with it. A later one has jobs that need it, or had.
+            false if stored.is_new() => Needs::All,
+            false => Needs::Any,
+        };
+        let clients = start::connect(&switches, needs, patience, &mut condition).await?;
         let routes = Routes::new(&fabric, condition.health());
         let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
         let mut records = registry.records(&fabric);
@@ -225,10 +196,7 @@ impl Controller {
         });
         // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
         controller.journal.commit(Change::Update(records)).await?;
-        match by_majority {
-            false => controller.bring_up(clients, patience, waits).await?,
-            true => controller.bring_up_most(clients, patience).await,
-        }
+        controller.bring_up(clients, needs, patience).await?;
         for switch in controller.switches.iter() {
             controller.listen(switch);
             controller.hear_ports(switch.id);
@@ -250,76 +218,6 @@ impl Controller {
         controller.in_background(suspecting.keep_suspecting());
         controller.follow_changes();
         Ok(controller)
-    }
-
-    /// Makes these switches hold what they should; what fails and may pass is tried again, for as long as `patience` says. One that does not
-    /// come up all the same is left to whoever keeps it up, unless all are waited for.
-    async fn bring_up(
-        &self,
-        clients: BTreeMap<SwitchId, SwitchClient>,
-        patience: Duration,
-        waits: bool,
-    ) -> Result<(), BringUpError> {
-        let desired = &self.desired();
-        let brought_up = clients.into_iter().map(|(id, client)| async move {
-            let switch = &self.switches[id.0];
-            match switch.bring_up_first(client, desired, patience).await {
-                Err(error) if !waits && error.is_of_one_switch() => {
-                    tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                    switch.disconnect(error.to_string());
-                    Ok(())
-                }
-                brought_up => brought_up,
-            }
-        });
-        try_join_all(brought_up).await?;
-        Ok(())
-    }
-
-    /// The same for who leads by majority: goes on without one that fails or has taken longer than `patience`, once it leads at more than
-    /// half of them. Whoever keeps it up comes back to it.
-    async fn bring_up_most(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
-        let desired = &self.desired();
-        let mut missing: BTreeSet<SwitchId> = clients.keys().copied().collect();
-        let mut rest: FuturesUnordered<_> =
-            (clients.into_iter())
-                .map(|(id, client)| async move {
-                    (id, self.switches[id.0].bring_up(client, desired).await)
-                })
-                .collect();
-        let deadline = Instant::now() + patience;
-        loop {
-            let slow = async {
-                match is_most(&self.switches) {
-                    true => sleep_until(deadline.into()).await,
-                    false => std::future::pending().await,
-                }
-            };
-            let (id, brought_up) = tokio::select! {
-                next = rest.next() => match next {
-                    Some(next) => next,
-                    None => return,
-                },
-                () = slow => break,
-            };
-            missing.remove(&id);
-            if let Err(error) = brought_up {
-                let switch = &self.switches[id.0];
-                tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                switch.disconnect(error.to_string());
-            }
-        }
-        for id in missing {
-            let switch = &self.switches[id.0];
-            tracing::warn!(
-                switch = switch.name(),
-                "takes too long; going on without it"
-            );
-            switch.disconnect(format!(
-                "not what it should be after {} ms",
-                patience.as_millis()
-            ));
-        }
     }
 
     /// Does something until it has ended, or the controller does.

@@ -38,6 +38,7 @@ mod service_fabric;
 mod service_plan;
 mod service_telemetry;
 mod service_watch;
+mod start;
 mod status;
 mod streams;
 mod switch;

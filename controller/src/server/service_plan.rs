@@ -9,9 +9,11 @@ use super::error::{JobRequestError, RestoreError, ServeError};
 use super::messages::{differences, job_of, specs};
 use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
 use super::service::ControlService;
+use super::status::of_fabric;
 use crate::api;
 use crate::fabric::{self, Fabric};
-use crate::ledger::Fill;
+use crate::ledger::{Fill, Refusal};
+use crate::store::Unfit;
 
 impl ControlService {
     pub(super) async fn plan_of_jobs(
@@ -41,7 +43,8 @@ impl ControlService {
             let fabric = fabric::sketch(&request.yaml, "yaml");
             let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
             let fabric = Arc::new(fabric);
-            let forecast = it.plan_fabric(&fabric)?;
+            let forecast = it.plan_fabric(&fabric);
+            let forecast = forecast.map_err(|error| of_fabric(&fabric, &error))?;
             Ok((fabric, forecast))
         });
         let (fabric, forecast) = forecast.await?;
@@ -68,6 +71,7 @@ impl ControlService {
                 .map(ToString::to_string)
                 .unwrap_or_default(),
             refused_field: job.as_ref().err().and_then(JobRequestError::field),
+            refused_code: job.as_ref().err().map_or(0, |error| error.code().into()),
         });
         let names = self.controller.program().names();
         let switch = |it: &SwitchForecast| api::PlannedSwitch {
@@ -93,9 +97,10 @@ fn fill((before, fill): &(u64, Fill)) -> api::Fill {
     }
 }
 
-impl From<PlanError> for Status {
-    fn from(error: PlanError) -> Self {
-        let code = match &error {
+impl PlanError {
+    /// The code that it is answered with.
+    pub(super) fn code(&self) -> Code {
+        match self {
             PlanError::Job(_) => Code::NotFound,
             PlanError::Start(ServeError::Limit(_)) => Code::ResourceExhausted,
             PlanError::Start(ServeError::Restore(RestoreError::Refused { .. })) => {
@@ -105,7 +110,33 @@ impl From<PlanError> for Status {
                 Code::FailedPrecondition
             }
             PlanError::Start(_) => Code::Internal,
+        }
+    }
+
+    /// What of a fabric's file is in the way, by its path there: the switch that has not the room, or the hosts where one is missing. None where it
+    /// is nothing of the file.
+    pub(super) fn part(&self, fabric: &Fabric) -> Option<String> {
+        let PlanError::Start(error) = self else {
+            return None;
         };
-        Status::new(code, error.to_string())
+        let limit = match error {
+            ServeError::Limit(limit) => limit,
+            ServeError::Restore(RestoreError::Unfit(Unfit::Host { .. })) => {
+                return Some("hosts".to_owned());
+            }
+            ServeError::Restore(RestoreError::Refused { refusal, .. }) => match &**refusal {
+                Refusal::Limit(limit) => limit,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let switch = fabric.switch_named(limit.switch()?)?;
+        Some(format!("switches[{}]", switch.0))
+    }
+}
+
+impl From<PlanError> for Status {
+    fn from(error: PlanError) -> Self {
+        Status::new(error.code(), error.to_string())
     }
 }

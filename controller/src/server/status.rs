@@ -7,8 +7,10 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::journal::KeepError;
+use super::plan::PlanError;
 use crate::api::FieldProblem;
 use crate::client::EPOCH_OVER;
+use crate::fabric::Fabric;
 use crate::install::InstallError;
 use crate::job::PlacementError;
 use crate::ledger::Refusal;
@@ -25,6 +27,52 @@ pub(super) fn code_of(error: &KeepError) -> Code {
 }
 
 impl JobRequestError {
+    /// The code that it is answered with.
+    pub(super) fn code(&self) -> Code {
+        match self {
+            JobRequestError::Exists { .. } => Code::AlreadyExists,
+            JobRequestError::NoJob { .. }
+            | JobRequestError::NoHost { .. }
+            | JobRequestError::NoRank { .. }
+            | JobRequestError::NotAMember { .. } => Code::NotFound,
+            JobRequestError::SameMembers { .. } => Code::AlreadyExists,
+            JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
+            JobRequestError::Grid { .. }
+            | JobRequestError::LastEpoch { .. }
+            | JobRequestError::Changing { .. }
+            | JobRequestError::OtherEpoch { .. }
+            | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
+            JobRequestError::OverEpoch { .. } => Code::OutOfRange,
+            JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
+            JobRequestError::Refused { refusal, .. } => match **refusal {
+                Refusal::Placement(PlacementError::NoPort { .. })
+                | Refusal::TooManyJobs { .. }
+                | Refusal::Limit(_) => Code::ResourceExhausted,
+                Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
+                Refusal::Placement(_) => Code::InvalidArgument,
+                Refusal::Unreachable { .. } => Code::Unavailable,
+            },
+            JobRequestError::NotConnected { .. }
+            | JobRequestError::InDoubt { .. }
+            | JobRequestError::NotPrimary
+            | JobRequestError::Stopping => Code::Unavailable,
+            // The same may be granted in a moment.
+            error if error.is_given_up() => Code::Unavailable,
+            JobRequestError::Install { error, .. } => match **error {
+                InstallError::Stopped { .. } => Code::Aborted,
+                InstallError::Untranslatable(_) => Code::FailedPrecondition,
+            },
+            JobRequestError::Taken { .. }
+            | JobRequestError::NotJoined { .. }
+            | JobRequestError::Program(_) => Code::FailedPrecondition,
+            JobRequestError::Missing { .. } => Code::DeadlineExceeded,
+            JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => {
+                code_of(error)
+            }
+            JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
+        }
+    }
+
     /// The field of the request that is in the way; none where it is the job as a whole, or something else.
     pub(super) fn field(&self) -> Option<FieldProblem> {
         let field = match self {
@@ -84,62 +132,38 @@ fn brief(mut text: String) -> String {
 }
 
 fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
-    let code = match error {
-        JobRequestError::Exists { .. } => Code::AlreadyExists,
-        JobRequestError::NoJob { .. }
-        | JobRequestError::NoHost { .. }
-        | JobRequestError::NoRank { .. }
-        | JobRequestError::NotAMember { .. } => Code::NotFound,
-        JobRequestError::SameMembers { .. } => Code::AlreadyExists,
-        JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
-        JobRequestError::Grid { .. }
-        | JobRequestError::LastEpoch { .. }
-        | JobRequestError::Changing { .. }
-        | JobRequestError::OtherEpoch { .. }
-        | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
-        JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-        JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
-        JobRequestError::Refused { refusal, .. } => match **refusal {
-            Refusal::Placement(PlacementError::NoPort { .. })
-            | Refusal::TooManyJobs { .. }
-            | Refusal::Limit(_) => Code::ResourceExhausted,
-            Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
-            Refusal::Placement(_) => Code::InvalidArgument,
-            Refusal::Unreachable { .. } => Code::Unavailable,
-        },
-        JobRequestError::NotConnected { .. }
-        | JobRequestError::InDoubt { .. }
-        | JobRequestError::NotPrimary
-        | JobRequestError::Stopping => Code::Unavailable,
-        // The same may be granted in a moment.
-        error if error.is_given_up() => Code::Unavailable,
-        JobRequestError::Install { error, .. } => match **error {
-            InstallError::Stopped { .. } => Code::Aborted,
-            InstallError::Untranslatable(_) => Code::FailedPrecondition,
-        },
-        JobRequestError::Taken { .. }
-        | JobRequestError::NotJoined { .. }
-        | JobRequestError::Program(_) => Code::FailedPrecondition,
-        JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-        JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => code_of(error),
-        JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
-    };
+    let code = error.code();
     let says = match error.advice() {
         Some(advice) => format!("{}; {advice}", brief(error.to_string())),
         None => brief(error.to_string()),
     };
-    let mut status = match field {
-        Some(FieldProblem { field, problem }) => {
-            let details = ErrorDetails::with_bad_request_violation(field, brief(problem));
-            Status::with_error_details(code, says, details)
-        }
-        None => Status::new(code, says),
-    };
+    let mut status = naming(code, says, field);
     if let JobRequestError::OverEpoch { now, .. } = error {
         let now = MetadataValue::from(*now);
         status.metadata_mut().insert(EPOCH_OVER, now);
     }
     status
+}
+
+/// A status that names the field that is in the way, where it is one.
+fn naming(code: Code, says: String, field: Option<FieldProblem>) -> Status {
+    match field {
+        Some(FieldProblem { field, problem }) => {
+            let details = ErrorDetails::with_bad_request_violation(field, brief(problem));
+            Status::with_error_details(code, says, details)
+        }
+        None => Status::new(code, says),
+    }
+}
+
+/// Why a controller would not start with a fabric's file, by the part of that which is in the way.
+pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
+    let says = error.to_string();
+    let field = error.part(fabric).map(|field| FieldProblem {
+        field,
+        problem: says.clone(),
+    });
+    naming(error.code(), brief(says), field)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use std::fmt;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::{Location, Spanned};
@@ -116,13 +117,63 @@ pub enum Problem {
     Runs,
 }
 
-#[derive(Deserialize)]
+/// Experiments for `ultima sim run`.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(title = "Ultima experiments")]
 #[serde(deny_unknown_fields)]
 struct Form {
+    /// What they are about.
     title: Option<String>,
+    /// Settings of all experiments.
     #[serde(default)]
+    #[schemars(schema_with = "settings_schema")]
     all: Settings,
+    /// By its name, which is that of its plot, what an experiment's runs have: a list is run value by value, lists in all combinations.
+    #[schemars(schema_with = "experiments_schema")]
     experiments: Spanned<BTreeMap<String, Spanned<Settings>>>,
+}
+
+/// The JSON schema of a file.
+pub fn schema() -> serde_json::Value {
+    yaml::schema::<Form>()
+}
+
+/// Settings by name: a plot's axis, and the command line's options.
+fn settings_schema(_: &mut SchemaGenerator) -> Schema {
+    let axes = Axis::ALL.map(Axis::setting);
+    let axis = json_schema!({ "description": "What the plot has on its axis", "enum": axes });
+    let command = Line::command();
+    let options = command.get_arguments().filter_map(|argument| {
+        let about = argument.get_help().map(ToString::to_string);
+        let about = about.unwrap_or_default();
+        let names = argument.get_possible_values();
+        let names: Vec<&str> = names.iter().map(|value| value.get_name()).collect();
+        let one = match names.is_empty() {
+            true => json_schema!({ "type": ["number", "string"] }),
+            false => json_schema!({ "enum": names }),
+        };
+        let values = json_schema!({
+            "description": about,
+            "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }],
+        });
+        Some((argument.get_long()?.to_owned(), values))
+    });
+    let properties: BTreeMap<String, Schema> = options.chain([("x".to_owned(), axis)]).collect();
+    json_schema!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+/// Experiments by name, one at least.
+fn experiments_schema(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": { "pattern": "^[A-Za-z0-9_-]{1,63}$" },
+        "additionalProperties": settings_schema(generator),
+    })
 }
 
 type Settings = BTreeMap<String, Spanned<Values>>;
@@ -381,6 +432,7 @@ mod tests {
     use ultima_sim::Algorithm;
 
     use super::*;
+    use crate::command::schema::testing::accepts;
 
     #[test]
     fn lists_are_run_in_all_combinations() {
@@ -423,6 +475,51 @@ experiments:
             (sizes.runs[1].experiment.tail, &*sizes.runs[1].x),
             (2.0, "8k")
         );
+    }
+
+    #[test]
+    fn the_schema_says_what_the_reader_says() {
+        let schema = schema();
+        for text in [
+            include_str!("../../../../sim/experiments/published.yaml"),
+            include_str!("../../../../sim/experiments/scale.yaml"),
+        ] {
+            assert!(accepts(&schema, text));
+        }
+        let good =
+            "{ title: a, all: { bytes: 1M }, experiments: { a: { x: loss, loss: [0, 0.01:4] } } }";
+        let replaced = |(from, to): (&str, &str)| {
+            assert!(good.contains(from), "{from}");
+            good.replace(from, to)
+        };
+        for like in [
+            ("title: a, ", ""),
+            (
+                "bytes: 1M",
+                "bytes: [1000, 1M], algorithm: ring, min-rto: 10ms",
+            ),
+            ("a: { x", "A_1-b: { seed: [1, 2], x"),
+        ] {
+            let good = replaced(like);
+            assert!(accepts(&schema, &good), "{good}");
+            parse(&good, "e.yaml").expect(&good);
+        }
+        for unlike in [
+            ("title: a", "name: a"),
+            ("title: a", "title: [a]"),
+            ("bytes: 1M", "byte: 1M"),
+            ("bytes: 1M", "bytes: { of: 1M }"),
+            ("bytes: 1M", "bytes: []"),
+            ("bytes: 1M", "algorithm: rings"),
+            ("bytes: 1M", "help: 1"),
+            ("x: loss", "x: seed"),
+            ("a: { x", "a/b: { x"),
+            ("{ a: { x: loss, loss: [0, 0.01:4] } }", "{}"),
+        ] {
+            let wrong = replaced(unlike);
+            assert!(!accepts(&schema, &wrong), "{wrong}");
+            assert!(parse(&wrong, "e.yaml").is_err(), "{wrong}");
+        }
     }
 
     #[test]

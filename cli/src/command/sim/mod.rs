@@ -1,6 +1,6 @@
 //! `ultima sim`: collectives on thousands of ranks, in virtual time.
 
-mod file;
+pub mod file;
 mod options;
 mod plot;
 mod runs;

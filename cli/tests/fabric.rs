@@ -219,7 +219,7 @@ fn a_testbed_is_planned_without_a_switch() {
 
     let text = refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
-        text.contains("no switch is called tofino2; there are: tofino1"),
+        text.contains("no switch is called \"tofino2\"; there are: tofino1"),
         "{text}"
     );
 }

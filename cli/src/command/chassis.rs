@@ -55,17 +55,8 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
     };
     let name = super::name_of(file);
     let fabric = fabric::parse(&super::read_text(file)?, &name)?;
-    let id = fabric.switch_named(&options.switch).ok_or_else(|| {
-        let known: Vec<&str> = fabric
-            .switches()
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
-        let (asked, known) = (&options.switch, known.join(", "));
-        Exit::NotThere.because(format!(
-            "{name}: no switch is called {asked}; there are: {known}"
-        ))
-    })?;
+    let id = fabric.switch_called(&options.switch);
+    let id = id.map_err(|error| Exit::NotThere.because(format!("{name}: {error}")))?;
     let switch = fabric.switch(id);
     if options.push {
         return pushed(switch);

@@ -81,7 +81,7 @@ fn tree_ends(job: &api::Job) -> BTreeSet<(&str, u32)> {
     from.chain(to).collect()
 }
 
-/// A port's name without its switch.
+/// A port's name without its switch, in whose name there is no `/`.
 fn port_label(port_name: &str) -> &str {
     port_name.split_once('/').map_or("", |(_, label)| label)
 }

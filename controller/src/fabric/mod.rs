@@ -31,7 +31,7 @@ pub use error::{FabricError, FabricProblem};
 pub use front_panel::{FrontPanel, FrontPort, PanelError, PanelPort, PortMapError, PortSettings};
 pub use health::{Health, Part};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
-pub use part::UnknownPart;
+pub use part::{UnknownPart, UnknownSwitch};
 use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;

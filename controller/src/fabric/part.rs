@@ -1,6 +1,7 @@
 //! Parts of a fabric by name, as operators say them and the store keeps them.
 
-use super::{Fabric, LinkEnd, Part, SwitchPort};
+use super::{Fabric, LinkEnd, Part, SwitchId, SwitchPort};
+use crate::names::some_of;
 
 /// A name that no part has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +15,28 @@ pub struct UnknownPart {
     pub why: String,
 }
 
+/// A name that no switch has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no switch is called {name:?}; there are: {known}")]
+pub struct UnknownSwitch {
+    /// What was said.
+    pub name: String,
+    /// The first few switches that there are.
+    pub known: String,
+}
+
 impl Fabric {
+    /// The switch called `name`, for whoever was told that name and is to be told which there are.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn switch_called(&self, name: &str) -> Result<SwitchId, UnknownSwitch> {
+        self.switch_named(name).ok_or_else(|| UnknownSwitch {
+            name: name.to_owned(),
+            known: some_of(self.switches().iter().map(|switch| &switch.name)),
+        })
+    }
+
     /// The part called `name`: of a switch what it passes on ([`Part::Transit`]); a port, `SWITCH/PORT`; a link between switches, by both
     /// ends. A port at which a link to another switch is stands for that link.
     ///
@@ -83,7 +105,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::{SwitchId, TrunkId};
+    use crate::fabric::TrunkId;
     use crate::target::PortNumber;
 
     #[test]
@@ -93,6 +115,17 @@ mod tests {
             let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
             assert_eq!(fabric.name_of(Part::Trunk(TrunkId(0))), "s1/9-s2/9");
         }
+    }
+
+    #[test]
+    fn whoever_asks_for_no_switch_is_told_of_some() {
+        let trunks: Vec<_> = (0..9).map(|switch| (switch, switch + 1, "")).collect();
+        let fabric = crate::testing::fabric_of(10, &[(0, 1)], &trunks);
+        assert_eq!(fabric.switch_called("s9"), Ok(SwitchId(9)));
+        assert_eq!(
+            fabric.switch_called("s10\n").unwrap_err().to_string(),
+            "no switch is called \"s10\\n\"; there are: s0, s1, s2, s3, s4, s5, s6, s7 and 2 more"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
 use super::hurry::Hurry;
 use super::session::{Mastership, Session};
-use super::strays::{Strays, Unanswered};
+use super::strays::Strays;
 use super::term::Term;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
@@ -250,10 +250,10 @@ impl SwitchClient {
             ..Default::default()
         };
         let mut rpc = self.rpc.clone();
-        let set = rpc.set_forwarding_pipeline_config(request);
-        let unanswered = self.strays.begin();
+        let set = self
+            .strays
+            .sent(rpc.set_forwarding_pipeline_config(request));
         let answer = self.answered_within(PIPELINE_TIMEOUT, set).await;
-        note(unanswered, &answer);
         answer.map(drop)
     }
 
@@ -324,9 +324,9 @@ impl SwitchClient {
             ..Default::default()
         };
         let begun = Instant::now().into_std();
-        let unanswered = self.strays.begin();
-        let answer = self.answered(self.rpc.clone().write(request)).await;
-        note(unanswered, &answer);
+        let mut rpc = self.rpc.clone();
+        let write = self.strays.sent(rpc.write(request));
+        let answer = self.answered(write).await;
         self.writes.written(begun, batch.len(), answer.is_ok());
         match answer {
             Ok(_) => Answer::Written,
@@ -417,20 +417,8 @@ impl SwitchClient {
     }
 }
 
-/// Whether a server has said what has become of a write.
-fn note<T>(unanswered: Unanswered, answer: &Result<T, RpcError>) {
-    let is_known = match answer {
-        Ok(_) => true,
-        Err(RpcError::Status(status)) => is_from_there(status),
-        Err(RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp) => false,
-    };
-    if is_known {
-        unanswered.answered();
-    }
-}
-
 /// Whether a switch has said this. What has a source was made here: the transport failed.
-fn is_from_there(status: &Status) -> bool {
+pub(super) fn is_from_there(status: &Status) -> bool {
     status.source().is_none()
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tonic::Status;
 
-use super::client::CALL_TIMEOUT;
+use super::client::{CALL_TIMEOUT, is_from_there};
 
 /// The pause before a switch is looked at that may have done such a write meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
@@ -20,11 +21,24 @@ const LATEST: Duration = CALL_TIMEOUT;
 pub struct Strays(watch::Sender<Option<Instant>>);
 
 /// A write whose end is not known as long as it is not [answered](Self::answered).
-pub(super) struct Unanswered(Option<Strays>);
+struct Unanswered(Option<Strays>);
 
 impl Strays {
-    /// A write begins.
-    pub(super) fn begin(&self) -> Unanswered {
+    /// A write, which is about from when this is first polled, and so sent, until the server has said what has become of it. Where this is dropped
+    /// before, it stays about.
+    pub(super) async fn sent<T>(
+        &self,
+        write: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let unanswered = self.begin();
+        let answer = write.await;
+        if answer.as_ref().err().is_none_or(is_from_there) {
+            unanswered.answered();
+        }
+        answer
+    }
+
+    fn begin(&self) -> Unanswered {
         Unanswered(Some(self.clone()))
     }
 
@@ -64,7 +78,7 @@ fn pause(last: Option<Instant>, now: Instant) -> Duration {
 
 impl Unanswered {
     /// The server has said what has become of it, and does nothing more.
-    pub(super) fn answered(mut self) {
+    fn answered(mut self) {
         self.0 = None;
     }
 }
@@ -79,7 +93,33 @@ impl Drop for Unanswered {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt as _;
+
     use super::*;
+
+    /// What a connection that is lost, or that is given up, does not send is done by nobody.
+    #[test]
+    fn only_what_was_sent_may_be_done_yet() {
+        let answer = |answer: Result<(), Status>| {
+            let strays = Strays::default();
+            let _ = strays.sent(ready(answer)).now_or_never();
+            strays.are_about()
+        };
+        assert!(!answer(Ok(())));
+        assert!(!answer(Err(Status::aborted("it says so"))));
+        assert!(answer(Err(Status::from_error("nobody says it".into()))));
+
+        let strays = Strays::default();
+        drop(strays.sent(pending::<Result<(), Status>>()));
+        assert!(!strays.are_about());
+        let mut sent = Box::pin(strays.sent(pending::<Result<(), Status>>()));
+        assert!(sent.as_mut().now_or_never().is_none());
+        assert!(!strays.are_about(), "it is waited for");
+        drop(sent);
+        assert!(strays.are_about());
+    }
 
     #[test]
     fn only_a_look_that_comes_late_enough_finds_all_that_may_come() {

@@ -9,7 +9,7 @@ use tonic::{Status, Streaming};
 use super::attendants::Order;
 use super::controller::Controller;
 use super::membership::{Preparation, Said};
-use super::telling::Told;
+use super::telling::OnItsWay;
 use crate::api::attend_request::Event;
 use crate::api::attend_response::Order as Word;
 use crate::api::{self, RoundReport};
@@ -25,7 +25,10 @@ struct Waiting<'a> {
 }
 
 /// Its place among what goes to the member, and the room that it takes.
-type Turn<'a> = (mpsc::Permit<'a, Result<api::AttendResponse, Status>>, Told);
+type Turn<'a> = (
+    mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
+    OnItsWay,
+);
 
 /// Hands orders to a member and its reports to who ordered, until either side ends.
 pub async fn pass_on(
@@ -38,7 +41,7 @@ pub async fn pass_on(
     let mut asked: Option<(u32, oneshot::Sender<RoundReport>)> = None;
     // What comes after it is told after it.
     let mut waiting: Option<Waiting<'_>> = None;
-    let mut told: Option<Told> = None;
+    let mut told: Option<OnItsWay> = None;
     loop {
         let takes_orders = waiting.is_none();
         let turn = async {
@@ -113,7 +116,7 @@ pub async fn pass_on(
 
 /// Says something to a member, however long it takes to read what came before; what it was told of a change gives its room back as soon as it
 /// counts as on its way no more. False where the member has gone.
-async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<Told>) -> bool {
+async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<OnItsWay>) -> bool {
     let mut said = pin!(answers.send(Ok(answer)));
     loop {
         tokio::select! {
@@ -124,7 +127,7 @@ async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<T
 }
 
 /// Waits until what a member was told does not count as on its way any more; for ever where it was told nothing.
-async fn forgotten(told: &Option<Told>) {
+async fn forgotten(told: &Option<OnItsWay>) {
     match told {
         Some(told) => told.forgotten().await,
         None => std::future::pending().await,

@@ -10,17 +10,14 @@ use super::service::ControlService;
 use crate::api;
 use crate::chassis_push::{self, PushError};
 use crate::fabric::{SwitchId, TrunkId};
-use crate::names::some_of;
 
 impl ControlService {
     /// Has a switch's own software take its ports.
     pub(super) async fn ports_of(&self, name: &str) -> Result<(), Status> {
         self.controller.open()?;
         let fabric = self.controller.fabric();
-        let id = fabric.switch_named(name).ok_or_else(|| {
-            let known = some_of(fabric.switches().iter().map(|switch| &switch.name));
-            Status::not_found(format!("no switch is called {name:?}; there are: {known}"))
-        })?;
+        let id = fabric.switch_called(name);
+        let id = id.map_err(|error| Status::not_found(error.to_string()))?;
         // On a task of its own: a client that goes away must not leave a switch half told.
         let controller = Arc::clone(&self.controller);
         let given = tokio::spawn(async move { give_ports(&controller, id).await });

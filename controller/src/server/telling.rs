@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// How many members are listed in all messages that are on their way at once, each in as many as there are such messages: some 20 MB.
+/// Members listed in all messages that are on their way at once, counted once for each message: at some 60 bytes each, 16 MB.
 const ENTRIES: u32 = 1 << 18;
 
 /// How long a message counts as on its way where it is not answered. A member opens sockets before it answers, and who does not read has no
@@ -33,7 +33,7 @@ impl Default for Telling {
 
 /// One message on its way.
 #[derive(Debug)]
-pub struct Told {
+pub struct OnItsWay {
     _room: Option<OwnedSemaphorePermit>,
     until: Instant,
 }
@@ -41,7 +41,7 @@ pub struct Told {
 impl Telling {
     /// Waits until there is room for a message that lists so many members, behind all who have waited longer, but that [short](SHORT) ones do
     /// not wait for long ones. A longer one than there is room for goes alone.
-    pub fn turn(&self, entries: usize) -> impl Future<Output = Told> + Send + use<> {
+    pub fn turn(&self, entries: usize) -> impl Future<Output = OnItsWay> + Send + use<> {
         let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
         let room = match entries <= SHORT {
             true => &self.short,
@@ -49,7 +49,7 @@ impl Telling {
         };
         let room = Arc::clone(room).acquire_many_owned(entries);
         async move {
-            Told {
+            OnItsWay {
                 // Nobody closes it.
                 _room: room.await.ok(),
                 until: Instant::now() + ON_ITS_WAY,
@@ -58,7 +58,7 @@ impl Telling {
     }
 }
 
-impl Told {
+impl OnItsWay {
     /// Waits until it does not count as on its way any more.
     pub async fn forgotten(&self) {
         sleep_until(self.until).await;
@@ -74,15 +74,18 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_on_its_way_at_once_than_there_is_room_for() {
         let telling = Telling::default();
-        let most = ENTRIES as usize / 1000;
+        // They leave room for a shorter one, but not for another of them.
+        let (long, shorter) = (1100, 300);
+        let most = ENTRIES as usize / long;
+        assert!((shorter..long).contains(&(ENTRIES as usize % long)));
         let mut told = Vec::new();
         for _ in 0..most {
-            told.push(telling.turn(1000).await);
+            told.push(telling.turn(long).await);
         }
-        let mut next = Box::pin(telling.turn(1000));
+        let mut next = Box::pin(telling.turn(long));
         assert!(next.as_mut().now_or_never().is_none());
         // It is not overtaken by shorter ones, but for those that are short.
-        let mut shorter = Box::pin(telling.turn(300));
+        let mut shorter = Box::pin(telling.turn(shorter));
         assert!(shorter.as_mut().now_or_never().is_none());
         assert!(telling.turn(SHORT as usize).now_or_never().is_some());
         told.pop();

@@ -74,7 +74,7 @@ impl Controller {
     }
 }
 
-/// The same before the messages' parts are made, for which nobody is to wait who wants the registry.
+/// What a [`Preparation`] is made of: taken with the registry locked, and made into one without.
 pub struct Unmade {
     next: JobState,
     succession: Arc<Succession>,

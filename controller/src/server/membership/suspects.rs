@@ -35,15 +35,15 @@ struct Look {
 /// When to look at jobs again although nothing happens.
 #[derive(Debug, Default)]
 struct Dues {
-    of: BTreeMap<JobId, Instant>,
+    by_job: BTreeMap<JobId, Instant>,
     by_time: BTreeSet<(Instant, JobId)>,
 }
 
 impl Dues {
     fn set(&mut self, id: JobId, due: Option<Instant>) {
         let before = match due {
-            Some(due) => self.of.insert(id, due),
-            None => self.of.remove(&id),
+            Some(due) => self.by_job.insert(id, due),
+            None => self.by_job.remove(&id),
         };
         if let Some(before) = before {
             self.by_time.remove(&(before, id));
@@ -56,7 +56,7 @@ impl Dues {
     }
 
     /// The jobs that it is time for.
-    fn of(&self, now: Instant) -> impl Iterator<Item = JobId> + '_ {
+    fn due_by(&self, now: Instant) -> impl Iterator<Item = JobId> + '_ {
         let due = self.by_time.iter().take_while(move |(due, _)| *due <= now);
         due.map(|(_, id)| *id)
     }
@@ -110,7 +110,7 @@ impl Controller {
             };
             let registry = self.registry();
             let concerned = told.into_iter().filter_map(|id| registry.current_of(id));
-            ids = concerned.chain(dues.of(Instant::now())).collect();
+            ids = concerned.chain(dues.due_by(Instant::now())).collect();
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
     fn a_job_is_looked_at_when_it_was_last_said_to() {
         let (mut dues, start) = (Dues::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let of = |dues: &Dues, seconds| dues.of(at(seconds)).collect::<Vec<_>>();
+        let of = |dues: &Dues, seconds| dues.due_by(at(seconds)).collect::<Vec<_>>();
         let [one, two] = [1, 2].map(JobId);
         dues.set(one, Some(at(5)));
         dues.set(two, Some(at(3)));

@@ -221,7 +221,7 @@ enum Planned {
     },
     Fabric {
         text: String,
-        written: WrittenFabric,
+        written: Box<WrittenFabric>,
     },
 }
 
@@ -240,7 +240,7 @@ impl Planned {
                 bail!("--without goes with jobs, and {name} is a fabric; delete the jobs first");
             }
             // What is wrong with it is said with its name.
-            let written = WrittenFabric::parse(&text, &name)?;
+            let written = Box::new(WrittenFabric::parse(&text, &name)?);
             return Ok(Planned::Fabric { text, written });
         }
         let wanted = job::parse_all(&text, &name)?;

@@ -13,6 +13,8 @@ mod control_api;
 mod embedded;
 #[path = "epochs.rs"]
 mod epochs;
+#[path = "fabrics.rs"]
+mod fabrics;
 #[path = "faults.rs"]
 mod faults;
 #[path = "hangs.rs"]

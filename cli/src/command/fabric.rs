@@ -154,63 +154,60 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan { file, without, .. } => Some(Planned::read(file, without)?),
         _ => None,
     };
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let client = Client::connect(&arguments.at.controller).await?;
-            let (text, exit) = match arguments.command {
-                Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
-                    unreachable!("done above")
-                }
-                Command::Show { dot: true, job, .. } => {
-                    let (switches, fabric) = (client.switches().await?, client.fabric().await?);
-                    let job = match &job {
-                        Some(name) => Some(client.job(name).await?),
-                        None => None,
-                    };
-                    (dot::draw(&switches, &fabric, job.as_ref()), Exit::Done)
-                }
-                Command::Show { output, .. } => {
-                    let (switches, jobs) = (client.switches().await?, client.jobs().await?);
-                    (show(&switches, &jobs, output)?, Exit::Done)
-                }
-                Command::Plan { output, .. } => {
-                    let (plan, jobs) = planned.expect("read above").plan(&client).await?;
-                    let exit = refusal::exit_of_plan(&plan, &jobs);
-                    let plan = document::Plan::from(&plan).with(&jobs);
-                    (output.print(&plan, || plan.text())?, exit)
-                }
-                Command::Drain { part, wait, output } => {
-                    drain(&client, (&part, true), wait, output).await?
-                }
-                Command::Undrain { part, wait, output } => {
-                    drain(&client, (&part, false), wait, output).await?
-                }
-                Command::Diff { output } => {
-                    let switches = client.diff_fabric().await?;
-                    let right = (switches.iter())
-                        .all(|it| it.problem.is_empty() && it.differences.is_empty());
-                    (differences(&switches, output)?, Exit::found(!right))
-                }
-                Command::Sync { wait, output } => {
-                    let end = Instant::now() + wait.unwrap_or_default();
-                    let mut switches = client.sync_fabric().await?;
-                    let is_right = |it: &api::SwitchDiff| it.problem.is_empty();
-                    while !switches.iter().all(is_right) && Instant::now() < end {
-                        sleep(SYNC_AGAIN).await;
-                        for (all, now) in switches.iter_mut().zip(client.sync_fabric().await?) {
-                            all.differences.extend(now.differences);
-                            all.problem = now.problem;
-                        }
+    super::runtime()?.block_on(async {
+        let client = Client::connect(&arguments.at.controller).await?;
+        let (text, exit) = match arguments.command {
+            Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
+                unreachable!("done above")
+            }
+            Command::Show { dot: true, job, .. } => {
+                let (switches, fabric) = (client.switches().await?, client.fabric().await?);
+                let job = match &job {
+                    Some(name) => Some(client.job(name).await?),
+                    None => None,
+                };
+                (dot::draw(&switches, &fabric, job.as_ref()), Exit::Done)
+            }
+            Command::Show { output, .. } => {
+                let (switches, jobs) = (client.switches().await?, client.jobs().await?);
+                (show(&switches, &jobs, output)?, Exit::Done)
+            }
+            Command::Plan { output, .. } => {
+                let (plan, jobs) = planned.expect("read above").plan(&client).await?;
+                let exit = refusal::exit_of_plan(&plan, &jobs);
+                let plan = document::Plan::from(&plan).with(&jobs);
+                (output.print(&plan, || plan.text())?, exit)
+            }
+            Command::Drain { part, wait, output } => {
+                drain(&client, (&part, true), wait, output).await?
+            }
+            Command::Undrain { part, wait, output } => {
+                drain(&client, (&part, false), wait, output).await?
+            }
+            Command::Diff { output } => {
+                let switches = client.diff_fabric().await?;
+                let right =
+                    (switches.iter()).all(|it| it.problem.is_empty() && it.differences.is_empty());
+                (differences(&switches, output)?, Exit::found(!right))
+            }
+            Command::Sync { wait, output } => {
+                let end = Instant::now() + wait.unwrap_or_default();
+                let mut switches = client.sync_fabric().await?;
+                let is_right = |it: &api::SwitchDiff| it.problem.is_empty();
+                while !switches.iter().all(is_right) && Instant::now() < end {
+                    sleep(SYNC_AGAIN).await;
+                    for (all, now) in switches.iter_mut().zip(client.sync_fabric().await?) {
+                        all.differences.extend(now.differences);
+                        all.problem = now.problem;
                     }
-                    let right = switches.iter().all(is_right);
-                    (differences(&switches, output)?, Exit::found(!right))
                 }
-            };
-            output::print(&text)?;
-            Ok(exit.into())
-        })
+                let right = switches.iter().all(is_right);
+                (differences(&switches, output)?, Exit::found(!right))
+            }
+        };
+        output::print(&text)?;
+        Ok(exit.into())
+    })
 }
 
 /// What `ultima fabric plan` is about.

@@ -84,8 +84,8 @@ impl ManagedSwitch {
         self.hold(client, desired.program.names(), wanted).await
     }
 
-    /// Makes the switch hold exactly this; returns what was not so. Where it does then what was written before it was asked what it holds, it is
-    /// asked once more.
+    /// Makes the switch hold exactly this; returns what was not so. Where a write of before is done between the look and the repair, both are done
+    /// once more.
     pub async fn hold(
         &self,
         client: &SwitchClient,

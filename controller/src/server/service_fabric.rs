@@ -3,6 +3,7 @@
 use tonic::{Code, Status};
 
 use super::messages::link_of;
+use super::own_task::to_the_end;
 use super::service::ControlService;
 use crate::api;
 use crate::chassis_push::{self, PushError};
@@ -18,11 +19,9 @@ impl ControlService {
             let known = some_of(fabric.switches().iter().map(|switch| &switch.name));
             Status::not_found(format!("no switch is called {name:?}; there are: {known}"))
         })?;
-        // On a task of its own: a client that goes away must not leave a switch half told.
         let switch = fabric.switch(id).clone();
-        let pushed = tokio::spawn(async move { chassis_push::push(&switch).await }).await;
-        let pushed = pushed.map_err(|error| Status::internal(error.to_string()))?;
-        pushed.map_err(|error| {
+        let pushed = to_the_end(async move { chassis_push::push(&switch).await });
+        pushed.await?.map_err(|error| {
             let code = match error {
                 PushError::Chassis(_) => Code::FailedPrecondition,
                 PushError::NoAnswer { .. } => Code::Unavailable,

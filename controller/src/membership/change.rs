@@ -11,8 +11,11 @@ use crate::job::Rank;
 const ASKING: Duration = Duration::from_secs(3);
 /// How long they may take to be told, for each member that each is told of: some 60 bytes, which a link of 1 Gbit/s has carried in half of that.
 const TELLING: Duration = Duration::from_micros(1);
-/// How long all of that may take: whoever has pledged waits 60 s for what comes of it.
-const LONGEST: Duration = Duration::from_secs(45);
+/// How long a member that has pledged waits to be told what comes of it: the controller's disk takes its time, and one that has ended in between is
+/// started again, or another one takes its place.
+pub const PLEDGED: Duration = Duration::from_secs(60);
+/// How long all of the asking may take: who has pledged first still waits then, and for a while.
+pub(super) const LONGEST: Duration = Duration::from_secs(PLEDGED.as_secs() - 15);
 /// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
 /// computed between them.
 const GOING_OVER: Duration = Duration::from_secs(60);

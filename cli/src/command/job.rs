@@ -12,6 +12,7 @@ use ultima_host::{Config, Grid, Path};
 
 use super::controller_address::ControllerAddress;
 use super::creation;
+use super::deletion;
 use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
@@ -109,7 +110,7 @@ enum Command {
         after_help = "Example: ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'"
     )]
     Watch(membership::Watch),
-    /// Take a job off all its switches
+    /// Take a job off all its switches; of a grid all of its jobs
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
         /// The job's name
@@ -195,21 +196,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 return of_no_grid(&client, &watch.name, done).await;
             }
             Command::Delete { name, wait, output } => {
-                let mut deleted = Vec::new();
-                for name in jobs_of(&client, &name).await? {
-                    let mut pending_switches = client.delete_job(&name).await?;
-                    if let Some(bound) = wait {
-                        let left = |switches: &str| {
-                            format!("something is still on {switches}; it goes when they are back")
-                        };
-                        wait::settled(&client, &pending_switches, bound, left).await?;
-                        pending_switches.clear();
-                    }
-                    deleted.push(document::Deleted {
-                        name,
-                        pending_switches,
-                    });
-                }
+                let names = jobs_of(&client, &name).await?;
+                let deleted = deletion::delete(&client, &names, wait).await?;
                 let text = deleted.iter().map(document::Deleted::text).collect();
                 output.print(&OneOrAll::of(deleted), || text)?
             }

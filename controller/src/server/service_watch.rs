@@ -27,13 +27,11 @@ impl Controller {
         self: &Arc<Self>,
         name: String,
     ) -> Result<ReceiverStream<Happened>, Status> {
+        // Before the job as it is, which is long where it has many members.
+        let place = self.job_watches.take()?;
         // First, so that nothing is missed between the job as it is and what happens to it.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
         let job = job_of(self.fabric(), &self.job(&name)?);
-        let place = Arc::clone(&self.job_watches).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted(format!("{WATCHES} watch jobs already; stop one of them"))
-        })?;
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(self);
         tokio::spawn(async move {

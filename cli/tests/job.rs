@@ -286,6 +286,12 @@ fn members_are_named_by_rank_or_host() {
         assert!(said.contains("the fabric has no host \"7\""), "{said}");
         let said = refused(&["evict", "heavy", "h2"]);
         assert!(said.contains("has no member on host h2"), "{said}");
+        let evict = ["evict", "heavy", "0", "--epoch", "2"];
+        let said = common::refused_with(5, &[&at[..], &evict].concat());
+        assert!(
+            said.contains("job heavy is in epoch 1, with other members"),
+            "{said}"
+        );
         let said = refused(&["resize", "heavy", "--add", "h99"]);
         assert!(said.contains("the fabric has no host \"h99\""), "{said}");
         let said = refused(&["resize", "heavy", "--remove", "h2"]);

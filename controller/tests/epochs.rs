@@ -639,6 +639,32 @@ async fn what_cannot_be_is_one_line() {
     );
 }
 
+/// Ranks close up when one goes: what was rank 1 is another member by then.
+#[tokio::test]
+async fn who_was_meant_in_another_epoch_keeps_its_place() {
+    let site = Site::start().await;
+    let spec = spec(&["h1", "h2", "h3", "h4"], Eviction::Never);
+    let seen = site.client.create_job(&spec).await.unwrap();
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    site.resize(&["h2", "h3", "h4"], WAIT).await.unwrap();
+    until(&mut watch, Kind::Fenced).await;
+    let evict = async |epoch, number| {
+        let of = ("train", epoch, number);
+        site.client.evict_seen(of, Named::Rank(1), "").await
+    };
+    let now = site.job().await;
+    for (epoch, number) in [(1, 0), (0, seen.id), (1, now.id), (2, seen.id), (65538, 0)] {
+        let (code, said) = refusal(evict(epoch, number).await);
+        assert_eq!(code, Code::FailedPrecondition, "{said}");
+        assert_eq!(
+            said,
+            "job train is in epoch 2, with other members than those that this is about; nothing was changed: look at them with `ultima job show train` and ask again"
+        );
+    }
+    assert_eq!(site.job().await, now);
+    evict(2, now.id).await.unwrap();
+}
+
 /// Of who asks again by the same number.
 #[tokio::test]
 async fn who_has_not_heard_its_rank_gets_the_same_again() {

@@ -99,7 +99,7 @@ enum Command {
     Resize(membership::Resize),
     /// Take a member's place away while the job runs
     #[command(
-        after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
+        after_help = "Example: ultima job evict train 3 --epoch 2 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
     )]
     Evict(membership::Evict),
     /// Show what happens to a job's members as it happens

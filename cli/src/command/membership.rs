@@ -54,6 +54,10 @@ pub struct Evict {
     /// The member's host, also one that is called like a number
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
+    /// The epoch in which the member was seen, as `ultima job show` says it: nothing is done where the job is in another one by now, as ranks close up
+    /// when a member goes. Without it the epoch that the job is in when this command looks
+    #[arg(long, value_name = "EPOCH", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    epoch: Option<u32>,
     /// Why, for the member itself
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -113,7 +117,9 @@ pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -
     } = arguments;
     let member = arguments.member();
     let told = Told::begin(client, at, name).await?;
-    let job = client.evict(name, member, reason).await?;
+    let number = client.job(name).await?.id;
+    let seen = (name.as_str(), arguments.epoch.unwrap_or_default(), number);
+    let job = client.evict_seen(seen, member, reason).await?;
     follow(told, &job, end).await
 }
 

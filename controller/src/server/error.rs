@@ -381,9 +381,9 @@ pub enum JobRequestError {
         /// The epoch that comes.
         epoch: u16,
     },
-    /// The new members were made from others than it has now.
+    /// It is about others than its members are now.
     #[error(
-        "job {name} is in epoch {epoch}, with other members than when it was asked for; nothing was changed: look at them with `ultima job show {name}` and ask again"
+        "job {name} is in epoch {epoch}, with other members than those that this is about; nothing was changed: look at them with `ultima job show {name}` and ask again"
     )]
     OtherEpoch {
         /// The job's name.

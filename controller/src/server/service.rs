@@ -384,6 +384,8 @@ impl Control for ControlService {
             job,
             member,
             reason,
+            job_id,
+            epoch,
         } = request.into_inner();
         let who = match member {
             Some(Named::Rank(rank)) => Evictee::Rank(rank),
@@ -395,7 +397,10 @@ impl Control for ControlService {
             }
         };
         let controller = Arc::clone(&self.controller);
-        let evicted = to_the_end(async move { controller.evict(&job, &who, &reason).await });
+        let evicted = to_the_end(async move {
+            let of = (job.as_str(), epoch, job_id);
+            controller.evict(of, &who, &reason).await
+        });
         let state = evicted.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }

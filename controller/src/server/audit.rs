@@ -10,6 +10,7 @@ use crate::reconcile::Diff;
 
 impl Controller {
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
+    #[tracing::instrument(name = "sync", skip_all, fields(mend = mend))]
     pub async fn audit(&self, mend: bool) -> Vec<(SwitchId, Result<Diff, String>)> {
         let changes = self.changes.take().await;
         if let Err(error) = self.open() {
@@ -28,12 +29,17 @@ impl Controller {
                 };
                 diff.map_err(|error| error.to_string())
             };
-            (switch.id, audited.await)
+            let audited: Result<Diff, String> = audited.await;
+            if audited.is_err() {
+                self.metrics.failed_to_audit(switch.name());
+            }
+            (switch.id, audited)
         }))
         .await
     }
 
     /// Looks at one switch, as the time for it has come.
+    #[tracing::instrument(name = "audit", skip_all, fields(switch = switch.name()))]
     pub(super) async fn audit_one(&self, switch: &ManagedSwitch) {
         let Ok(client) = switch.client() else { return };
         let looked = async {
@@ -50,6 +56,7 @@ impl Controller {
             Ok::<_, BringUpError>(())
         };
         if let Err(error) = looked.await {
+            self.metrics.failed_to_audit(switch.name());
             tracing::warn!(switch = switch.name(), %error, "not put right");
         }
     }

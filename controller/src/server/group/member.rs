@@ -10,8 +10,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
 use super::lookout::Lookout;
-use super::peer::{self, Peer};
+use super::peer::{self, Peer, Standing};
+use super::replication::standing_of_member;
+use super::{Group, Shape};
 use crate::api::control_server::ControlServer;
+use crate::metrics::GroupStanding;
 use crate::p4rt::Term;
 use crate::server::Config;
 use crate::server::controller::Controller;
@@ -278,7 +281,18 @@ impl Member {
         self.config.fabric.switches().len()
     }
 
-    /// Why it does not lead although it would have to.
+    /// What it counts and measures as OpenMetrics text.
+    pub(super) fn metrics_text(&self) -> String {
+        // Where its store cannot be read there is nothing to say of it: the log does.
+        let standing = standing_of_member(self).ok().map(GroupStanding::from);
+        match (self.primary(), standing) {
+            (Some(controller), standing) => controller.metrics_text_of(standing),
+            (None, Some(standing)) => standing.text(),
+            (None, None) => "# EOF\n".to_owned(),
+        }
+    }
+
+    /// Why it does not lead although it would have to, or who does not follow although it would have to.
     pub(super) fn problem(&self) -> Option<String> {
         let problem = self.problem.lock();
         problem.unwrap_or_else(PoisonError::into_inner).clone()

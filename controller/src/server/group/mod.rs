@@ -201,7 +201,7 @@ impl MemberHandle {
     /// What it counts and measures, now and later, as OpenMetrics text: how it stands in its group, and while it leads all that one alone has.
     pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let member = Arc::clone(&self.member);
-        move || member.primary()
+        move || member.metrics_text()
     }
 
     /// The controller, while it leads.

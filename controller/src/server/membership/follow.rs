@@ -188,6 +188,7 @@ impl Controller {
             first,
             "a new epoch is decided"
         );
+        self.metrics.changed(true);
         self.meet(id);
         self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
         for (rank, why) in left_out {
@@ -318,7 +319,7 @@ impl Controller {
 }
 
 /// The span that we are in is of a job in one of its epochs.
-fn in_span(job: &Job) {
+pub(super) fn in_span(job: &Job) {
     epoch_in_span(job).record("job", &job.name);
 }
 

@@ -29,6 +29,7 @@ use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Line, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
+use crate::metrics::EvictedBy;
 use crate::store::{JobRecord, OriginRecord, SeatRecord};
 
 /// How long newcomers may take to join unless the request says otherwise.
@@ -128,7 +129,9 @@ impl Controller {
             let rank = self.rank_of(record, who)?;
             Ok(without(record, &[(rank, reason)]))
         };
-        self.begin_change(name, terms, want).await
+        let state = self.begin_change(name, terms, want).await?;
+        self.metrics.evicted(EvictedBy::Request, 1);
+        Ok(state)
     }
 
     /// The same for suspects, by the epoch's number; those of them that nobody has to suspect any more stay.
@@ -159,7 +162,9 @@ impl Controller {
                 epoch: record.job.epoch.0,
             }),
         };
-        self.begin_change(&name, terms, want).await
+        let state = self.begin_change(&name, terms, want).await?;
+        self.metrics.evicted(EvictedBy::Policy, gone.len());
+        Ok(state)
     }
 
     /// Members on these hosts, and of those that there are not these.

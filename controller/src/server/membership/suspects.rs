@@ -9,6 +9,7 @@ use tokio::time::{sleep, sleep_until};
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::registry::{Registry, Stage};
+use super::follow::in_span;
 use super::rest;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
@@ -104,12 +105,8 @@ impl Controller {
             overdue,
             due,
         } = self.look_for_suspects(id, now);
-        for turned in turned {
-            let (rank, kind) = match turned {
-                Turned::Suspected(rank) => (rank, Kind::Suspected),
-                Turned::Cleared(rank) => (rank, Kind::Cleared),
-            };
-            self.tell_of_member(id, rank, kind, "");
+        if !turned.is_empty() {
+            self.tell_of_suspects(id, turned);
         }
         if !overdue.is_empty() {
             let controller = Arc::clone(self);
@@ -123,6 +120,22 @@ impl Controller {
             });
         }
         due
+    }
+
+    #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
+    fn tell_of_suspects(&self, id: JobId, turned: Vec<Turned>) {
+        if let Some(record) = self.registry().get(id) {
+            in_span(&record.job);
+        }
+        for turned in turned {
+            let (rank, kind) = match turned {
+                Turned::Suspected(rank) => (rank, Kind::Suspected),
+                Turned::Cleared(rank) => (rank, Kind::Cleared),
+            };
+            let is_suspected = kind == Kind::Suspected;
+            tracing::info!(rank = rank.0, is_suspected, "a member");
+            self.tell_of_member(id, rank, kind, "");
+        }
     }
 
     fn look_for_suspects(&self, id: JobId, now: Instant) -> Look {

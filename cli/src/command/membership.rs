@@ -142,6 +142,8 @@ struct Told<'a> {
     watch: JobWatch,
     /// Whether the last word has been said.
     is_over: bool,
+    /// Whether it is another controller, or the same one started again, that tells it by now.
+    is_resumed: bool,
 }
 
 impl<'a> Told<'a> {
@@ -151,6 +153,7 @@ impl<'a> Told<'a> {
             name,
             watch: client.watch_job(name).await?,
             is_over: false,
+            is_resumed: false,
         })
     }
 
@@ -174,6 +177,7 @@ impl<'a> Told<'a> {
             };
             let begin = async |client: &Client| client.watch_job(self.name).await;
             self.watch = resumed(&self.at.controller, why, begin).await?;
+            self.is_resumed = true;
         }
     }
 }
@@ -257,7 +261,16 @@ async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<Exi
                         .because(format!("job {}: {}", job.name, job.unchanged))
                         .into());
                 }
-                Heard::Told | Heard::Nothing => continue,
+                // The one before it may have ended while the epoch was made anew without members that did not answer.
+                Heard::Gone if told.is_resumed => {
+                    let (name, epoch) = (&job.name, change.epoch);
+                    return Err(Exit::Found
+                        .because(format!(
+                            "job {name}: the controller that changed it has gone, and with it epoch {epoch}; ask again"
+                        ))
+                        .into());
+                }
+                Heard::Gone | Heard::Told | Heard::Nothing => continue,
             }
         };
         let line = described(&event);
@@ -269,7 +282,7 @@ async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<Exi
                     .into());
             }
             Heard::Told => say(line + "\n")?,
-            Heard::Nothing => {}
+            Heard::Gone | Heard::Nothing => {}
         }
     }
     Err(Exit::Found
@@ -297,6 +310,8 @@ enum Heard {
     Failed,
     /// It is on its way.
     Told,
+    /// It is not on its way at the moment.
+    Gone,
     /// Nothing new.
     Nothing,
 }
@@ -333,7 +348,7 @@ impl Awaited {
             Some(_) => Heard::Nothing,
             None if job.epoch >= self.epoch => Heard::Over,
             None if !job.unchanged.is_empty() => Heard::Failed,
-            None => Heard::Nothing,
+            None => Heard::Gone,
         }
     }
 }
@@ -426,6 +441,7 @@ mod tests {
         assert_eq!(of(2, &next, ""), Heard::Nothing);
         assert_eq!(of(1, &next, ""), Heard::Nothing);
         assert_eq!(of(1, &None, "epoch 2 was called off: …"), Heard::Failed);
+        assert_eq!(of(1, &None, ""), Heard::Gone);
     }
 
     #[test]

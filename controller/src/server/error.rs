@@ -381,6 +381,16 @@ pub enum JobRequestError {
         /// The epoch that comes.
         epoch: u16,
     },
+    /// A change of it was called off, and it was not deleted.
+    #[error("job {name} was not deleted, but its change to epoch {epoch} is called off: {error}")]
+    DeletedInPart {
+        /// The job's name.
+        name: String,
+        /// The epoch that was to come.
+        epoch: u16,
+        /// What happened.
+        error: KeepError,
+    },
     /// It is about others than its members are now.
     #[error(
         "job {name} is in epoch {epoch}, with other members than those that this is about; nothing was changed: look at them with `ultima job show {name}` and ask again"

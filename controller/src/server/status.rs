@@ -122,7 +122,9 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
         | JobRequestError::NotJoined { .. }
         | JobRequestError::Program(_) => Code::FailedPrecondition,
         JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-        JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => code_of(error),
+        JobRequestError::Store { error, .. }
+        | JobRequestError::DeletedInPart { error, .. }
+        | JobRequestError::Unfollowed(error) => code_of(error),
         JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
     };
     let says = match error.advice() {

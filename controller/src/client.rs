@@ -439,6 +439,23 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
+    /// Calls off the change of a job's members that is on its way, if that is to `epoch`; 0 for any.
+    ///
+    /// # Errors
+    /// There is none, or it is decided; the controller doesn't answer.
+    pub async fn call_off_change(&self, job: &str, epoch: u32) -> Result<api::Job, ClientError> {
+        let request = api::CallOffChangeRequest {
+            job: job.into(),
+            epoch,
+        };
+        let answer = self
+            .rpc
+            .clone()
+            .call_off_change(within(ANSWER, request))
+            .await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
     /// The job as it is, and then whatever happens to its members, until it is deleted.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ enum Command {
     /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself. A grid
     /// keeps its members.
     #[command(
-        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`"
+        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`\n         ultima job resize train --call-off           # what is on its way and not decided yet"
     )]
     Resize(membership::Resize),
     /// Take a member's place away while the job runs

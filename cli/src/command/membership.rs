@@ -19,7 +19,7 @@ use crate::units;
 
 /// What gives a job other members.
 #[derive(clap::Args)]
-#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove"])]
+#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "call_off"])]
 pub struct Resize {
     /// The job's name
     pub name: String,
@@ -32,12 +32,15 @@ pub struct Resize {
     /// Hosts that lose a member; of several the one with the highest rank
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     remove: Vec<String>,
-    /// How long newcomers may take to join
+    /// How long newcomers may take to join, a day at most
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     join_wait: Duration,
     /// Go on without members that should stay and do not answer, instead of calling the change off
     #[arg(long)]
     leave_out_lost: bool,
+    /// Call off the change that is on its way, instead: the job goes on in the epoch that it is in. What is decided cannot be called off
+    #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_wait", "leave_out_lost", "wait"])]
+    call_off: bool,
     #[command(flatten)]
     end: End,
 }
@@ -91,6 +94,14 @@ pub async fn resize(
     arguments: &Resize,
 ) -> Result<ExitCode> {
     let name = &arguments.name;
+    if arguments.call_off {
+        let job = client.call_off_change(name, 0).await?;
+        let text = format!(
+            "job {name} goes on in epoch {}: {}\n",
+            job.epoch, job.unchanged
+        );
+        return told_so(&arguments.end, &job, text);
+    }
     let (members, number) = match &arguments.members[..] {
         [] => {
             let job = client.job(name).await?;

@@ -108,6 +108,8 @@ pub struct Change {
     /// Members of either epoch that were told where the new one begins.
     told_old: BTreeMap<Rank, Attendance>,
     told_new: BTreeMap<Rank, Attendance>,
+    /// Why somebody wants it to be called off.
+    unwanted: Option<String>,
 }
 
 impl Change {
@@ -138,6 +140,7 @@ impl Change {
             prepared: BTreeMap::new(),
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
+            unwanted: None,
         }
     }
 
@@ -169,6 +172,11 @@ impl Change {
         self.refusals.insert(rank, reason);
     }
 
+    /// Somebody wants it to be called off, for this reason: it is with the next step, unless it is decided by then.
+    pub fn unwanted(&mut self, reason: &str) {
+        self.unwanted = Some(reason.to_owned());
+    }
+
     /// The new epoch's first operation is kept.
     pub fn decided(&mut self, first: u32, now: Instant) {
         self.enter(Phase::Decided(first), now);
@@ -193,6 +201,9 @@ impl Change {
 
     /// What is to be done `now`.
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
+            return vec![Step::CallOff(reason.clone())];
+        }
         if self.phase == Phase::Gathering {
             let is_missing = |rank: &Rank| !view.new.contains_key(rank);
             let missing = self.succession.newcomers().find(is_missing);

@@ -27,6 +27,9 @@ use crate::reconcile::Diff;
 /// How long one who attends may take to say who it is.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 
+/// How long newcomers may be given to join at the most: nothing else changes a job's members meanwhile, also where one is lost.
+const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Serves the control API for a controller.
 pub struct ControlService {
     pub(super) controller: Arc<Controller>,
@@ -356,6 +359,12 @@ impl Control for ControlService {
             job_id,
         } = request.into_inner();
         let number = (job_id > 0).then_some(job_id);
+        let most = LONGEST_JOIN_WAIT.as_millis();
+        if u128::from(join_wait_ms) > most {
+            return Err(Status::invalid_argument(format!(
+                "join_wait_ms: {join_wait_ms}: expected {most}, a day, at most, or 0 for a minute"
+            )));
+        }
         let terms = Terms {
             join: match join_wait_ms {
                 0 => JOIN_WAIT,
@@ -402,6 +411,15 @@ impl Control for ControlService {
             controller.evict(of, &who, &reason).await
         });
         let state = evicted.await??;
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
+    }
+
+    async fn call_off_change(
+        &self,
+        request: Request<api::CallOffChangeRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let api::CallOffChangeRequest { job, epoch } = request.into_inner();
+        let state = self.controller.call_off_change(&job, epoch).await?;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 

@@ -97,6 +97,7 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
         | JobRequestError::LastEpoch { .. }
         | JobRequestError::Changing { .. }
         | JobRequestError::OtherEpoch { .. }
+        | JobRequestError::NotChanging { .. }
         | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
         JobRequestError::OverEpoch { .. } => Code::OutOfRange,
         JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
@@ -110,6 +111,7 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
         },
         JobRequestError::NotConnected { .. }
         | JobRequestError::InDoubt { .. }
+        | JobRequestError::CallingOff { .. }
         | JobRequestError::NotPrimary
         | JobRequestError::Stopping => Code::Unavailable,
         // The same may be granted in a moment.

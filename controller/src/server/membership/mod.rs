@@ -3,6 +3,7 @@
 //! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `preparation` the longest of that, `suspects` is who
 //! asks for one where members are gone, `events` is what others hear.
 
+mod calling_off;
 mod events;
 mod follow;
 mod preparation;

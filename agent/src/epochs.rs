@@ -1,20 +1,15 @@
 //! A rank that goes from one epoch of its job to the next: what the controller says on one side, its operations on the other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use ultima_controller::api::{BeginEpoch, PrepareEpoch, prepare_epoch};
 use ultima_controller::attend;
-use ultima_controller::membership::{Turn, Turns};
+use ultima_controller::membership::{PLEDGED, Turn, Turns};
 
 use crate::Membership;
-
-/// How long an operation waits to be told in which epoch it is. The controller takes as long as a write to its disk; one that has ended in
-/// between is started again, or another one takes its place.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What becomes of a rank.
 #[derive(Debug)]
@@ -109,9 +104,9 @@ impl<T> Epochs<T> {
                     return Go::Nowhere(reason.clone());
                 }
             }
-            let told = Handle::current().block_on(timeout(PATIENCE, changed.changed()));
+            let told = Handle::current().block_on(timeout(PLEDGED, changed.changed()));
             if told.is_err() {
-                let waited = PATIENCE.as_secs();
+                let waited = PLEDGED.as_secs();
                 return Go::Nowhere(format!(
                     "the controller has not said for {waited} s in which epoch operation {operation} is"
                 ));

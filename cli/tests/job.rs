@@ -251,6 +251,28 @@ fn waiting_has_an_end() {
     });
 }
 
+/// All of them are deleted before any is waited for, and the time to wait is that of all together.
+#[test]
+fn a_grid_is_deleted_as_a_whole_also_where_a_switch_is_away() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("grid.yaml");
+        let grid = "{ name: train, members: [h1, h2, h3, h4], groups: 2 }";
+        fs::write(&file, grid).expect("written");
+        let at = ["job", "--controller", &address];
+        let create = ["create", "-f", file.to_str().expect("text")];
+        printed(&[&at[..], &create].concat());
+        stage.operate(1, async |_| {
+            let delete = ["delete", "train", "--wait", "200ms"];
+            let late = common::refused_with(6, &[&at[..], &delete].concat());
+            assert!(late.contains("still on s2"), "{late}");
+        });
+        let left = document(&printed(&[&at[..], &["list", "--output=json"]].concat()));
+        assert_eq!(left, json!([]));
+    });
+}
+
 /// A host may be called like a rank; who is not there is said with the exit code that says so.
 #[test]
 fn members_are_named_by_rank_or_host() {
@@ -264,6 +286,12 @@ fn members_are_named_by_rank_or_host() {
         assert!(said.contains("the fabric has no host \"7\""), "{said}");
         let said = refused(&["evict", "heavy", "h2"]);
         assert!(said.contains("has no member on host h2"), "{said}");
+        let evict = ["evict", "heavy", "0", "--epoch", "2"];
+        let said = common::refused_with(5, &[&at[..], &evict].concat());
+        assert!(
+            said.contains("job heavy is in epoch 1, with other members"),
+            "{said}"
+        );
         let said = refused(&["resize", "heavy", "--add", "h99"]);
         assert!(said.contains("the fabric has no host \"h99\""), "{said}");
         let said = refused(&["resize", "heavy", "--remove", "h2"]);

@@ -404,7 +404,7 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Takes a member's place away, for a `reason` that it is told.
+    /// Takes a member's place away, for a `reason` that it is told, whichever epoch the job is in.
     ///
     /// # Errors
     /// The controller refuses it or doesn't answer.
@@ -414,12 +414,45 @@ impl Client {
         member: api::evict_member_request::Member,
         reason: &str,
     ) -> Result<api::Job, ClientError> {
+        self.evict_seen((job, 0, 0), member, reason).await
+    }
+
+    /// The same, only where the job is in the epoch, and has the number in packets, in which the member was seen to be the one that is meant; 0
+    /// where that is not said.
+    ///
+    /// # Errors
+    /// The job is in another epoch by now, the controller refuses it or doesn't answer.
+    pub async fn evict_seen(
+        &self,
+        (job, epoch, number): (&str, u32, u32),
+        member: api::evict_member_request::Member,
+        reason: &str,
+    ) -> Result<api::Job, ClientError> {
         let request = api::EvictMemberRequest {
             job: job.into(),
             member: Some(member),
             reason: reason.into(),
+            job_id: number,
+            epoch,
         };
         let answer = self.rpc.clone().evict_member(within(ANSWER, request)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
+    /// Calls off the change of a job's members that is on its way, if that is to `epoch`; 0 for any.
+    ///
+    /// # Errors
+    /// There is none, or it is decided; the controller doesn't answer.
+    pub async fn call_off_change(&self, job: &str, epoch: u32) -> Result<api::Job, ClientError> {
+        let request = api::CallOffChangeRequest {
+            job: job.into(),
+            epoch,
+        };
+        let answer = self
+            .rpc
+            .clone()
+            .call_off_change(within(ANSWER, request))
+            .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 

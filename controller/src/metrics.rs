@@ -1,5 +1,7 @@
 //! What a controller counts and measures, as Prometheus and OpenMetrics read it.
 
+mod group;
+
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+pub(crate) use group::GroupStanding;
 
 use crate::ledger::Fill;
 
@@ -31,6 +35,11 @@ struct OfResult {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct By {
+    by: &'static str,
+}
+
 type Counters = Family<OfSwitch, Counter>;
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -41,10 +50,22 @@ pub struct Metrics {
     updates: Counters,
     failed_writes: Counters,
     differences: Counters,
+    failed_audits: Counters,
     told_losses: Counters,
     creations: Histograms<OfResult>,
     moves: Histogram,
     moved_jobs: Counter,
+    changes: Family<OfResult, Counter>,
+    evictions: Family<By, Counter>,
+}
+
+/// Who wanted a member's place to be taken away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EvictedBy {
+    /// Somebody asked for it.
+    Request,
+    /// The job's `evict_after_s`.
+    Policy,
 }
 
 /// What is counted of writes to one switch.
@@ -93,10 +114,13 @@ impl Default for Metrics {
             updates: Family::default(),
             failed_writes: Family::default(),
             differences: Family::default(),
+            failed_audits: Family::default(),
             told_losses: Family::default(),
             creations: Family::new_with_constructor(histogram),
             moves: histogram(),
             moved_jobs: Counter::default(),
+            changes: Family::default(),
+            evictions: Family::default(),
         }
     }
 }
@@ -116,6 +140,30 @@ impl Metrics {
     pub(crate) fn differed(&self, switch: &str, differences: usize) {
         let found = self.differences.get_or_create(&of(switch));
         found.inc_by(differences as u64);
+    }
+
+    /// A switch could not be looked at, or not be put right.
+    pub(crate) fn failed_to_audit(&self, switch: &str) {
+        self.failed_audits.get_or_create(&of(switch)).inc();
+    }
+
+    /// A change of a job's members came to its decision, or was called off.
+    pub(crate) fn changed(&self, is_decided: bool) {
+        let result = match is_decided {
+            true => "decided",
+            false => "called_off",
+        };
+        self.changes.get_or_create(&OfResult { result }).inc();
+    }
+
+    /// An epoch was installed in which so many members have no place any more.
+    pub(crate) fn evicted(&self, by: EvictedBy, members: usize) {
+        let by = match by {
+            EvictedBy::Request => "request",
+            EvictedBy::Policy => "policy",
+        };
+        let evictions = self.evictions.get_or_create(&By { by });
+        evictions.inc_by(members as u64);
     }
 
     /// Counts operations of whose losses a switch tells.
@@ -139,8 +187,8 @@ impl Metrics {
         self.moved_jobs.inc_by(jobs as u64);
     }
 
-    /// All of it, and how things stand, as OpenMetrics text.
-    pub(crate) fn text(&self, standing: Standing) -> String {
+    /// All of it, and how things stand, as OpenMetrics text; of one of several controllers also how that stands.
+    pub(crate) fn text(&self, standing: Standing, group: Option<GroupStanding>) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -165,6 +213,11 @@ impl Metrics {
             self.differences.clone(),
         );
         registry.register(
+            "failed_audits",
+            "Times that a switch could not be looked at, or not be put right",
+            self.failed_audits.clone(),
+        );
+        registry.register(
             "told_losses",
             "Lossy operations that a switch has told of",
             self.told_losses.clone(),
@@ -182,12 +235,29 @@ impl Metrics {
             self.moves.clone(),
         );
         registry.register("moved_jobs", "Jobs that moved", self.moved_jobs.clone());
+        registry.register(
+            "changes_of_members",
+            "Changes of jobs' members that were decided, or called off",
+            self.changes.clone(),
+        );
+        registry.register(
+            "evictions",
+            "Members whose place an installed epoch takes away, as somebody asked for it or the job's policy says so",
+            self.evictions.clone(),
+        );
         registry.register_collector(Box::new(standing));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry)
-            .expect("a string takes what is written");
-        text
+        if let Some(group) = group {
+            registry.register_collector(Box::new(group));
+        }
+        encoded(&registry)
     }
+}
+
+fn encoded(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry)
+        .expect("a string takes what is written");
+    text
 }
 
 /// How things stand when they are asked for.
@@ -200,7 +270,18 @@ pub(crate) struct Standing {
     pub lost: usize,
     /// Parts that are down or drained.
     pub out_of_use: usize,
+    /// Epochs that are coming, or of which the one before is not off all switches yet.
+    pub changes_under_way: usize,
     pub switches: Vec<SwitchStanding>,
+    pub members: Vec<MembersStanding>,
+}
+
+/// How a job's members stand, in the epoch that it is in.
+#[derive(Debug)]
+pub(crate) struct MembersStanding {
+    pub job: String,
+    /// By the state's name how many.
+    pub states: [(&'static str, usize); 4],
 }
 
 #[derive(Debug)]
@@ -264,6 +345,11 @@ impl Collector for Standing {
                 "Parts of the fabric that are down or drained",
                 self.out_of_use,
             ),
+            (
+                "changes_under_way",
+                "Changes of jobs' members that are not over",
+                self.changes_under_way,
+            ),
         ] {
             let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
             to.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
@@ -289,13 +375,24 @@ impl Collector for Standing {
         );
         self.of_fills(to, used, |fill| fill.used)?;
         let limit = ("limit", "That limit");
-        self.of_fills(to, limit, |fill| fill.limit)
+        self.of_fills(to, limit, |fill| fill.limit)?;
+        let help = "Members of each job, by state";
+        let mut to = to.encode_descriptor("members", help, None, MetricType::Gauge)?;
+        for it in &self.members {
+            for (state, members) in it.states {
+                let labels = [("job", it.job.as_str()), ("state", state)];
+                to.encode_family(&labels)?
+                    .encode_gauge(&i64::try_from(members).unwrap_or(i64::MAX))?;
+            }
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::GetStandingResponse;
 
     #[test]
     fn what_was_counted_is_told_by_name() {
@@ -306,16 +403,25 @@ mod tests {
         metrics.differed("s2", 3);
         metrics.created(begun, true);
         metrics.moved(Duration::from_millis(30), 2);
+        metrics.failed_to_audit("s2");
+        metrics.changed(true);
+        metrics.evicted(EvictedBy::Policy, 2);
+        let states = [("free", 1), ("joined", 3), ("suspected", 2), ("left", 0)];
         let fill = Fill {
             of: "multicast groups",
             used: 5,
             limit: 4096,
         };
-        let text = metrics.text(Standing {
+        let standing = Standing {
             jobs: 4,
             waiting_jobs: 0,
             lost: 1,
             out_of_use: 2,
+            changes_under_way: 1,
+            members: vec![MembersStanding {
+                job: "train".into(),
+                states,
+            }],
             switches: vec![SwitchStanding {
                 switch: "s1".into(),
                 is_connected: true,
@@ -323,7 +429,8 @@ mod tests {
                 digest_lists_dropped: 0,
                 fills: vec![fill],
             }],
-        });
+        };
+        let text = metrics.text(standing, Some(GetStandingResponse::default().into()));
         for line in [
             r#"ultima_controller_written_updates_total{switch="s1"} 8"#,
             r#"ultima_controller_failed_writes_total{switch="s1"} 1"#,
@@ -336,6 +443,12 @@ mod tests {
             r#"ultima_controller_switch_connected{switch="s1"} 1"#,
             r#"ultima_controller_used{switch="s1",of="multicast groups"} 5"#,
             r#"ultima_controller_limit{switch="s1",of="multicast groups"} 4096"#,
+            r#"ultima_controller_failed_audits_total{switch="s2"} 1"#,
+            r#"ultima_controller_changes_of_members_total{result="decided"} 1"#,
+            r#"ultima_controller_evictions_total{by="policy"} 2"#,
+            "ultima_controller_changes_under_way 1",
+            r#"ultima_controller_members{job="train",state="suspected"} 2"#,
+            "ultima_controller_leads 0",
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }

@@ -188,7 +188,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
     assert_eq!(
         refused,
-        (Code::FailedPrecondition, "job train is changing to epoch 2; wait until it has, or is called off: `ultima job watch train`".into())
+        (Code::FailedPrecondition, "job train is changing to epoch 2; wait until it has (`ultima job watch train`), or call it off (`ultima job resize train --call-off`)".into())
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
@@ -637,6 +637,72 @@ async fn what_cannot_be_is_one_line() {
             "job grid.row0 is a part of grid grid, which keeps its members; delete the grid and create it with others".into()
         )
     );
+}
+
+/// However long newcomers may take: members that had pledged go on as they are.
+#[tokio::test]
+async fn a_change_that_nobody_wants_any_more_is_called_off() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let before = site.held();
+    let call_off = async |epoch| site.client.call_off_change("train", epoch).await;
+    let nothing = refusal(call_off(0).await);
+    assert_eq!(
+        nothing,
+        (
+            Code::FailedPrecondition,
+            "job train is in epoch 1, and no change that is meant and could be called off is on its way: one that is decided stays".into()
+        )
+    );
+    let day = Duration::from_secs(86_400);
+    let too_long = refusal(site.resize(&["h1", "h2", "h3"], day + WAIT).await);
+    assert_eq!(too_long.0, Code::InvalidArgument, "{}", too_long.1);
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    site.resize(&["h1", "h2", "h3"], day).await.unwrap();
+    let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);
+    assert!(
+        in_the_way.1.contains("resize train --call-off"),
+        "{}",
+        in_the_way.1
+    );
+    assert_eq!(refusal(call_off(3).await).0, Code::FailedPrecondition);
+    let job = call_off(2).await.unwrap();
+    assert_eq!((job.epoch, &job.next), (1, &None));
+    assert_eq!(
+        job.unchanged,
+        "epoch 2 was called off: somebody asked for that"
+    );
+    let kinds = until(&mut watch, Kind::CalledOff).await;
+    assert_eq!(kinds, [Kind::Installed, Kind::CalledOff]);
+    assert_eq!(site.held(), before);
+    crew.run_in(1, &["h1", "h2"]).await;
+    drop(crew);
+}
+
+/// Ranks close up when one goes: what was rank 1 is another member by then.
+#[tokio::test]
+async fn who_was_meant_in_another_epoch_keeps_its_place() {
+    let site = Site::start().await;
+    let spec = spec(&["h1", "h2", "h3", "h4"], Eviction::Never);
+    let seen = site.client.create_job(&spec).await.unwrap();
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    site.resize(&["h2", "h3", "h4"], WAIT).await.unwrap();
+    until(&mut watch, Kind::Fenced).await;
+    let evict = async |epoch, number| {
+        let of = ("train", epoch, number);
+        site.client.evict_seen(of, Named::Rank(1), "").await
+    };
+    let now = site.job().await;
+    for (epoch, number) in [(1, 0), (0, seen.id), (1, now.id), (2, seen.id), (65538, 0)] {
+        let (code, said) = refusal(evict(epoch, number).await);
+        assert_eq!(code, Code::FailedPrecondition, "{said}");
+        assert_eq!(
+            said,
+            "job train is in epoch 2, with other members than those that this is about; nothing was changed: look at them with `ultima job show train` and ask again"
+        );
+    }
+    assert_eq!(site.job().await, now);
+    evict(2, now.id).await.unwrap();
 }
 
 /// Of who asks again by the same number.

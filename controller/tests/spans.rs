@@ -151,6 +151,11 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
         crew.join(&client, host).await;
     }
     crew.run_in(1, &["h1", "h3", "h5"]).await;
+    let joined = spans.named("join");
+    let said = |(span, _): &(Seen, _)| ["job", "epoch", "rank"].map(|it| span.fields[it].clone());
+    let joined: Vec<[String; 3]> = joined.iter().map(said).collect();
+    let members = ["0", "1", "2"].map(|rank| ["train", "1", rank].map(String::from));
+    assert_eq!(joined, members);
     let mut watch = client.watch_job("train").await.unwrap();
     let h3 = Member::Host("h3".into());
     client.evict("train", h3, "").await.unwrap();
@@ -190,6 +195,17 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
         client.drain(spine, true).await.unwrap();
         client.drain(spine, false).await.unwrap();
     }
+    let drains = spans.named("drain");
+    let said = |(span, _): &(Seen, _)| ["part", "drained"].map(|it| span.fields[it].clone());
+    let drains: Vec<[String; 2]> = drains.iter().map(said).collect();
+    let drained = |part: &str, drained: &str| [part, drained].map(String::from);
+    assert_eq!(
+        drains[..2],
+        [drained("spine1", "true"), drained("spine1", "false")]
+    );
+    client.sync_fabric().await.unwrap();
+    let (said, on_switches) = spans.only("sync", ["mend"]);
+    assert_eq!((said, on_switches), (["true".into()], on(&NAMES)));
     let moves = spans.named("move");
     let moved = |(span, switches): &(Seen, BTreeSet<String>)| {
         span.fields["jobs"] == "1" && switches.is_superset(&on(&["leaf1", "leaf3"]))

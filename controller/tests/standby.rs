@@ -447,6 +447,7 @@ async fn absurd_terms_use_nothing_up() {
             history: None,
             controllers: 2,
             copies: 1,
+            ..Default::default()
         };
         rpc.claim(request).await.unwrap_err();
         let following = api::Following {
@@ -455,6 +456,7 @@ async fn absurd_terms_use_nothing_up() {
             accepted: Some(absurd),
             controllers: 2,
             copies: 1,
+            ..Default::default()
         };
         let following = api::FollowRequest {
             event: Some(api::follow_request::Event::Following(following)),
@@ -486,6 +488,29 @@ async fn who_counts_otherwise_is_none_of_the_group() {
     first.says("this is a group of 2 with --copies 0").await;
     second.says("does not lead: ").await;
     assert!(!first.is_primary() && !second.is_primary());
+}
+
+/// Who takes over rewrites the fabric to what it knows of it, so all are to know the same.
+#[tokio::test]
+async fn who_has_another_fabric_is_none_of_the_group() {
+    let mut bed = Bed::new(2).await;
+    let [mut first, mut second] = bed.pair().await;
+    second.stop();
+    bed.close_the_ring();
+    let second = bed.start(1).await;
+    second.says("this is a group with fabric ").await;
+    first
+        .says("does not follow: this is a group with fabric ")
+        .await;
+    assert_eq!(first.standing().await.followers, []);
+    assert!(first.is_primary());
+    // The primary last.
+    first.stop();
+    second.leads().await;
+    let first = bed.start(0).await;
+    second.followers(1).await;
+    until(async || second.standing().await.problem.is_empty()).await;
+    drop(first);
 }
 
 /// A store that was copied, file and all, makes two controllers of one number: neither counts on the other.
@@ -539,6 +564,7 @@ async fn one_that_is_told_to_takes_over_from_a_ghost() {
         history: None,
         controllers: 2,
         copies: 1,
+        ..Default::default()
     };
     first.replication().await.claim(request).await.unwrap();
     until(async || !first.is_primary()).await;

@@ -36,6 +36,38 @@ async fn refused_twice(client: &Client) {
     }
 }
 
+/// The epoch that was to come is gone by then: whoever waits for it is told so.
+#[tokio::test]
+async fn a_deletion_that_stops_half_way_says_what_is_gone() {
+    let bed = Bed::new(2).await;
+    let [leader, _follower] = bed.pair().await;
+    let client = leader.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
+    for host in ["h1", "h2", "h3"] {
+        client.join("train", host, Duration::ZERO).await.unwrap();
+    }
+    let mut watch = client.watch_job("train").await.unwrap();
+    let members = ["h1", "h2", "h3", "h3"].map(String::from);
+    let resized = client.resize_job(("train", None), &members, (WAIT, false));
+    resized.await.unwrap();
+    // It is deleted as far as the store knows, and one switch takes its time.
+    bed.switches[0].state().stalls_writes = true;
+    let deleting = client.clone();
+    let deleting = tokio::spawn(async move { deleting.delete_job("train").await });
+    group::until(async || bed.switches[0].state().stalled_writes > 0).await;
+    bed.part_peers(0, 1);
+    leader.followers(0).await;
+    bed.switches[0].state().stalls_writes = false;
+    let error = deleting.await.unwrap().unwrap_err().to_string();
+    let says = "job train was not deleted, but its change to epoch 2 is called off: ";
+    assert!(error.contains(says), "{error}");
+    until(&mut watch, Kind::CalledOff).await;
+    let job = client.job("train").await.unwrap();
+    assert_eq!((job.epoch, &job.next), (1, &None));
+    let unchanged = "epoch 2 was called off: the job was to be deleted: ";
+    assert!(job.unchanged.starts_with(unchanged), "{}", job.unchanged);
+}
+
 #[tokio::test]
 async fn what_cannot_be_kept_for_a_while_is_tried_again() {
     let bed = Bed::new(2).await;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ultima_agent::{Exporter, Source};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, Controller, DEFAULT_LISTEN, Group, Listen};
+use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
 use crate::exit::Exit;
@@ -101,25 +101,24 @@ struct Serve {
     die_with_parent: bool,
 }
 
-/// Where the controller is to be found that leads, if this process has it.
-type Leader = Box<dyn Fn() -> Option<Arc<Controller>> + Send + Sync>;
-
-/// What the controller counts and measures; nothing while another process leads.
-struct Counted(Leader);
+/// What the controller counts and measures.
+struct Counted(Box<dyn Fn() -> String + Send + Sync>);
 
 impl Source for Counted {
     fn text(&self) -> String {
-        let controller = (self.0)();
-        controller.map_or_else(|| "# EOF\n".to_owned(), |it| it.metrics_text())
+        (self.0)()
     }
 }
 
 /// Serves metrics, if they are asked for.
-async fn export(address: Option<SocketAddr>, leader: Leader) -> Result<Option<Exporter>> {
+async fn export(
+    address: Option<SocketAddr>,
+    text: impl Fn() -> String + Send + Sync + 'static,
+) -> Result<Option<Exporter>> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let exporter = Exporter::serve(address, Arc::new(Counted(leader))).await;
+    let exporter = Exporter::serve(address, Arc::new(Counted(Box::new(text)))).await;
     let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
     eprintln!("metrics at http://{}/metrics", exporter.address());
     Ok(Some(exporter))
@@ -184,8 +183,8 @@ fn serve(serve: Serve) -> Result<()> {
                 None => {
                     let handle = server::serve(config).await?;
                     let controller = Arc::clone(handle.controller());
-                    let leader = move || Some(Arc::clone(&controller));
-                    let exporter = export(serve.metrics, Box::new(leader)).await?;
+                    let text = move || controller.metrics_text();
+                    let exporter = export(serve.metrics, text).await?;
                     println!("listening on {}", handle.address());
                     super::interrupted().await;
                     drop(exporter);
@@ -193,7 +192,7 @@ fn serve(serve: Serve) -> Result<()> {
                 }
                 Some(group) => {
                     let mut handle = server::serve_in(config, group).await?;
-                    let exporter = export(serve.metrics, Box::new(handle.leader())).await?;
+                    let exporter = export(serve.metrics, handle.metrics()).await?;
                     println!("listening on {}", handle.address());
                     tokio::select! {
                         () = super::interrupted() => {}

@@ -12,6 +12,7 @@ use ultima_host::{Config, Grid, Path};
 
 use super::controller_address::ControllerAddress;
 use super::creation;
+use super::deletion;
 use super::membership;
 use super::telemetry::{AWAY, away};
 use super::wait;
@@ -93,12 +94,12 @@ enum Command {
     /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself. A grid
     /// keeps its members.
     #[command(
-        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`"
+        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`\n         ultima job resize train --call-off           # what is on its way and not decided yet"
     )]
     Resize(membership::Resize),
     /// Take a member's place away while the job runs
     #[command(
-        after_help = "Example: ultima job evict train 3 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
+        after_help = "Example: ultima job evict train 3 --epoch 2 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
     )]
     Evict(membership::Evict),
     /// Show what happens to a job's members as it happens
@@ -109,7 +110,7 @@ enum Command {
         after_help = "Example: ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'"
     )]
     Watch(membership::Watch),
-    /// Take a job off all its switches
+    /// Take a job off all its switches; of a grid all of its jobs
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
         /// The job's name
@@ -195,21 +196,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 return of_no_grid(&client, &watch.name, done).await;
             }
             Command::Delete { name, wait, output } => {
-                let mut deleted = Vec::new();
-                for name in jobs_of(&client, &name).await? {
-                    let mut pending_switches = client.delete_job(&name).await?;
-                    if let Some(bound) = wait {
-                        let left = |switches: &str| {
-                            format!("something is still on {switches}; it goes when they are back")
-                        };
-                        wait::settled(&client, &pending_switches, bound, left).await?;
-                        pending_switches.clear();
-                    }
-                    deleted.push(document::Deleted {
-                        name,
-                        pending_switches,
-                    });
-                }
+                let names = jobs_of(&client, &name).await?;
+                let deleted = deletion::delete(&client, &names, wait).await?;
                 let text = deleted.iter().map(document::Deleted::text).collect();
                 output.print(&OneOrAll::of(deleted), || text)?
             }

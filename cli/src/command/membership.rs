@@ -19,7 +19,7 @@ use crate::units;
 
 /// What gives a job other members.
 #[derive(clap::Args)]
-#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove"])]
+#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "call_off"])]
 pub struct Resize {
     /// The job's name
     pub name: String,
@@ -32,12 +32,15 @@ pub struct Resize {
     /// Hosts that lose a member; of several the one with the highest rank
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     remove: Vec<String>,
-    /// How long newcomers may take to join
+    /// How long newcomers may take to join, a day at most
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     join_wait: Duration,
     /// Go on without members that should stay and do not answer, instead of calling the change off
     #[arg(long)]
     leave_out_lost: bool,
+    /// Call off the change that is on its way, instead: the job goes on in the epoch that it is in. What is decided cannot be called off
+    #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_wait", "leave_out_lost", "wait"])]
+    call_off: bool,
     #[command(flatten)]
     end: End,
 }
@@ -54,6 +57,10 @@ pub struct Evict {
     /// The member's host, also one that is called like a number
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
+    /// The epoch in which the member was seen, as `ultima job show` says it: nothing is done where the job is in another one by now, as ranks close up
+    /// when a member goes. Without it the epoch that the job is in when this command looks
+    #[arg(long, value_name = "EPOCH", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    epoch: Option<u32>,
     /// Why, for the member itself
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -87,6 +94,14 @@ pub async fn resize(
     arguments: &Resize,
 ) -> Result<ExitCode> {
     let name = &arguments.name;
+    if arguments.call_off {
+        let job = client.call_off_change(name, 0).await?;
+        let text = format!(
+            "job {name} goes on in epoch {}: {}\n",
+            job.epoch, job.unchanged
+        );
+        return told_so(&arguments.end, &job, text);
+    }
     let (members, number) = match &arguments.members[..] {
         [] => {
             let job = client.job(name).await?;
@@ -113,7 +128,9 @@ pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -
     } = arguments;
     let member = arguments.member();
     let told = Told::begin(client, at, name).await?;
-    let job = client.evict(name, member, reason).await?;
+    let number = client.job(name).await?.id;
+    let seen = (name.as_str(), arguments.epoch.unwrap_or_default(), number);
+    let job = client.evict_seen(seen, member, reason).await?;
     follow(told, &job, end).await
 }
 
@@ -136,6 +153,8 @@ struct Told<'a> {
     watch: JobWatch,
     /// Whether the last word has been said.
     is_over: bool,
+    /// Whether it is another controller, or the same one started again, that tells it by now.
+    is_resumed: bool,
 }
 
 impl<'a> Told<'a> {
@@ -145,6 +164,7 @@ impl<'a> Told<'a> {
             name,
             watch: client.watch_job(name).await?,
             is_over: false,
+            is_resumed: false,
         })
     }
 
@@ -168,6 +188,7 @@ impl<'a> Told<'a> {
             };
             let begin = async |client: &Client| client.watch_job(self.name).await;
             self.watch = resumed(&self.at.controller, why, begin).await?;
+            self.is_resumed = true;
         }
     }
 }
@@ -251,7 +272,16 @@ async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<Exi
                         .because(format!("job {}: {}", job.name, job.unchanged))
                         .into());
                 }
-                Heard::Told | Heard::Nothing => continue,
+                // The one before it may have ended while the epoch was made anew without members that did not answer.
+                Heard::Gone if told.is_resumed => {
+                    let (name, epoch) = (&job.name, change.epoch);
+                    return Err(Exit::Found
+                        .because(format!(
+                            "job {name}: the controller that changed it has gone, and with it epoch {epoch}; ask again"
+                        ))
+                        .into());
+                }
+                Heard::Gone | Heard::Told | Heard::Nothing => continue,
             }
         };
         let line = described(&event);
@@ -263,7 +293,7 @@ async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<Exi
                     .into());
             }
             Heard::Told => say(line + "\n")?,
-            Heard::Nothing => {}
+            Heard::Gone | Heard::Nothing => {}
         }
     }
     Err(Exit::Found
@@ -291,6 +321,8 @@ enum Heard {
     Failed,
     /// It is on its way.
     Told,
+    /// It is not on its way at the moment.
+    Gone,
     /// Nothing new.
     Nothing,
 }
@@ -327,7 +359,7 @@ impl Awaited {
             Some(_) => Heard::Nothing,
             None if job.epoch >= self.epoch => Heard::Over,
             None if !job.unchanged.is_empty() => Heard::Failed,
-            None => Heard::Nothing,
+            None => Heard::Gone,
         }
     }
 }
@@ -420,6 +452,7 @@ mod tests {
         assert_eq!(of(2, &next, ""), Heard::Nothing);
         assert_eq!(of(1, &next, ""), Heard::Nothing);
         assert_eq!(of(1, &None, "epoch 2 was called off: …"), Heard::Failed);
+        assert_eq!(of(1, &None, ""), Heard::Gone);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod controller;
 pub mod controller_address;
 mod controller_status;
 mod creation;
+mod deletion;
 mod desired;
 mod dot;
 mod fabric;

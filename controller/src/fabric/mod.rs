@@ -7,6 +7,7 @@
 pub mod blackhole;
 mod check;
 pub mod damping;
+mod digest;
 mod error;
 mod file;
 mod front_panel;

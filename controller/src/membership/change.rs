@@ -11,8 +11,11 @@ use crate::job::Rank;
 const ASKING: Duration = Duration::from_secs(3);
 /// How long they may take to be told, for each member that each is told of: some 60 bytes, which a link of 1 Gbit/s has carried in half of that.
 const TELLING: Duration = Duration::from_micros(1);
-/// How long all of that may take: whoever has pledged waits 60 s for what comes of it.
-const LONGEST: Duration = Duration::from_secs(45);
+/// How long a member that has pledged waits to be told what comes of it: the controller's disk takes its time, and one that has ended in between is
+/// started again, or another one takes its place.
+pub const PLEDGED: Duration = Duration::from_secs(60);
+/// How long all of the asking may take: who has pledged first still waits then, and for a while.
+pub(super) const LONGEST: Duration = Duration::from_secs(PLEDGED.as_secs() - 15);
 /// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
 /// computed between them.
 const GOING_OVER: Duration = Duration::from_secs(60);
@@ -116,6 +119,8 @@ pub struct Change {
     /// Members of either epoch that were told where the new one begins.
     told_old: BTreeMap<Rank, Attendance>,
     told_new: BTreeMap<Rank, Attendance>,
+    /// Why somebody wants it to be called off.
+    unwanted: Option<String>,
 }
 
 impl Change {
@@ -147,6 +152,7 @@ impl Change {
             telling: BTreeMap::new(),
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
+            unwanted: None,
         }
     }
 
@@ -192,6 +198,11 @@ impl Change {
         }
         self.telling.insert(rank, Telling::Told(now));
         now >= self.since + self.asking
+    }
+
+    /// Somebody wants it to be called off, for this reason: it is with the next step, unless it is decided by then.
+    pub fn unwanted(&mut self, reason: &str) {
+        self.unwanted = Some(reason.to_owned());
     }
 
     /// The new epoch's first operation is kept.
@@ -240,6 +251,9 @@ impl Change {
 
     /// What is to be done `now`.
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
+        if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
+            return vec![Step::CallOff(reason.clone())];
+        }
         if self.phase == Phase::Gathering {
             let is_missing = |rank: &Rank| !view.new.contains_key(rank);
             let missing = self.succession.newcomers().find(is_missing);

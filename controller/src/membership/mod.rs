@@ -23,7 +23,7 @@ mod suspicion;
 mod tests;
 mod turns;
 
-pub use change::{Attendance, Change, Lost, Phase, Step, Terms, View};
+pub use change::{Attendance, Change, Lost, PLEDGED, Phase, Step, Terms, View};
 pub use eviction::Eviction;
 pub use origin::Origin;
 pub use succession::Succession;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::change::LONGEST;
 use super::*;
 use crate::fabric::HostId;
 use crate::job::Rank;
@@ -530,6 +531,19 @@ fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
     assert!(fences(change.steps(minute, &of(1))));
 }
 
+#[test]
+fn what_somebody_does_not_want_is_called_off_unless_it_is_decided() {
+    let now = Instant::now();
+    let mut change = of_three(now);
+    let mut decided = change.clone();
+    change.unwanted("why");
+    let view = View::default();
+    assert_eq!(change.steps(now, &view), [Step::CallOff("why".into())]);
+    decided.decided(5, now);
+    decided.unwanted("why");
+    assert_eq!(decided.steps(now, &view), []);
+}
+
 /// All that is said of a change whose members were told before what becomes of them is where it begins.
 #[test]
 fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
@@ -592,7 +606,8 @@ fn the_more_members_are_to_be_told_the_longer_they_may_take() {
     assert_eq!(long, Duration::from_secs(19));
     assert_eq!(reason, "rank 0 did not answer within 19 s");
     // Who has pledged first does not wait for ever.
-    assert_eq!(takes(usize::from(u16::MAX)).0, Duration::from_secs(45));
+    assert_eq!(takes(usize::from(u16::MAX)).0, LONGEST);
+    assert!(LONGEST < PLEDGED);
 }
 
 /// Of two that are asked one waits for room, as others are told so much; the other one does not answer.

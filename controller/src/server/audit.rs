@@ -14,6 +14,7 @@ pub type Audited = Vec<(SwitchId, Result<Diff, String>)>;
 
 impl Controller {
     /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
+    #[tracing::instrument(name = "sync", skip_all, fields(mend = mend))]
     pub async fn audit(&self, mend: bool) -> Audited {
         if !mend && self.open().is_ok() {
             // Nobody waits for who only looks, unless it finds something: that may be a change that is under way.
@@ -48,7 +49,11 @@ impl Controller {
                 };
                 diff.map_err(|error| error.to_string())
             };
-            (switch.id, audited.await)
+            let audited: Result<Diff, String> = audited.await;
+            if audited.is_err() {
+                self.metrics.failed_to_audit(switch.name());
+            }
+            (switch.id, audited)
         });
         let audited = join_all(audited).await;
         if mend {
@@ -58,6 +63,7 @@ impl Controller {
     }
 
     /// Looks at one switch, as the time for it has come.
+    #[tracing::instrument(name = "audit", skip_all, fields(switch = switch.name()))]
     pub(super) async fn audit_one(&self, switch: &ManagedSwitch) {
         let Ok(client) = switch.client() else { return };
         let looked = async {
@@ -74,6 +80,7 @@ impl Controller {
             Ok::<_, BringUpError>(())
         };
         if let Err(error) = looked.await {
+            self.metrics.failed_to_audit(switch.name());
             tracing::warn!(switch = switch.name(), %error, "not put right");
         }
     }

@@ -22,12 +22,12 @@ use super::keeper::SeatKeeper;
 use super::membership::Events;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
-use super::service_telemetry::WATCHES;
-use super::service_watch;
 use super::start::{self, Needs};
+use super::streams::Places;
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
 use super::telling::Telling;
+use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
 use crate::install::Clients;
@@ -66,9 +66,9 @@ pub struct Controller {
     /// The last check. Held during one: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
     /// Places for those who watch jobs.
-    pub(super) job_watches: Arc<Semaphore>,
+    pub(super) job_watches: Places,
     /// Places for those who watch telemetry.
-    pub(super) telemetry_watches: Arc<Semaphore>,
+    pub(super) telemetry_watches: Places,
     /// Room for jobs whose counts are read at the same time.
     pub(super) telemetry_reads: Semaphore,
     /// What links between switches are seen to lose.
@@ -187,8 +187,8 @@ impl Controller {
             telling: Telling::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
-            job_watches: Arc::new(Semaphore::new(service_watch::WATCHES)),
-            telemetry_watches: Arc::new(Semaphore::new(WATCHES)),
+            job_watches: Places::new(service_watch::WATCHES, "watch jobs"),
+            telemetry_watches: Places::new(service_telemetry::WATCHES, "watch telemetry"),
             telemetry_reads: Semaphore::new(READS),
             blackholes: Mutex::new(blackholes),
             keepers: Mutex::default(),

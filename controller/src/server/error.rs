@@ -368,7 +368,7 @@ pub enum JobRequestError {
     },
     /// Its members change already.
     #[error(
-        "job {name} is changing to epoch {epoch}; wait until it has, or is called off: `ultima job watch {name}`"
+        "job {name} is changing to epoch {epoch}; wait until it has (`ultima job watch {name}`), or call it off (`ultima job resize {name} --call-off`)"
     )]
     Changing {
         /// The job's name.
@@ -376,9 +376,37 @@ pub enum JobRequestError {
         /// The epoch that comes.
         epoch: u16,
     },
-    /// The new members were made from others than it has now.
+    /// There is no change to call off.
     #[error(
-        "job {name} is in epoch {epoch}, with other members than when it was asked for; nothing was changed: look at them with `ultima job show {name}` and ask again"
+        "job {name} is in epoch {epoch}, and no change that is meant and could be called off is on its way: one that is decided stays"
+    )]
+    NotChanging {
+        /// The job's name.
+        name: String,
+        /// The epoch that it is in.
+        epoch: u32,
+    },
+    /// A change is to be called off, and is not yet.
+    #[error(
+        "the change of job {name} is not called off yet, as it is being decided or that is not stored; it goes on to be, unless it is decided: `ultima job watch {name}`"
+    )]
+    CallingOff {
+        /// The job's name.
+        name: String,
+    },
+    /// A change of it was called off, and it was not deleted.
+    #[error("job {name} was not deleted, but its change to epoch {epoch} is called off: {error}")]
+    DeletedInPart {
+        /// The job's name.
+        name: String,
+        /// The epoch that was to come.
+        epoch: u16,
+        /// What happened.
+        error: KeepError,
+    },
+    /// It is about others than its members are now.
+    #[error(
+        "job {name} is in epoch {epoch}, with other members than those that this is about; nothing was changed: look at them with `ultima job show {name}` and ask again"
     )]
     OtherEpoch {
         /// The job's name.

@@ -268,20 +268,40 @@ impl Controller {
         };
         // The epoch that it is in last: what is left of a job whose deletion is cut short is a job.
         let mut pending = BTreeSet::new();
+        let mut called_off = None;
         for id in epochs {
+            let next = self.registry().coming(id);
             let left = self.take_off(&changes, id).await;
             if left.is_err() && self.registry().next_of(job.id).is_none() {
                 // Who has pledged for a change that went before waits for its end.
                 self.attendants
                     .tell_all(job.id, &Word::CallOff(CallOffEpoch {}));
             }
-            pending.extend(left.map_err(|error| JobRequestError::Store {
-                name: name.to_owned(),
-                error,
-            })?);
+            pending.extend(left.map_err(|error| self.not_deleted(&job, called_off.take(), error))?);
+            called_off = next;
         }
         self.tell_of(&job, Kind::Deleted, None, None, String::new());
         Ok(pending.into_iter().collect())
+    }
+
+    /// Why a job is still there, of which an epoch that was to come may be gone already.
+    fn not_deleted(
+        &self,
+        job: &Job,
+        called_off: Option<Arc<Job>>,
+        error: KeepError,
+    ) -> JobRequestError {
+        let name = job.name.clone();
+        let Some(next) = called_off else {
+            return JobRequestError::Store { name, error };
+        };
+        let reason = format!("the job was to be deleted: {error}");
+        self.tell_of_no_change(job.id, &next, reason);
+        JobRequestError::DeletedInPart {
+            name,
+            epoch: next.epoch.0,
+            error,
+        }
     }
 
     /// Takes a job in one of its epochs out of the store and off its switches; returns those on which something of it is left until they

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
@@ -17,6 +19,7 @@ impl Controller {
     ///
     /// # Errors
     /// See [`JobRequestError`].
+    #[tracing::instrument(name = "join", skip_all, fields(job = name, host = host, epoch, rank))]
     pub async fn join(
         &self,
         name: &str,
@@ -54,6 +57,9 @@ impl Controller {
                 job: record.job.id,
                 taken,
             };
+            let span = Span::current();
+            span.record("epoch", record.job.epoch.0)
+                .record("rank", joining.taken.rank.0);
             (joining, record.seats.complete())
         };
         if let Some(wait) = wait {
@@ -92,6 +98,7 @@ impl Controller {
     ///
     /// # Errors
     /// There is no such job, or the rank has not joined in that epoch.
+    #[tracing::instrument(name = "leave", skip_all, fields(job = name, epoch = epoch, rank = rank))]
     pub async fn leave(
         &self,
         name: &str,

@@ -113,7 +113,7 @@ impl Lead {
             term,
             group: Shape {
                 controllers: 1,
-                copies: 0,
+                ..Shape::default()
             },
             by_majority: false,
             outranked: watch::Sender::new(None),

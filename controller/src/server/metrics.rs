@@ -1,14 +1,22 @@
 //! How things stand, for Prometheus.
 
 use super::controller::Controller;
+use super::registry::{Record, Stage};
+use super::seats::Seat;
 use crate::fabric::SwitchId;
+use crate::job::Rank;
 use crate::ledger::Fill;
-use crate::metrics::{Standing, SwitchStanding};
+use crate::metrics::{GroupStanding, MembersStanding, Standing, SwitchStanding};
 use crate::plan::LimitError;
 
 impl Controller {
     /// Everything counted and measured since the start, and how things stand, as OpenMetrics text.
     pub fn metrics_text(&self) -> String {
+        self.metrics_text_of(None)
+    }
+
+    /// The same of one of several controllers, with how that stands.
+    pub(super) fn metrics_text_of(&self, group: Option<GroupStanding>) -> String {
         let (lost, out_of_use) = {
             let condition = self.condition();
             (
@@ -21,10 +29,14 @@ impl Controller {
             tracing::warn!(%error, "how full switches are is not known");
             Vec::new()
         });
-        let (jobs, waiting_jobs) = {
+        let (jobs, waiting_jobs, changes_under_way, members) = {
             let registry = self.registry();
             let waiting = registry.iter().filter(|record| record.stays.is_some());
-            (registry.iter().count(), waiting.count())
+            let changing = registry.iter().filter(|record| record.change.is_some());
+            let current = registry.iter().filter(|it| it.stage == Stage::Current);
+            let members = current.map(standing_of).collect();
+            let jobs = registry.iter().count();
+            (jobs, waiting.count(), changing.count(), members)
         };
         let switches = self.switches.iter().map(|switch| {
             let client = switch.client().ok();
@@ -42,9 +54,11 @@ impl Controller {
             waiting_jobs,
             lost,
             out_of_use,
+            changes_under_way,
             switches: switches.collect(),
+            members,
         };
-        self.metrics.text(standing)
+        self.metrics.text(standing, group)
     }
 
     /// How full each switch is.
@@ -59,5 +73,28 @@ impl Controller {
             fills.extend(here.into_iter().map(|fill| (id, fill)));
         }
         Ok(fills)
+    }
+}
+
+/// How a job's members stand.
+fn standing_of(record: &Record) -> MembersStanding {
+    let [mut free, mut joined, mut left] = [0; 3];
+    for seat in record.seats.states() {
+        match seat {
+            Seat::Free | Seat::Joining => free += 1,
+            Seat::Joined => joined += 1,
+            Seat::Left => left += 1,
+        }
+    }
+    let is_joined = |rank: &&Rank| record.seats.state(**rank) == Some(Seat::Joined);
+    let suspected = record.suspicion.since().keys().filter(is_joined).count();
+    MembersStanding {
+        job: record.job.name.clone(),
+        states: [
+            ("free", free),
+            ("joined", joined - suspected),
+            ("suspected", suspected),
+            ("left", left),
+        ],
     }
 }

@@ -27,6 +27,7 @@ mod messages;
 mod metrics;
 mod moves;
 mod news;
+mod own_task;
 mod plan;
 mod port_counters;
 mod port_status;

@@ -81,6 +81,7 @@ impl Controller {
     ///
     /// # Errors
     /// There is no such part, some job has no room elsewhere, or it cannot be kept.
+    #[tracing::instrument(name = "drain", skip_all, fields(part = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
         let part = match self.fabric.part_named(name) {
             Ok(part) => part,

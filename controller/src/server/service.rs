@@ -14,6 +14,7 @@ use super::error::DrainError;
 use super::membership::{Attends, Evictee, JOIN_WAIT};
 use super::messages::{differences, job_of, said, spec, specs};
 use super::moves::Drained;
+use super::own_task::to_the_end;
 use super::service_telemetry::Watched;
 use super::service_watch::Happened;
 use super::status::code_of;
@@ -25,6 +26,9 @@ use crate::reconcile::Diff;
 
 /// How long one who attends may take to say who it is.
 const FIRST_WORD: Duration = Duration::from_secs(5);
+
+/// How long newcomers may be given to join at the most: nothing else changes a job's members meanwhile, also where one is lost.
+const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Serves the control API for a controller.
 pub struct ControlService {
@@ -38,11 +42,8 @@ impl ControlService {
 
     /// In what each switch is not as it should be; with `mend` it is put right.
     async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
-        // On a task of its own: a client that goes away must not leave a switch half right.
         let controller = Arc::clone(&self.controller);
-        let audited = tokio::spawn(async move { controller.audit(mend).await });
-        let audited = audited.await;
-        let audited = audited.map_err(|error| Status::internal(error.to_string()))?;
+        let audited = to_the_end(async move { controller.audit(mend).await }).await?;
         let names = self.controller.program().names();
         let of = |(id, diff): (SwitchId, Result<Diff, String>)| {
             let switch = self.controller.fabric().switch(id).name.clone();
@@ -68,12 +69,8 @@ impl Control for ControlService {
     ) -> Result<Response<api::Job>, Status> {
         let request = request.into_inner();
         let spec = spec(request)?;
-        // On a task of its own: a client that goes away must not leave the job half installed.
         let controller = Arc::clone(&self.controller);
-        let created = tokio::spawn(async move { controller.create_job(&spec).await });
-        let state = created
-            .await
-            .map_err(|error| Status::internal(error.to_string()))??;
+        let state = to_the_end(async move { controller.create_job(&spec).await }).await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
@@ -85,12 +82,8 @@ impl Control for ControlService {
         if specs.is_empty() {
             return Err(Status::invalid_argument("jobs: name at least one"));
         }
-        // On a task of its own, as one.
         let controller = Arc::clone(&self.controller);
-        let created = tokio::spawn(async move { controller.create_jobs(&specs).await });
-        let states = created
-            .await
-            .map_err(|error| Status::internal(error.to_string()))??;
+        let states = to_the_end(async move { controller.create_jobs(&specs).await }).await??;
         let job = |state: &JobState| job_of(self.controller.fabric(), state);
         let jobs = states.iter().map(job).collect();
         Ok(Response::new(api::CreateJobsResponse { jobs }))
@@ -123,10 +116,7 @@ impl Control for ControlService {
     ) -> Result<Response<api::DeleteJobResponse>, Status> {
         let name = request.into_inner().name;
         let controller = Arc::clone(&self.controller);
-        let deleted = tokio::spawn(async move { controller.delete_job(&name).await });
-        let pending = deleted
-            .await
-            .map_err(|error| Status::internal(error.to_string()))??;
+        let pending = to_the_end(async move { controller.delete_job(&name).await }).await??;
         let switch = |id| self.controller.fabric().switch(id).name.clone();
         let pending_switches = pending.into_iter().map(switch).collect();
         Ok(Response::new(api::DeleteJobResponse { pending_switches }))
@@ -342,13 +332,9 @@ impl Control for ControlService {
                 ));
             }
         };
-        // On a task of its own: a client that goes away must not leave jobs half moved.
         let controller = Arc::clone(&self.controller);
-        let set = tokio::spawn(async move { controller.drain(&request.part, drained).await });
-        let set = set
-            .await
-            .map_err(|error| Status::internal(error.to_string()))?;
-        let Drained { part, pending } = set.map_err(|error| match &error {
+        let set = to_the_end(async move { controller.drain(&request.part, drained).await });
+        let Drained { part, pending } = set.await?.map_err(|error| match &error {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
             DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
             DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
@@ -374,6 +360,12 @@ impl Control for ControlService {
             job_id,
         } = request.into_inner();
         let number = (job_id > 0).then_some(job_id);
+        let most = LONGEST_JOIN_WAIT.as_millis();
+        if u128::from(join_wait_ms) > most {
+            return Err(Status::invalid_argument(format!(
+                "join_wait_ms: {join_wait_ms}: expected {most}, a day, at most, or 0 for a minute"
+            )));
+        }
         let terms = Terms {
             join: match join_wait_ms {
                 0 => JOIN_WAIT,
@@ -384,15 +376,12 @@ impl Control for ControlService {
                 false => Lost::CallOff,
             },
         };
-        // On a task of its own, as when it is created.
         let controller = Arc::clone(&self.controller);
-        let resized = tokio::spawn(async move {
+        let resized = to_the_end(async move {
             let of = (job.as_str(), number);
             controller.resize_job(of, &members, terms).await
         });
-        let state = resized
-            .await
-            .map_err(|error| Status::internal(error.to_string()))??;
+        let state = resized.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
@@ -405,6 +394,8 @@ impl Control for ControlService {
             job,
             member,
             reason,
+            job_id,
+            epoch,
         } = request.into_inner();
         let who = match member {
             Some(Named::Rank(rank)) => Evictee::Rank(rank),
@@ -416,10 +407,20 @@ impl Control for ControlService {
             }
         };
         let controller = Arc::clone(&self.controller);
-        let evicted = tokio::spawn(async move { controller.evict(&job, &who, &reason).await });
-        let state = evicted
-            .await
-            .map_err(|error| Status::internal(error.to_string()))??;
+        let evicted = to_the_end(async move {
+            let of = (job.as_str(), epoch, job_id);
+            controller.evict(of, &who, &reason).await
+        });
+        let state = evicted.await??;
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
+    }
+
+    async fn call_off_change(
+        &self,
+        request: Request<api::CallOffChangeRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let api::CallOffChangeRequest { job, epoch } = request.into_inner();
+        let state = self.controller.call_off_change(&job, epoch).await?;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 

@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 
 use super::controller::Controller;
 use super::messages::link_of;
+use super::own_task::to_the_end;
 use super::service::ControlService;
 use crate::api;
 use crate::chassis_push::{self, PushError};
@@ -18,11 +19,8 @@ impl ControlService {
         let fabric = self.controller.fabric();
         let id = fabric.switch_called(name);
         let id = id.map_err(|error| Status::not_found(error.to_string()))?;
-        // On a task of its own: a client that goes away must not leave a switch half told.
         let controller = Arc::clone(&self.controller);
-        let given = tokio::spawn(async move { give_ports(&controller, id).await });
-        let given = given.await;
-        given.map_err(|error| Status::internal(error.to_string()))?
+        to_the_end(async move { give_ports(&controller, id).await }).await?
     }
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {

@@ -78,12 +78,7 @@ impl Controller {
             // That there is none is said at once.
             self.job(&job)?;
         }
-        let place = Arc::clone(&self.telemetry_watches).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{WATCHES} watch telemetry already; stop one of them"
-            ))
-        })?;
+        let place = self.telemetry_watches.take()?;
         let watch = Watch {
             controller: Arc::clone(self),
             name: Some(job).filter(|name| !name.is_empty()),

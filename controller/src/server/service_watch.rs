@@ -27,22 +27,21 @@ impl Controller {
         self: &Arc<Self>,
         name: String,
     ) -> Result<ReceiverStream<Happened>, Status> {
+        // Before the job as it is, which is long where it has many members.
+        let place = self.job_watches.take()?;
         // First, so that nothing is missed between the job as it is and what happens to it.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
-        let now = api::WatchJobResponse {
-            job: Some(job_of(self.fabric(), &self.job(&name)?)),
-            event: None,
-        };
-        let place = Arc::clone(&self.job_watches).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted(format!("{WATCHES} watch jobs already; stop one of them"))
-        })?;
+        let job = job_of(self.fabric(), &self.job(&name)?);
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(self);
         tokio::spawn(async move {
             let _place = place;
             let stopped = controller.stopped();
-            let telling = tell_of_members(&controller, &name, (now, events), &answers);
+            let job_now = || {
+                let state = controller.job(&name).ok()?;
+                Some(job_of(controller.fabric(), &state))
+            };
+            let telling = tell_of_members(&name, job_now, (job, events), &answers);
             streams::tell(&answers, stopped, telling).await;
         });
         Ok(ReceiverStream::new(stream))
@@ -57,14 +56,33 @@ fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     )
 }
 
+/// The last word on a job, which was in this epoch as far as is known.
+fn deleted_in(epoch: u32) -> api::MembershipEvent {
+    api::MembershipEvent {
+        kind: Kind::Deleted.into(),
+        epoch,
+        ..api::MembershipEvent::default()
+    }
+}
+
+/// Whether a job of the same name is another one than that which was in this epoch with this number.
+fn is_another(job: &api::Job, (epoch, id): (u32, u32)) -> bool {
+    job.epoch < epoch || job.epoch == epoch && job.id != id
+}
+
 /// Says how a job is now, and then what happens to its members, until it is deleted. The job is long, and is said only where it is another or the client
-/// may not know it.
+/// may not know it. Who was too slow to hear of the deletion hears of it nevertheless.
 async fn tell_of_members(
-    controller: &Controller,
     name: &str,
-    (mut now, mut events): (api::WatchJobResponse, broadcast::Receiver<Event>),
+    job_now: impl Fn() -> Option<api::Job>,
+    (job, mut events): (api::Job, broadcast::Receiver<Event>),
     answers: &mpsc::Sender<Happened>,
 ) {
+    let mut known = (job.epoch, job.id);
+    let mut now = api::WatchJobResponse {
+        job: Some(job),
+        event: None,
+    };
     while answers.send(Ok(now)).await.is_ok() {
         let event = loop {
             match events.recv().await {
@@ -74,22 +92,78 @@ async fn tell_of_members(
                 Err(RecvError::Closed) => return,
             }
         };
-        let is_over = |event: &api::MembershipEvent| event.kind() == Kind::Deleted;
-        if event.as_ref().is_some_and(is_over) {
-            // The last word.
-            let _ = answers
-                .send(Ok(api::WatchJobResponse { job: None, event }))
-                .await;
-            return;
-        }
         let job = match event.as_ref().is_none_or(is_of_epochs) {
-            true => controller.job(name).ok(),
+            true => job_now(),
             false => None,
         };
-        if job.is_none() && event.is_none() {
+        let is_gone = || job.as_ref().is_none_or(|job| is_another(job, known));
+        let event = match event {
+            None if is_gone() => Some(deleted_in(known.0)),
+            event => event,
+        };
+        let is_over = (event.as_ref()).is_some_and(|event| event.kind() == Kind::Deleted);
+        let job = job.filter(|_| !is_over);
+        known = job.as_ref().map_or(known, |job| (job.epoch, job.id));
+        now = api::WatchJobResponse { job, event };
+        if is_over {
+            let _ = answers.send(Ok(now)).await;
             return;
         }
-        let job = job.map(|state| job_of(controller.fabric(), &state));
-        now = api::WatchJobResponse { job, event };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    fn job(epoch: u32, id: u32) -> api::Job {
+        api::Job {
+            epoch,
+            id,
+            ..api::Job::default()
+        }
+    }
+
+    /// What one is told of a job that is so at first, who then misses all that happens, and finds it so.
+    async fn told(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
+        let events = broadcast::Sender::new(2);
+        let listening = events.subscribe();
+        for id in 0..9 {
+            let of_another = (Arc::from("other"), deleted_in(id));
+            events.send(of_another).expect("one listens");
+        }
+        drop(events);
+        let (answers, mut told) = mpsc::channel(9);
+        let job_now = || after.clone();
+        tell_of_members("train", job_now, (before, listening), &answers).await;
+        drop(answers);
+        let mut all = Vec::new();
+        while let Some(answer) = told.recv().await {
+            all.push(answer.expect("no error"));
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn who_missed_it_hears_that_a_job_is_deleted() {
+        let as_it_is = |job| api::WatchJobResponse {
+            job: Some(job),
+            event: None,
+        };
+        let last = |epoch| api::WatchJobResponse {
+            job: None,
+            event: Some(deleted_in(epoch)),
+        };
+        let first = || as_it_is(job(2, 7));
+        assert_eq!(told(job(2, 7), None).await, [first(), last(2)]);
+        // Somebody has created another one of that name.
+        for another in [job(1, 8), job(2, 8)] {
+            assert_eq!(told(job(2, 7), Some(another)).await, [first(), last(2)]);
+        }
+        for same in [job(2, 7), job(3, 8)] {
+            let told = told(job(2, 7), Some(same.clone())).await;
+            assert_eq!(told, [first(), as_it_is(same)]);
+        }
     }
 }

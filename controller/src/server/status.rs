@@ -41,6 +41,7 @@ impl JobRequestError {
             | JobRequestError::LastEpoch { .. }
             | JobRequestError::Changing { .. }
             | JobRequestError::OtherEpoch { .. }
+            | JobRequestError::NotChanging { .. }
             | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
             JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
@@ -54,6 +55,7 @@ impl JobRequestError {
             },
             JobRequestError::NotConnected { .. }
             | JobRequestError::InDoubt { .. }
+            | JobRequestError::CallingOff { .. }
             | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
             // The same may be granted in a moment.
@@ -66,9 +68,9 @@ impl JobRequestError {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
-            JobRequestError::Store { error, .. } | JobRequestError::Unfollowed(error) => {
-                code_of(error)
-            }
+            JobRequestError::Store { error, .. }
+            | JobRequestError::DeletedInPart { error, .. }
+            | JobRequestError::Unfollowed(error) => code_of(error),
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         }
     }

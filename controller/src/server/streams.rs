@@ -1,6 +1,38 @@
-//! Streams of answers: they end with who reads them, and with the controller.
+//! Streams of answers: they end with who reads them, and with the controller, and there are no more than are said.
 
-use tokio::sync::mpsc;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tonic::Status;
+
+/// Room for so many who are told something at once.
+#[derive(Debug)]
+pub struct Places {
+    free: Arc<Semaphore>,
+    most: usize,
+    /// What they do, as in "64 watch telemetry".
+    what: &'static str,
+}
+
+impl Places {
+    /// All of them free.
+    pub fn new(most: usize, what: &'static str) -> Self {
+        let free = Arc::new(Semaphore::new(most));
+        Places { free, most, what }
+    }
+
+    /// One, until what this returns is dropped.
+    ///
+    /// # Errors
+    /// All are taken.
+    pub fn take(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let place = Arc::clone(&self.free).try_acquire_owned();
+        place.map_err(|_| {
+            let Places { most, what, .. } = self;
+            Status::resource_exhausted(format!("{most} {what} already; stop one of them"))
+        })
+    }
+}
 
 /// Lets `work` send answers until it has no more to say, nobody reads them any more, or `stopped`. One whose connection stands and who
 /// reads nothing holds up neither the controller's end nor what else `work` holds.
@@ -18,11 +50,21 @@ pub async fn tell<T>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::sync::oneshot;
 
     use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_taker_goes() {
+        let places = Places::new(1, "watch jobs");
+        let taken = places.take().unwrap();
+        let refused = places.take().unwrap_err();
+        let says = "1 watch jobs already; stop one of them";
+        let exhausted = tonic::Code::ResourceExhausted;
+        assert_eq!((refused.code(), refused.message()), (exhausted, says));
+        drop(taken);
+        drop(places.take().unwrap());
+    }
 
     /// Has been told more than there is room for, and has taken nothing.
     #[tokio::test]

@@ -149,6 +149,11 @@ impl Bed {
         }
     }
 
+    /// Whoever starts from now on knows of another link.
+    pub fn close_the_ring(&mut self) {
+        self.links = CLOSED;
+    }
+
     /// Where one of them keeps its jobs.
     pub fn state(&self, at: usize) -> PathBuf {
         self.folder.path().join(format!("{at}.redb"))

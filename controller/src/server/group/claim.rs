@@ -32,7 +32,7 @@ pub enum NotClaimed {
         /// Which is the other.
         other: String,
     },
-    /// Another one counts otherwise.
+    /// Another one counts otherwise, or has another fabric or program.
     #[error("the controller at {address} says: {refusal}")]
     OtherGroup {
         /// Where that is.
@@ -123,7 +123,7 @@ impl Member {
         let asked = self.peers.iter().zip(votes);
         let granted = join_all(asked.map(|(peer, vote)| async move {
             let knows = vote?;
-            let claimed = peer.claim(term, history, self.group.shape()).await;
+            let claimed = peer.claim(term, history, self.shape).await;
             let theirs = claimed.map_err(|error| refusal(peer, &error))?;
             Ok((knows, theirs))
         }))
@@ -171,7 +171,7 @@ impl Member {
         if standing.is_primary {
             return Err(NotClaimed::Led { address: address() });
         }
-        if let Some(refusal) = standing.shape.refusal_of(self.group.shape()) {
+        if let Some(refusal) = standing.shape.refusal_of(self.shape) {
             return Err(NotClaimed::OtherGroup {
                 address: address(),
                 refusal,

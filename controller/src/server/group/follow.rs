@@ -69,10 +69,12 @@ impl Member {
     /// Copies what a primary has and changes, until it ends or another one's term is accepted.
     async fn follow(&self, peer: &Peer) -> Result<(), FollowError> {
         let mut granted = self.granted.subscribe();
-        let shape = self.group.shape();
+        let shape = self.shape;
         let first = api::Following {
             controllers: shape.controllers,
             copies: shape.copies,
+            fabric: shape.fabric,
+            program: shape.program,
             controller: self.store.controller(),
             history: Some(self.store.history()?.into()),
             accepted: Some(self.store.accepted()?.into()),

@@ -7,11 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tonic::Status;
 
-use super::Group;
 use super::lookout::Lookout;
-use super::peer::{self, Peer};
+use super::peer::{self, Peer, Standing};
+use super::replication::standing_of_member;
+use super::{Group, Shape};
 use crate::api::control_server::ControlServer;
+use crate::metrics::GroupStanding;
 use crate::p4rt::Term;
 use crate::server::Config;
 use crate::server::controller::Controller;
@@ -43,6 +46,8 @@ pub enum Role {
 pub struct Member {
     config: Config,
     pub(super) group: Group,
+    /// In what all of them are to be alike.
+    pub(super) shape: Shape,
     pub(super) store: Arc<Store>,
     pub(super) peers: Vec<Peer>,
     /// Whether it leads the next time also when promises of others may be lost by that.
@@ -52,7 +57,7 @@ pub struct Member {
     role: watch::Sender<Role>,
     /// What the switches say, while it stands by.
     lookout: Mutex<Option<Arc<Lookout>>>,
-    /// Why it does not lead although it would have to.
+    /// Why it does not lead although it would have to, or who does not follow although it would have to.
     problem: Mutex<Option<String>>,
 }
 
@@ -84,6 +89,7 @@ impl Member {
         let peers = group.peers.iter().map(peer).collect::<Result<_, _>>()?;
         let role = Role::Standby { primary: None };
         Ok(Member {
+            shape: group.shape(&config),
             config,
             lead_anyway: AtomicBool::new(group.lead_anyway),
             granted: watch::Sender::default(),
@@ -161,7 +167,7 @@ impl Member {
     async fn lead(&self, term: Term) -> Result<(), ServeError> {
         let lead = Lead {
             term,
-            group: self.group.shape(),
+            group: self.shape,
             by_majority: true,
             outranked: watch::Sender::new(None),
         };
@@ -194,6 +200,7 @@ impl Member {
                     if let Some(later) = primaries.map(|other| other.term).max() {
                         controller.journal.outrank(later);
                     }
+                    self.set_problem(self.stranger(&others));
                 },
             }
         };
@@ -204,6 +211,18 @@ impl Member {
             tracing::warn!(%error, "a later term is not kept");
         }
         Ok(())
+    }
+
+    /// The first of the others that is none of this group, and why.
+    fn stranger(&self, others: &[Result<Standing, Status>]) -> Option<String> {
+        let mut all = self.peers.iter().zip(others);
+        all.find_map(|(peer, other)| {
+            let refusal = self.shape.refusal_of(other.as_ref().ok()?.shape)?;
+            Some(format!(
+                "the controller at {} does not follow: {refusal}",
+                peer.address
+            ))
+        })
     }
 
     /// Leads no more: what is asked from now on goes to the primary, and what is going on is ended.
@@ -262,7 +281,18 @@ impl Member {
         self.config.fabric.switches().len()
     }
 
-    /// Why it does not lead although it would have to.
+    /// What it counts and measures as OpenMetrics text.
+    pub(super) fn metrics_text(&self) -> String {
+        // Where its store cannot be read there is nothing to say of it: the log does.
+        let standing = standing_of_member(self).ok().map(GroupStanding::from);
+        match (self.primary(), standing) {
+            (Some(controller), standing) => controller.metrics_text_of(standing),
+            (None, Some(standing)) => standing.text(),
+            (None, None) => "# EOF\n".to_owned(),
+        }
+    }
+
+    /// Why it does not lead although it would have to, or who does not follow although it would have to.
     pub(super) fn problem(&self) -> Option<String> {
         let problem = self.problem.lock();
         problem.unwrap_or_else(PoisonError::into_inner).clone()

@@ -49,20 +49,38 @@ pub struct Group {
 }
 
 /// In what all controllers of a group have to be alike: what one promises is only known to who leads next if both count the same
-/// way.
+/// way, and only kept by one that has the same fabric and program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     /// How many controllers there are.
     pub controllers: u32,
     /// How many of them have stored what the primary promises, besides that.
     pub copies: u32,
+    /// The [digest](crate::fabric::Fabric::digest) of its fabric; 0 of one that does not say it, as it is of an earlier version, or leads alone.
+    pub fabric: u64,
+    /// The [cookie](crate::program::Program::cookie) of its program; 0 likewise.
+    pub program: u64,
 }
 
 impl Shape {
     /// Why one of a group of this shape has nothing to do with one of another.
     pub fn refusal_of(self, other: Shape) -> Option<String> {
-        (self != other).then(|| {
-            format!("this is a group of {self}, and not of {other}; start all with the same --copies, and all others as --peers")
+        let counts = |it: Shape| (it.controllers, it.copies);
+        if counts(self) != counts(other) {
+            return Some(format!(
+                "this is a group of {self}, and not of {other}; start all with the same --copies, and all others as --peers"
+            ));
+        }
+        let differ = |one: u64, two: u64| one != 0 && two != 0 && one != two;
+        let (one, two) = (self.fabric, other.fabric);
+        if differ(one, two) {
+            return Some(format!(
+                "this is a group with fabric {one:016x}, and not {two:016x}; start all with the same --fabric, the primary last"
+            ));
+        }
+        let (one, two) = (self.program, other.program);
+        differ(one, two).then(|| {
+            format!("this is a group with program {one:016x}, and not {two:016x}; start all of one version with the same --program, the primary last")
         })
     }
 }
@@ -72,6 +90,7 @@ impl fmt::Display for Shape {
         let Shape {
             controllers,
             copies,
+            ..
         } = self;
         write!(f, "{controllers} with --copies {copies}")
     }
@@ -88,11 +107,13 @@ impl Group {
         }
     }
 
-    pub(super) fn shape(&self) -> Shape {
+    fn shape(&self, config: &Config) -> Shape {
         // Command lines have room for far fewer.
         Shape {
             controllers: self.peers.len() as u32 + 1,
             copies: self.copies as u32,
+            fabric: config.fabric.digest(),
+            program: config.program.cookie(),
         }
     }
 
@@ -177,10 +198,10 @@ impl MemberHandle {
         ended.unwrap_or_else(|| "its listener has ended".into())
     }
 
-    /// Asks now and later for the controller, while this one leads.
-    pub fn leader(&self) -> impl Fn() -> Option<Arc<Controller>> + Send + Sync + use<> {
+    /// What it counts and measures, now and later, as OpenMetrics text: how it stands in its group, and while it leads all that one alone has.
+    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let member = Arc::clone(&self.member);
-        move || member.primary()
+        move || member.metrics_text()
     }
 
     /// The controller, while it leads.
@@ -213,6 +234,41 @@ impl Drop for MemberHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_knows_something_else_is_none_of_the_group() {
+        let shape = Shape {
+            controllers: 2,
+            copies: 1,
+            fabric: 0xab,
+            program: 0xcd,
+        };
+        let refusal = |other: Shape| shape.refusal_of(other);
+        let fabric = refusal(Shape {
+            fabric: 0xac,
+            ..shape
+        });
+        assert_eq!(
+            fabric.as_deref(),
+            Some(
+                "this is a group with fabric 00000000000000ab, and not 00000000000000ac; start all with the same --fabric, the primary last"
+            )
+        );
+        let program = refusal(Shape {
+            program: 0xce,
+            ..shape
+        });
+        let program = program.expect("another program");
+        assert!(program.contains("with the same --program"), "{program}");
+        // Of a version that does not say them.
+        let earlier = Shape {
+            fabric: 0,
+            program: 0,
+            ..shape
+        };
+        assert_eq!([refusal(shape), refusal(earlier)], [None, None]);
+        assert_eq!(earlier.refusal_of(shape), None);
+    }
 
     #[test]
     fn who_is_asked_and_who_has_stored_it_have_one_in_common() {

@@ -87,6 +87,8 @@ impl Peer {
             shape: Shape {
                 controllers: standing.controllers,
                 copies: standing.copies,
+                fabric: standing.fabric,
+                program: standing.program,
             },
         })
     }
@@ -103,6 +105,8 @@ impl Peer {
             history: Some(history.into()),
             controllers: shape.controllers,
             copies: shape.copies,
+            fabric: shape.fabric,
+            program: shape.program,
         };
         let mut copies = (self.rpc.clone().claim(within(CLAIM, request)).await?).into_inner();
         let mut assembly = Assembly::default();

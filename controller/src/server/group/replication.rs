@@ -52,7 +52,7 @@ impl ReplicationService {
 
 /// Refuses one of another group.
 fn alike(member: &Member, other: Shape) -> Result<(), Status> {
-    match member.group.shape().refusal_of(other) {
+    match member.shape.refusal_of(other) {
         Some(refusal) => Err(Status::failed_precondition(refusal)),
         None => Ok(()),
     }
@@ -84,6 +84,8 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         history: Some(history.into()),
         copies: journal.lead.group.copies,
         controllers: journal.lead.group.controllers,
+        fabric: journal.lead.group.fabric,
+        program: journal.lead.group.program,
         followers: followers.collect(),
         switches: switches.len() as u32,
         switches_told: led as u32,
@@ -95,33 +97,44 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
     })
 }
 
+/// How one of several stands.
+pub(super) fn standing_of_member(member: &Member) -> Result<api::GetStandingResponse, Status> {
+    if let Some(controller) = member.primary() {
+        let mut standing = standing_of(&controller)?;
+        if standing.problem.is_empty() {
+            standing.problem = member.problem().unwrap_or_default();
+        }
+        return Ok(standing);
+    }
+    let store = &member.store;
+    Ok(api::GetStandingResponse {
+        role: Role::Standby.into(),
+        controller: store.controller(),
+        term: Some(store.accepted().map_err(internal)?.into()),
+        history: Some(store.history().map_err(internal)?.into()),
+        primary: member.service().err().flatten().unwrap_or_default(),
+        copies: member.shape.copies,
+        controllers: member.shape.controllers,
+        fabric: member.shape.fabric,
+        program: member.shape.program,
+        followers: Vec::new(),
+        switches: member.switches() as u32,
+        switches_told: member.vacant() as u32,
+        problem: member.problem().unwrap_or_default(),
+    })
+}
+
 #[tonic::async_trait]
 impl Replication for ReplicationService {
     async fn get_standing(
         &self,
         _: Request<api::GetStandingRequest>,
     ) -> Result<Response<api::GetStandingResponse>, Status> {
-        let member = match &self.who {
-            Who::Alone(controller) => return standing_of(controller).map(Response::new),
-            Who::Member(member) => member,
+        let standing = match &self.who {
+            Who::Alone(controller) => standing_of(controller),
+            Who::Member(member) => standing_of_member(member),
         };
-        if let Some(controller) = member.primary() {
-            return standing_of(&controller).map(Response::new);
-        }
-        let store = &member.store;
-        Ok(Response::new(api::GetStandingResponse {
-            role: Role::Standby.into(),
-            controller: store.controller(),
-            term: Some(store.accepted().map_err(internal)?.into()),
-            history: Some(store.history().map_err(internal)?.into()),
-            primary: member.service().err().flatten().unwrap_or_default(),
-            copies: member.group.shape().copies,
-            controllers: member.group.shape().controllers,
-            followers: Vec::new(),
-            switches: member.switches() as u32,
-            switches_told: member.vacant() as u32,
-            problem: member.problem().unwrap_or_default(),
-        }))
+        standing.map(Response::new)
     }
 
     type ClaimStream = ReceiverStream<Result<api::Copy, Status>>;
@@ -136,14 +149,16 @@ impl Replication for ReplicationService {
             history,
             controllers,
             copies,
+            fabric,
+            program,
         } = request.into_inner();
-        alike(
-            member,
-            Shape {
-                controllers,
-                copies,
-            },
-        )?;
+        let shape = Shape {
+            controllers,
+            copies,
+            fabric,
+            program,
+        };
+        alike(member, shape)?;
         let term = Term::from(term.unwrap_or_default());
         let known = History::from(history.unwrap_or_default());
         let primary = member.primary();
@@ -194,15 +209,17 @@ impl Replication for ReplicationService {
         let api::Following {
             controllers,
             copies,
+            fabric,
+            program,
             ..
         } = following;
-        alike(
-            member,
-            Shape {
-                controllers,
-                copies,
-            },
-        )?;
+        let shape = Shape {
+            controllers,
+            copies,
+            fabric,
+            program,
+        };
+        alike(member, shape)?;
         if following.controller == member.store.controller() {
             return Err(Status::failed_precondition(
                 "who follows has this one's number; give none a copy of another one's --state",

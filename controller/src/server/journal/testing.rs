@@ -9,6 +9,7 @@ pub fn primary_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<J
         group: Shape {
             controllers: 2,
             copies: 1,
+            ..Shape::default()
         },
         by_majority: true,
         outranked: watch::Sender::new(None),

@@ -188,6 +188,7 @@ impl Controller {
             first,
             "a new epoch is decided"
         );
+        self.metrics.changed(true);
         self.meet(id);
         self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
         for (rank, why) in left_out {
@@ -210,12 +211,18 @@ impl Controller {
             reason,
             "a change is called off"
         );
+        self.tell_of_no_change(before, &next, reason);
+    }
+
+    /// Says that an epoch is not to be: to whoever asks how its job is, in the epoch before, and to whoever watches it.
+    pub(in super::super) fn tell_of_no_change(&self, before: JobId, next: &Job, reason: String) {
         if let Some(record) = self.registry().get_mut(before) {
             record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
             record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
+        self.metrics.changed(false);
         self.attendants.tell_news(before);
-        self.tell_of(&next, Kind::CalledOff, None, None, reason);
+        self.tell_of(next, Kind::CalledOff, None, None, reason);
     }
 
     /// Makes the change without members that did not answer.
@@ -239,13 +246,7 @@ impl Controller {
         gone.extend(left_out.map(|(rank, why)| (*rank, why.clone())));
         let terms = origin.terms;
         if let Err(error) = self.change_again(before, hosts, gone, terms).await {
-            let reason = error.to_string();
-            if let Some(record) = self.registry().get_mut(before) {
-                record.unchanged = Some(reason.clone());
-                record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
-            }
-            self.attendants.tell_news(before);
-            self.tell_of(&next, Kind::CalledOff, None, None, reason);
+            self.tell_of_no_change(before, &next, error.to_string());
         }
     }
 
@@ -318,7 +319,7 @@ impl Controller {
 }
 
 /// The span that we are in is of a job in one of its epochs.
-fn in_span(job: &Job) {
+pub(super) fn in_span(job: &Job) {
     epoch_in_span(job).record("job", &job.name);
 }
 

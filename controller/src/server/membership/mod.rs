@@ -3,6 +3,7 @@
 //! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `preparation` the longest of that, `suspects` is who
 //! asks for one where members are gone, `events` is what others hear.
 
+mod calling_off;
 mod events;
 mod follow;
 mod preparation;
@@ -29,6 +30,7 @@ use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Line, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
+use crate::metrics::EvictedBy;
 use crate::store::{JobRecord, OriginRecord, SeatRecord};
 
 /// How long newcomers may take to join unless the request says otherwise.
@@ -103,14 +105,15 @@ impl Controller {
         })
     }
 
-    /// Takes a member's place away, and with it those of members that have left.
+    /// Takes a member's place away, and with it those of members that have left. Only where the job is in this epoch, and has this number in
+    /// packets; 0 for either where that is not said.
     ///
     /// # Errors
     /// See [`JobRequestError`]: the job is as it was.
     #[tracing::instrument(name = "evict", skip_all, fields(job = name, id, epoch, switches))]
     pub async fn evict(
         self: &Arc<Self>,
-        name: &str,
+        (name, epoch, number): (&str, u32, u32),
         who: &Evictee,
         reason: &str,
     ) -> Result<JobState, JobRequestError> {
@@ -123,10 +126,13 @@ impl Controller {
             lost: Lost::LeaveOut,
         };
         let want = |_: &Registry, record: &Record| {
+            is_as_seen(record, epoch, number)?;
             let rank = self.rank_of(record, who)?;
             Ok(without(record, &[(rank, reason)]))
         };
-        self.begin_change(name, terms, want).await
+        let state = self.begin_change(name, terms, want).await?;
+        self.metrics.evicted(EvictedBy::Request, 1);
+        Ok(state)
     }
 
     /// The same for suspects, by the epoch's number; those of them that nobody has to suspect any more stay.
@@ -157,7 +163,9 @@ impl Controller {
                 epoch: record.job.epoch.0,
             }),
         };
-        self.begin_change(&name, terms, want).await
+        let state = self.begin_change(&name, terms, want).await?;
+        self.metrics.evicted(EvictedBy::Policy, gone.len());
+        Ok(state)
     }
 
     /// Members on these hosts, and of those that there are not these.
@@ -337,25 +345,33 @@ fn has_begun(record: &Record) -> bool {
     record.seats.free().next().is_none()
 }
 
+/// Whether a job is still in the epoch, and has the number in packets, by which it was seen; 0 where that is not said.
+fn is_as_seen(record: &Record, epoch: u32, number: u32) -> Result<(), JobRequestError> {
+    let job = &record.job;
+    let is = |seen: u32, now: u16| seen == 0 || seen == u32::from(now);
+    match is(epoch, job.epoch.0) && is(number, job.id.0) {
+        true => Ok(()),
+        false => Err(JobRequestError::OtherEpoch {
+            name: job.name.clone(),
+            epoch: job.epoch.0,
+        }),
+    }
+}
+
 /// Members on these hosts, and of those that there are all that have joined.
 fn to_members(
     record: &Record,
     hosts: &[HostId],
     number: Option<u32>,
 ) -> Result<Wanted, JobRequestError> {
-    let name = || record.job.name.clone();
-    if number.is_some_and(|number| number != u32::from(record.job.id.0)) {
-        return Err(JobRequestError::OtherEpoch {
-            name: name(),
-            epoch: record.job.epoch.0,
-        });
-    }
+    is_as_seen(record, 0, number.unwrap_or_default())?;
     let stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
     // A place that somebody has left comes free again by another epoch; of any other nothing would change, taken or not.
     let has_left = record.seats.states().any(|seat| seat == Seat::Left);
     if now.eq(hosts.iter().copied()) && !has_left {
-        return Err(JobRequestError::SameMembers { name: name() });
+        let name = record.job.name.clone();
+        return Err(JobRequestError::SameMembers { name });
     }
     Ok(Wanted {
         hosts: hosts.to_vec(),

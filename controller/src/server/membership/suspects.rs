@@ -10,6 +10,7 @@ use super::super::attendants::Attendants;
 use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
 use super::super::registry::{Registry, Stage};
+use super::follow::in_span;
 use super::rest;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
@@ -121,12 +122,8 @@ impl Controller {
             overdue,
             due,
         } = self.look_for_suspects(id, now);
-        for turned in turned {
-            let (rank, kind) = match turned {
-                Turned::Suspected(rank) => (rank, Kind::Suspected),
-                Turned::Cleared(rank) => (rank, Kind::Cleared),
-            };
-            self.tell_of_member(id, rank, kind, "");
+        if !turned.is_empty() {
+            self.tell_of_suspects(id, turned);
         }
         if !overdue.is_empty() {
             let controller = Arc::clone(self);
@@ -142,6 +139,22 @@ impl Controller {
             });
         }
         due
+    }
+
+    #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
+    fn tell_of_suspects(&self, id: JobId, turned: Vec<Turned>) {
+        if let Some(record) = self.registry().get(id) {
+            in_span(&record.job);
+        }
+        for turned in turned {
+            let (rank, kind) = match turned {
+                Turned::Suspected(rank) => (rank, Kind::Suspected),
+                Turned::Cleared(rank) => (rank, Kind::Cleared),
+            };
+            let is_suspected = kind == Kind::Suspected;
+            tracing::info!(rank = rank.0, is_suspected, "a member");
+            self.tell_of_member(id, rank, kind, "");
+        }
     }
 
     fn look_for_suspects(&self, id: JobId, now: Instant) -> Look {

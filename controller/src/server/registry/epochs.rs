@@ -1,6 +1,7 @@
 //! A job's epochs, one beside the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ultima_p4runtime::names::Names;
 
@@ -110,6 +111,12 @@ impl Registry {
     /// The epoch that follows one.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
         self.jobs.get(self.following.get(&id)?)
+    }
+
+    /// The epoch of that number, if it is one that comes.
+    pub fn coming(&self, id: JobId) -> Option<Arc<Job>> {
+        let record = self.jobs.get(&id)?;
+        (record.stage == Stage::Coming).then(|| Arc::clone(&record.job))
     }
 
     /// The epoch that a job is in, by the number of one that is on switches.
@@ -250,7 +257,6 @@ pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use proptest::prelude::*;

@@ -291,6 +291,30 @@ async fn a_creation_that_hangs_outlasts_what_blinks() {
     assert!(is_whole(&handle).await);
 }
 
+/// What is asked for while something has just gone begins when it is there again, or when all has been moved off it: it is in no move's way.
+#[tokio::test]
+async fn a_creation_waits_for_what_has_just_gone() {
+    let (switches, handle, client) = start_with(PATIENT).await;
+    let (controller, before) = (handle.controller(), updates(&switches));
+    controller.see(a_link(&handle), false);
+    let creates = client.clone();
+    let creating = tokio::spawn(async move { creates.create_job(&spec("one")).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!creating.is_finished());
+    assert_eq!(updates(&switches), before);
+    controller.see(a_link(&handle), true);
+    creating.await.unwrap().unwrap();
+
+    // What is drained is not in use: nobody waits for it.
+    client
+        .drain(&target::part("leaf2/101"), true)
+        .await
+        .unwrap();
+    controller.see(a_link(&handle), false);
+    client.create_job(&spec("two")).await.unwrap();
+    assert!(is_whole(&handle).await);
+}
+
 /// Nor does anybody for a job that waits for room; for what is down by then all do.
 #[tokio::test]
 async fn a_creation_that_hangs_makes_way_for_moves_only() {

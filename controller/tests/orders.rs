@@ -1,5 +1,5 @@
 //! Whatever happens in whatever order: jobs come, go and change, members join, run, die, lose touch, are suspected and evicted, parts are drained,
-//! switches fail, forget and get another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go
+//! switches fail, say that ports are down, forget and get another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go
 //! wrong. In the end switches hold what they should, by themselves, and nothing else, and members that stayed have run each operation in the
 //! same epoch.
 
@@ -11,7 +11,7 @@ mod target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bed::{Bed, NAMES, is_whole_but, names, spec_on, trusted, until};
+use bed::{Bed, NAMES, is_whole_but, names, ports_of, spec_on, trusted, until};
 use chaos::{CALLS, Call, FAULTS, Fault, Held};
 use crew::Crew;
 use proptest::prelude::*;
@@ -52,6 +52,8 @@ enum Event {
     /// They do again.
     Clear,
     Drain(&'static str, bool),
+    /// A switch says of one of its ports to others that it is up, or not.
+    Port(usize, Index, bool),
     /// A switch does not answer any more.
     Fail(usize),
     /// All do again.
@@ -83,6 +85,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<Index>().prop_map(Event::Suspect),
         1 => Just(Event::Clear),
         2 => (select(&PARTS[..]), any::<bool>()).prop_map(|(part, is)| Event::Drain(part, is)),
+        3 => (switch(), any::<Index>(), any::<bool>())
+            .prop_map(|(at, nth, is_up)| Event::Port(at, nth, is_up)),
         1 => switch().prop_map(Event::Fail),
         1 => Just(Event::Mend),
         1 => switch().prop_map(Event::Reboot),
@@ -132,6 +136,7 @@ fn are_of(hosts: &[String], all: &[String]) -> bool {
 impl World {
     async fn new(seed: u64) -> Self {
         let bed = Bed::new(seed, false).await;
+        bed.tells_of_ports();
         let handle = bed.serve_in_the_end().await;
         World {
             client: bed.client("a").await,
@@ -211,6 +216,9 @@ impl World {
                         false => self.drained.remove(*part),
                     };
                 }
+            }
+            Event::Port(at, nth, is_up) => {
+                self.bed.port(*at, nth.index(ports_of(*at).len()), *is_up);
             }
             Event::Fail(at) => self.bed.switches[*at].refuse(true),
             Event::Mend => self.mend(),
@@ -306,6 +314,7 @@ impl World {
         self.bed.has_failed();
         self.bed.calms_down().await;
         self.mend();
+        self.bed.tells_of_ports();
         self.find();
         self.crew.suspect(&[]);
         if self.has_lost {

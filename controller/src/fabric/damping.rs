@@ -135,6 +135,13 @@ impl Damping {
         }
     }
 
+    /// When it counts as down if it stays away, or as much later as `notice` takes from when it went; none where it is there, or down already.
+    pub fn falls(&self, notice: Duration) -> Option<Instant> {
+        let is_going = !self.is_there && !self.is_down;
+        let due = self.due().filter(|_| is_going);
+        due.map(|due| due.max(self.since + notice))
+    }
+
     /// Whether nothing of it is worth remembering.
     pub fn is_forgotten(&self, now: Instant) -> bool {
         let calm = match self.has_failed {
@@ -196,9 +203,15 @@ mod tests {
             part.see(false, at);
             part.see(true, at + ms(100));
         }
+        assert_eq!(part.falls(ms(0)), None);
         part.see(false, start + ms(2000));
         assert_eq!(part.due(), Some(start + ms(2100)));
+        assert_eq!(part.falls(ms(99)), Some(start + ms(2100)));
+        assert_eq!(part.falls(ms(250)), Some(start + ms(2250)));
         assert!(part.pass(start + ms(2100)));
+        assert_eq!(part.falls(ms(250)), None);
+        part.see(true, start + ms(2100));
+        assert!(part.due().is_some() && part.falls(ms(250)).is_none());
     }
 
     #[test]

@@ -1,38 +1,61 @@
 //! Whether packets to a job's group could go round while it has one tree on some switches and another on others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::group;
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
-use crate::job::Member;
-use crate::ledger::homes;
-use crate::plan::Ways;
-use crate::tree::JobTree;
+use crate::job::{Member, Rank};
+use crate::plan::{Entity, JobPlan, SwitchPlan};
+use crate::target::PortNumber;
 
-/// Whether there is a circle that packets of some member would follow if every switch sent them by all branches of both trees,
-/// where `ways` are what is admitted. If there is none, no mixture of the trees has one.
+/// Whether there is a circle that packets of some member would follow if every switch sent them by all that groups have in the two plans of
+/// `trees`, and admitted all that any plan admits. If there is none, no mixture of them has one.
 pub(super) fn goes_round(
     fabric: &Fabric,
-    ways: &Ways,
     members: &[Member],
-    trees: [&JobTree; 2],
+    trees: [&JobPlan; 2],
+    amid: &JobPlan,
 ) -> bool {
-    let mut homes = homes(fabric, members).into_iter();
-    homes.any(|home| {
+    let mut branches = BTreeSet::new();
+    for (switch, plan) in trees.into_iter().flatten() {
+        let copies = group(Some(plan)).into_iter().flat_map(|it| &it.copies);
+        let ports = copies.filter(|copy| copy.is_branch());
+        branches.extend(ports.map(|copy| (*switch, copy.port)));
+    }
+    // What is admitted of one member is of all on the same switch.
+    let homes: BTreeMap<SwitchId, Rank> = (members.iter().zip(0..))
+        .map(|(member, rank)| (fabric.host(member.host).attached.switch, Rank(rank)))
+        .collect();
+    let ranks: BTreeSet<Rank> = homes.values().copied().collect();
+    let all = trees.into_iter().chain([amid]).flatten();
+    let sources = all.flat_map(|(switch, plan): (&SwitchId, &SwitchPlan)| {
+        plan.entities().filter_map(|entity| match entity {
+            Entity::Source(row) if ranks.contains(&row.rank) => {
+                Some((row.rank, *switch, row.ingress))
+            }
+            _ => None,
+        })
+    });
+    let admitted: BTreeSet<(Rank, SwitchId, PortNumber)> = sources.collect();
+    homes.into_iter().any(|(home, rank)| {
         let mut flood = Flood {
-            ways,
-            trees,
-            home,
+            fabric,
+            branches: &branches,
+            admitted: &admitted,
+            rank,
             come: BTreeMap::new(),
         };
         flood.from(home, None)
     })
 }
 
-/// Packets of one switch's hosts.
+/// Packets of one member.
 struct Flood<'a> {
-    ways: &'a Ways,
-    trees: [&'a JobTree; 2],
-    home: SwitchId,
+    fabric: &'a Fabric,
+    /// The ports by which switches send them to others.
+    branches: &'a BTreeSet<(SwitchId, PortNumber)>,
+    admitted: &'a BTreeSet<(Rank, SwitchId, PortNumber)>,
+    rank: Rank,
     /// Ports at which they have come in; true while they are followed from there.
     come: BTreeMap<SwitchPort, bool>,
 }
@@ -40,22 +63,26 @@ struct Flood<'a> {
 impl Flood<'_> {
     /// Follows them from a switch where they came in by `ingress`; true if they come to where they were.
     fn from(&mut self, switch: SwitchId, ingress: Option<SwitchPort>) -> bool {
-        let branches = self.trees.map(|tree| tree.branches(switch));
-        for end in branches.into_iter().flatten() {
-            let is_back = ingress.is_some_and(|ingress| ingress.port == end.port);
-            if is_back || !self.ways.admits(self.home, end.far) {
+        let here = (switch, PortNumber(0))..=(switch, PortNumber(u16::MAX));
+        for &(_, port) in self.branches.range(here) {
+            let far = self.fabric.across(SwitchPort { switch, port });
+            let is_back = ingress.is_some_and(|ingress| ingress.port == port);
+            let Some(far) = far.filter(|_| !is_back) else {
+                continue;
+            };
+            if !self.admitted.contains(&(self.rank, far.switch, far.port)) {
                 continue;
             }
-            match self.come.get(&end.far) {
+            match self.come.get(&far) {
                 Some(true) => return true,
                 Some(false) => continue,
                 None => {}
             }
-            self.come.insert(end.far, true);
-            if self.from(end.far.switch, Some(end.far)) {
+            self.come.insert(far, true);
+            if self.from(far.switch, Some(far)) {
                 return true;
             }
-            self.come.insert(end.far, false);
+            self.come.insert(far, false);
         }
         false
     }
@@ -63,11 +90,12 @@ impl Flood<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::fabric::TrunkId;
+    use crate::ledger::homes;
+    use crate::plan::{self, Ways};
     use crate::testing::{Site, fabric_of, leaf_spine, spec};
+    use crate::tree::JobTree;
 
     fn tree(site: &Site, trunks: &[usize], homes: &BTreeSet<SwitchId>) -> JobTree {
         let trunks: BTreeSet<TrunkId> = trunks.iter().copied().map(TrunkId).collect();
@@ -80,7 +108,18 @@ mod tests {
         let [old, new] = trunks.map(|trunks| tree(site, trunks, &homes));
         let routes = (&site.routes, &site.routes);
         let ways = Ways::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
-        goes_round(&site.fabric, &ways, &job.members, [&old, &new])
+        let with = |tree| {
+            let mut job = job.clone();
+            job.multicast.as_mut().unwrap().tree = tree;
+            plan::of_ways(&site.fabric, &job, &ways)
+        };
+        let trees = [with(old), with(new)];
+        goes_round(
+            &site.fabric,
+            &job.members,
+            trees.each_ref(),
+            &JobPlan::new(),
+        )
     }
 
     #[test]

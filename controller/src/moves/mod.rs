@@ -194,9 +194,12 @@ impl<'a> Moving<'a> {
         } = moved;
         let trees = [was.tree(), job.tree()];
         let ways = Ways::moving(fabric, routes, &job.members, trees);
+        let amid = plan::of_ways(fabric, job, &ways);
+        // By what groups have and not by its trees: one that has not moved to the end is of its new tree, and may have the old one still.
+        let goes_round = || flood::goes_round(fabric, &job.members, [before, after], &amid);
         let passing = match trees {
             [Some(old), Some(new)] if old != new => {
-                if flood::goes_round(fabric, &ways, &job.members, [old, new]) {
+                if goes_round() {
                     Passing::Between
                 } else if old.is_up(fabric, lost) {
                     Passing::Both
@@ -204,6 +207,7 @@ impl<'a> Moving<'a> {
                     Passing::Straight
                 }
             }
+            [Some(_), Some(_)] if groups_change(before, after) && goes_round() => Passing::Between,
             // What it has beside its tree is of another one, by which some still send.
             [Some(_), Some(_)] => Passing::Both,
             _ => Passing::Straight,
@@ -212,7 +216,7 @@ impl<'a> Moving<'a> {
             job: job.id,
             before,
             after,
-            amid: plan::of_ways(fabric, job, &ways),
+            amid,
             passing,
             yields: false,
         };
@@ -270,6 +274,14 @@ fn group(plan: Option<&SwitchPlan>) -> Option<&Group> {
     entities(plan).find_map(|entity| match entity {
         Entity::Group(group) => Some(group),
         _ => None,
+    })
+}
+
+/// Whether a group that there was and will be is another one then.
+fn groups_change(before: &JobPlan, after: &JobPlan) -> bool {
+    before.iter().any(|(switch, was)| {
+        let groups = (group(Some(was)), group(after.get(switch)));
+        matches!(groups, (Some(was), Some(will)) if was != will)
     })
 }
 

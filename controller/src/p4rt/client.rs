@@ -1,6 +1,7 @@
 //! The client of one switch.
 
 use std::error::Error as _;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,6 +48,27 @@ pub const BATCH: usize = 1000;
 /// on its way.
 const IN_FLIGHT: usize = 4;
 
+/// How a connection is used.
+#[derive(Clone, Debug)]
+struct Manner {
+    /// Updates of one call.
+    batch: usize,
+    /// How long a write may go without an answer before it is given up; where there is nothing, as long as any call.
+    stalls: Option<Duration>,
+    /// When all calls are given up, as others wait.
+    hurry: Option<Hurry>,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Manner {
+            batch: BATCH,
+            stalls: None,
+            hurry: None,
+        }
+    }
+}
+
 /// Whether updates have an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -77,7 +99,7 @@ pub struct SwitchClient {
     session: Arc<Session>,
     writes: WriteMetrics,
     strays: Strays,
-    hurry: Option<Hurry>,
+    manner: Manner,
     /// Whether a call has been given up, as others waited.
     has_given_up: AtomicBool,
 }
@@ -141,7 +163,7 @@ impl SwitchClient {
                     session: Arc::new(session),
                     writes: WriteMetrics::default(),
                     strays: Strays::default(),
-                    hurry: None,
+                    manner: Manner::default(),
                     has_given_up: AtomicBool::new(false),
                 });
             }
@@ -184,16 +206,34 @@ impl SwitchClient {
     /// The same connection for who gives a call up where others wait for it, and with it all further ones: the switch has to be
     /// looked at then.
     pub fn hurried(&self, hurry: Hurry) -> Self {
-        self.with_hurry(Some(hurry), false)
+        let manner = Manner {
+            hurry: Some(hurry),
+            ..self.manner.clone()
+        };
+        self.used(manner, false)
+    }
+
+    /// The same connection for who has no time for a switch that takes nothing, and some for one that is slow: writes go in calls of `batch` updates at
+    /// the most, and a call that is not answered within `stalls` is given up, and with it all further ones.
+    pub fn brisk(&self, batch: usize, stalls: Duration) -> Self {
+        let manner = Manner {
+            batch: batch.clamp(1, BATCH),
+            stalls: Some(stalls),
+            ..self.manner.clone()
+        };
+        self.used(manner, false)
     }
 
     /// The same for taking back what was done with it, which has [its own time](Hurry::undoing). A switch that was given up is not asked again.
     pub fn undoing(&self) -> Self {
-        let hurry = self.hurry.as_ref().map(Hurry::undoing);
-        self.with_hurry(hurry, self.has_given_up.load(Ordering::Relaxed))
+        let manner = Manner {
+            hurry: self.manner.hurry.as_ref().map(Hurry::undoing),
+            ..self.manner.clone()
+        };
+        self.used(manner, self.has_given_up.load(Ordering::Relaxed))
     }
 
-    fn with_hurry(&self, hurry: Option<Hurry>, has_given_up: bool) -> Self {
+    fn used(&self, manner: Manner, has_given_up: bool) -> Self {
         SwitchClient {
             device: self.device.clone(),
             election_id: self.election_id,
@@ -201,7 +241,7 @@ impl SwitchClient {
             session: Arc::clone(&self.session),
             writes: self.writes.clone(),
             strays: self.strays.clone(),
-            hurry,
+            manner,
             has_given_up: AtomicBool::new(has_given_up),
         }
     }
@@ -289,7 +329,7 @@ impl SwitchClient {
     /// ABORTED.
     pub async fn write(&self, updates: Vec<Update>, order: Order) -> Result<(), WriteError> {
         let has_failed = AtomicBool::new(false);
-        let batches = updates.chunks(BATCH);
+        let batches = updates.chunks(self.manner.batch);
         let batches: Vec<_> = batches
             .map(|batch| self.write_in_turn(batch, &has_failed))
             .collect();
@@ -326,7 +366,8 @@ impl SwitchClient {
         let begun = Instant::now().into_std();
         let mut rpc = self.rpc.clone();
         let write = self.strays.sent(rpc.write(request));
-        let answer = self.answered(write).await;
+        let stalls = after(self.manner.stalls);
+        let answer = self.answered_unless(stalls, CALL_TIMEOUT, write).await;
         self.writes.written(begun, batch.len(), answer.is_ok());
         match answer {
             Ok(_) => Answer::Written,
@@ -383,18 +424,34 @@ impl SwitchClient {
         most: Duration,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RpcError> {
+        self.answered_unless(pending(), most, call).await
+    }
+
+    /// The same, unless `stalls` comes first: then it is given up.
+    async fn answered_unless<T>(
+        &self,
+        stalls: impl Future<Output = ()>,
+        most: Duration,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, RpcError> {
         if let Some(reason) = self.session.is_lost() {
             return Err(RpcError::Lost(reason));
         }
         if self.has_given_up.load(Ordering::Relaxed)
-            || self.hurry.as_ref().is_some_and(Hurry::is_over)
+            || self.manner.hurry.as_ref().is_some_and(Hurry::is_over)
         {
             return Err(RpcError::GivenUp);
         }
         let hurried = async {
-            match &self.hurry {
+            match &self.manner.hurry {
                 Some(hurry) => hurry.gives_up().await,
-                None => std::future::pending().await,
+                None => pending().await,
+            }
+        };
+        let gives_up = async {
+            tokio::select! {
+                () = hurried => {}
+                () = stalls => {}
             }
         };
         tokio::select! {
@@ -409,11 +466,19 @@ impl SwitchClient {
                 }
             },
             reason = self.session.lost() => Err(RpcError::Lost(reason)),
-            () = hurried => {
+            () = gives_up => {
                 self.has_given_up.store(true, Ordering::Relaxed);
                 Err(RpcError::GivenUp)
             }
         }
+    }
+}
+
+/// Returns after that time; never where there is none.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => pending().await,
     }
 }
 

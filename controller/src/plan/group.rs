@@ -17,6 +17,11 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// Whether it goes on to another switch.
+    pub fn is_branch(&self) -> bool {
+        self.rid == TRUNK_RID
+    }
+
     /// A copy for one rank on this switch.
     pub fn to_rank(port: PortNumber, rank: Rank) -> Self {
         Copy { port, rid: rank.0 }
@@ -43,11 +48,7 @@ pub struct Group {
 impl Group {
     /// How many nodes it takes of the replication engine: one for each RID.
     pub fn nodes(&self) -> usize {
-        let ranks = self
-            .copies
-            .iter()
-            .filter(|copy| copy.rid != TRUNK_RID)
-            .count();
+        let ranks = self.copies.iter().filter(|copy| !copy.is_branch()).count();
         ranks + usize::from(ranks < self.copies.len())
     }
 }

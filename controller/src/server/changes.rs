@@ -1,6 +1,7 @@
-//! Who may change what switches should hold: one at a time, and a move before all others.
+//! Who may change what switches should hold: one at a time, and a move before all others, also one that only comes.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -16,7 +17,7 @@ pub struct ChangeLock {
     /// Held by whoever is next of all but moves: no more than one of them stands before a move.
     turn: Mutex<()>,
     changes: Mutex<()>,
-    /// Moves that wait.
+    /// Moves that wait, and when the next one comes.
     moves: Queue,
 }
 
@@ -40,19 +41,32 @@ impl<'a> From<Changes<'a>> for Turn<'a> {
 }
 
 impl ChangeLock {
-    /// Waits for all who have asked before.
+    /// Waits for all who have asked before, and for the move that is [expected](Self::expect).
     pub async fn take(&self) -> Changes<'_> {
         let next = self.turn.lock().await;
+        let changes = loop {
+            self.moves.calm().await;
+            let changes = self.changes.lock().await;
+            // Another move may have gone on meanwhile.
+            if self.moves.is_calm() {
+                break changes;
+            }
+        };
         let turn = Turn {
             _next: Some(next),
-            _changes: self.changes.lock().await,
+            _changes: changes,
         };
         let hurry = self.moves.hurry();
         Changes { turn, hurry }
     }
 
+    /// A move comes at that time, or none does, whatever was said before. What is under way has until then; what has not begun waits for it.
+    pub fn expect(&self, at: Option<Instant>) {
+        self.moves.expect(at.map(Into::into));
+    }
+
     /// For a move, which waits for as long as a change may take that somebody waits for, and is taken back then, [at
-    /// most](crate::p4rt::HURRIED), and makes way for nobody.
+    /// most](crate::p4rt::HURRIED), and makes way for nobody. One that was [expected](Self::expect) waits only for what is taken back.
     pub async fn take_for_move(&self) -> Turn<'_> {
         let _waiting = self.moves.wait();
         Turn {
@@ -96,6 +110,8 @@ impl Changes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt as _;
     use tokio::task::yield_now;
 
@@ -123,6 +139,26 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(held);
         assert!(second.as_mut().now_or_never().is_some());
+    }
+
+    /// Who has the turn goes on, and is the last one before the move.
+    #[tokio::test]
+    async fn nobody_begins_before_a_move_that_is_expected() {
+        let lock = ChangeLock::default();
+        let held = lock.take().await;
+        let mut next = Box::pin(lock.take());
+        assert!(next.as_mut().now_or_never().is_none());
+        let comes = Instant::now() + Duration::from_secs(3600);
+        lock.expect(Some(comes));
+        drop(held);
+        assert!(next.as_mut().now_or_never().is_none());
+        let moving = lock.take_for_move().now_or_never();
+        assert!(moving.is_some(), "nobody has begun");
+        drop(moving);
+        assert!(next.as_mut().now_or_never().is_none());
+        // It is called off, or has been made.
+        lock.expect(None);
+        assert!(next.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test]

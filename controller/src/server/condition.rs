@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::fabric::damping::{Damping, Terms};
 use crate::fabric::{Fabric, Health, Part, SwitchId};
+use crate::p4rt::HURRIED;
 
 /// What has been seen of a fabric's parts, and what an operator has asked for.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Condition {
     seen: BTreeMap<Part, Damping>,
     /// Of these, those that count as down.
     lost: Health,
+    /// By when others are to have made way for what has counted as down since it was last [made](Self::settle).
+    owed: Option<Instant>,
     /// Parts that lose what is sent into them.
     swallowing: BTreeSet<Part>,
 }
@@ -39,6 +42,7 @@ impl Condition {
             unknown,
             seen: BTreeMap::new(),
             lost: Health::default(),
+            owed: None,
             swallowing: BTreeSet::new(),
         }
     }
@@ -48,6 +52,7 @@ impl Condition {
         if is_there {
             self.swallowing.remove(&part);
         }
+        let expected = self.expected();
         let is_news = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
             None if is_there => false,
@@ -56,17 +61,17 @@ impl Condition {
                 true
             }
         };
-        self.pass(now);
+        self.pass_to(now, expected);
         is_news
     }
 
     /// A part is gone, for long enough or nobody knows since when: it is down.
     pub fn lose(&mut self, part: Part, now: Instant) {
-        let terms = self.terms;
+        let (terms, expected) = (self.terms, self.expected());
         let seen = self.seen.entry(part);
         seen.and_modify(|damping| damping.lose(now))
             .or_insert_with(|| Damping::down(terms, now));
-        self.pass(now);
+        self.pass_to(now, expected);
     }
 
     /// A part is there as far as anybody knows who is asked, and what is sent into it is lost: it is down.
@@ -77,13 +82,39 @@ impl Condition {
 
     /// Time goes by.
     pub fn pass(&mut self, now: Instant) {
+        self.pass_to(now, self.expected());
+    }
+
+    /// The same, where a move was `expected` before.
+    fn pass_to(&mut self, now: Instant, expected: Option<Instant>) {
+        let mut falls = false;
         for (part, damping) in &mut self.seen {
             match damping.pass(now) {
-                true => self.lost.fail(*part),
-                false => self.lost.mend(*part),
+                true => falls |= self.lost.fail(*part),
+                false => drop(self.lost.mend(*part)),
             };
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
+        if falls {
+            let at_once = now + HURRIED;
+            self.owed = Some(expected.map_or(at_once, |at| at.min(at_once)));
+        }
+    }
+
+    /// When what is under way is to have ended, as a move is due, or will be if what is gone does not come back; none where nothing is gone that
+    /// is in use. Whoever is under way has at least [as long](HURRIED) as if a move waited from when it went.
+    pub fn expected(&self) -> Option<Instant> {
+        let used = self
+            .seen
+            .iter()
+            .filter(|(part, _)| !self.is_drained(**part));
+        let falls = used.filter_map(|(_, damping)| damping.falls(HURRIED));
+        falls.chain(self.owed).min()
+    }
+
+    /// All that counts as down now has been moved off, or is about to be by who has the turn.
+    pub fn settle(&mut self) {
+        self.owed = None;
     }
 
     /// When something counts as something else than now, if nothing else is seen.
@@ -214,5 +245,45 @@ mod tests {
         assert!(condition.knew("s9") && !condition.knew("s8"));
         condition.forget("s9");
         assert!(!condition.knew("s9"));
+    }
+
+    /// It is said as soon as something goes, and is owed until it is made; what comes back in time, or was not in use, is none.
+    #[test]
+    fn a_move_is_expected_as_soon_as_something_goes() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+        let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
+        let terms = Terms::default();
+        let mut condition = Condition::new(&fabric, terms, &[]);
+        let start = Instant::now();
+        assert_eq!(condition.expected(), None);
+        condition.see(one, false, start);
+        let due = start + terms.grace.max(HURRIED);
+        assert_eq!(condition.expected(), Some(due));
+        condition.see(one, true, start + terms.grace / 2);
+        assert_eq!(condition.expected(), None);
+
+        // One after the other, with calm before; whoever looks at them first.
+        let start = start + 2 * terms.hold_first;
+        let due = start + terms.grace.max(HURRIED);
+        condition.see(one, false, start);
+        condition.see(other, false, start + terms.grace / 3);
+        assert_eq!(condition.expected(), Some(due));
+        condition.see(other, false, due);
+        assert!(condition.is_lost(one) && !condition.is_lost(other));
+        assert_eq!(condition.expected(), Some(due), "it is not made yet");
+        condition.settle();
+        assert_eq!(condition.expected(), Some(due + terms.grace / 3));
+        condition.drain(other, true);
+        assert_eq!(condition.expected(), None);
+
+        // What nobody has seen go has given no notice; nor has what comes back.
+        condition.see(one, true, due);
+        condition.pass(due + 2 * terms.hold_first);
+        assert!(!condition.is_lost(one));
+        condition.settle();
+        let now = due + 2 * terms.hold_first;
+        condition.lose(one, now);
+        assert_eq!(condition.expected(), Some(now + HURRIED));
     }
 }

@@ -58,14 +58,26 @@ impl Controller {
     /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
     /// and routes follow as soon as it [counts](crate::fabric::damping).
     pub fn see(&self, part: Part, is_there: bool) {
-        if self.condition().see(part, is_there, Instant::now()) {
+        let mut condition = self.condition();
+        let is_news = condition.see(part, is_there, Instant::now());
+        self.announce(&condition);
+        drop(condition);
+        if is_news {
             self.news.send_replace(());
         }
     }
 
+    /// Changes are told when a move is due, long before it is: what is under way ends by then, and the next begins after the move.
+    fn announce(&self, condition: &Condition) {
+        self.changes.expect(condition.expected());
+    }
+
     /// A part loses what is sent into it.
     pub(super) fn swallow(&self, part: Part) {
-        self.condition().swallow(part, Instant::now());
+        let mut condition = self.condition();
+        condition.swallow(part, Instant::now());
+        self.announce(&condition);
+        drop(condition);
         self.news.send_replace(());
     }
 
@@ -162,6 +174,7 @@ impl Controller {
             self.changed(&mut news).await;
             // One that does not lead moves nothing, and looks again when it may: what is due stays due.
             while self.open().is_err() {
+                self.changes.expect(None);
                 sleep(LOOK).await;
             }
             if !self.is_to_move() && !self.registry().is_waiting() {
@@ -206,7 +219,16 @@ impl Controller {
             condition.pass(Instant::now());
             condition.health()
         };
-        *self.routes().health() != health
+        if *self.routes().health() != health {
+            return true;
+        }
+        let mut condition = self.condition();
+        // Unless something has happened just now.
+        if condition.health() == health {
+            condition.settle();
+            self.announce(&condition);
+        }
+        false
     }
 
     /// The turn to move. Others make way for it only where something is to move; what waits for room, or for a switch, waits for its turn, too.
@@ -242,6 +264,8 @@ impl Controller {
         let (health, lost) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
+            condition.settle();
+            self.announce(&condition);
             (condition.health(), condition.lost().clone())
         };
         match self.plan_move(health, &lost) {
@@ -291,9 +315,9 @@ impl Controller {
             _moving,
         } = planned;
         let begun = Instant::now();
-        self.keep_moved(&moved).await;
         let mut progress = Progress::new(self, half_way(before, &moved));
-        progress.divide().await;
+        // Neither waits for the other: no switch has a new tree before both are done.
+        tokio::join!(self.keep_moved(&moved), progress.divide());
         let mut lingering = Lingering::default();
         for (at, step) in steps.iter().enumerate() {
             for id in step.waits_for() {

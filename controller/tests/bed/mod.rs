@@ -26,6 +26,14 @@ pub const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "le
 pub const SPINE1: usize = 0;
 pub const LEAF1: usize = 2;
 
+/// The ports of a switch to other switches, as the file has them.
+pub fn ports_of(at: usize) -> &'static [u16] {
+    match at {
+        ..LEAF1 => &[1, 2, 3, 4],
+        _ => &[101, 102],
+    }
+}
+
 /// So long nothing here takes, on whatever machine.
 const FOREVER: Duration = Duration::from_secs(120);
 
@@ -132,6 +140,21 @@ impl Bed {
             armed: 0,
             untouched: Vec::new(),
         }
+    }
+
+    /// Switches tell of their ports to each other; all are up.
+    pub fn tells_of_ports(&self) {
+        for at in 0..self.switches.len() {
+            for nth in 0..ports_of(at).len() {
+                self.port(at, nth, true);
+            }
+        }
+    }
+
+    /// A switch says of one of these ports that it is up, or not.
+    pub fn port(&self, at: usize, nth: usize, is_up: bool) {
+        let port = target::port(ports_of(at)[nth]);
+        self.switches[at].port(port, is_up);
     }
 
     fn config(&self, name: &str) -> Config {

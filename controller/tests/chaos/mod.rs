@@ -1,8 +1,9 @@
-//! A P4Runtime server that holds what is written to it and fails on purpose.
+//! A P4Runtime server that holds what is written to it and fails on purpose, and says of its ports what it is told to.
 
 #![allow(dead_code)] // Each test uses its part.
 
 mod emulate;
+mod ports;
 mod service;
 pub mod wire;
 
@@ -12,15 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::transport::Server;
+use ultima_gnmi::v0::g_nmi_server::GNmiServer;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 use ultima_p4runtime::v1::{
     Entity, ForwardingPipelineConfig, MeterConfig, StreamMessageResponse, update,
 };
 
+use ports::Ports;
 use wire::Wire;
 
 /// What a switch is asked for, and where it may go wrong.
@@ -179,6 +182,7 @@ pub type Held = BTreeMap<Vec<u8>, Entity>;
 pub struct ChaosSwitch {
     state: Arc<Mutex<State>>,
     hanging: Hanging,
+    ports: watch::Sender<Ports>,
     wire: Arc<Wire>,
     wires: Wires,
     server_address: SocketAddr,
@@ -204,10 +208,12 @@ impl ChaosSwitch {
             hanging: hanging.clone(),
             wires: Arc::clone(&wires),
         };
+        let ports = watch::Sender::default();
         let server = Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(P4RuntimeServer::new(service));
+            .add_service(P4RuntimeServer::new(service))
+            .add_service(GNmiServer::new(ports::Telling(ports.clone())));
         let server = tokio::spawn(async move {
             server
                 .serve_with_incoming(TcpListenerStream::new(listener))
@@ -217,6 +223,7 @@ impl ChaosSwitch {
         ChaosSwitch {
             state,
             hanging,
+            ports,
             wire,
             wires,
             server_address,
@@ -234,6 +241,13 @@ impl ChaosSwitch {
     /// Where clients find it.
     pub fn address(&self) -> SocketAddr {
         self.wire.address()
+    }
+
+    /// It says from now on of this port that it is up, or not.
+    pub fn port(&self, number: u16, is_up: bool) {
+        self.ports.send_modify(|ports| {
+            ports.insert(number, is_up);
+        });
     }
 
     /// What it holds.

@@ -1,6 +1,7 @@
 //! A move that is under way.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -17,11 +18,15 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
-/// How long a round waits for a switch, and for each update more. One that takes longer is left behind: the others go on without it. With
-/// what a failure takes to count as one they are where they should be in under a second.
+/// How long a switch may take for one call of a move, and for a round, with as much more for each update as [`EACH`] says. One that takes longer is
+/// left behind: the others go on without it. With what a failure takes to count as one, and what a change takes to make way, they are where
+/// they should be in under a second although one takes nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// One that manages fewer than a thousand updates a second is not waited for.
 const EACH: Duration = Duration::from_millis(1);
+/// Updates of one call: as many as a switch that is waited for has long done when patience with the call ends. So one that takes nothing is known however
+/// much it is to get.
+const CALL: usize = 100;
 
 fn patience(updates: usize) -> Duration {
     PATIENCE + EACH * updates.try_into().unwrap_or(u32::MAX)
@@ -55,9 +60,18 @@ impl<'a> Progress<'a> {
         self.done.iter().flat_map(Round::values).map(Vec::len).sum()
     }
 
+    /// The switches that are connected and have answered in time so far.
+    fn clients(&self) -> Clients {
+        let clients = self.controller.connected().into_iter();
+        let clients = clients.filter(|(id, _)| !self.behind.contains(id));
+        clients
+            .map(|(id, client)| (id, Arc::new(client.brisk(CALL, PATIENCE))))
+            .collect()
+    }
+
     /// Ports are divided among all that use them before, or will.
     pub async fn divide(&mut self) {
-        let clients = self.controller.connected();
+        let clients = self.clients();
         let late = self.divided(&clients, &self.before).await;
         self.leave_behind(&late);
     }
@@ -67,10 +81,8 @@ impl<'a> Progress<'a> {
     pub async fn end(mut self) -> BTreeSet<SwitchId> {
         let desired = self.controller.desired();
         let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
-        let mut clients = self.controller.connected();
-        clients.retain(|id, _| !self.behind.contains(id));
         let (doubtful, sound): (Clients, Clients) =
-            clients.into_iter().partition(|(id, _)| in_doubt(id));
+            (self.clients().into_iter()).partition(|(id, _)| in_doubt(id));
         let put_right = doubtful.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let put_right = switch.reconcile(client, &desired);
@@ -111,18 +123,17 @@ impl<'a> Progress<'a> {
     /// Writes a round on all its switches that are connected; the others get everything when they are, and so does who does not answer
     /// [in time](patience). A switch on which something fails is looked at and made what it is to be after this round, before the next.
     pub async fn write(&mut self, round: Round) {
-        let clients = self.controller.connected();
+        let clients = self.clients();
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
-            let client = clients.get(id).filter(|_| !so_far.behind.contains(id));
-            let Some(client) = client else {
+            let Some(client) = clients.get(id) else {
                 so_far.controller.doubt(&[*id]);
                 return None;
             };
             Some(async move {
                 let written = so_far.write_or_put_right(*id, client, changes);
                 let in_time = timeout(patience(changes.len()), written).await;
-                in_time.is_err().then_some(*id)
+                (in_time != Ok(true)).then_some(*id)
             })
         });
         let late = join_all(writes).await.into_iter().flatten();
@@ -143,13 +154,25 @@ impl<'a> Progress<'a> {
         }
     }
 
-    async fn write_or_put_right(&self, id: SwitchId, client: &SwitchClient, changes: &[Change]) {
-        if let Err(error) = self.write_changes(id, client, changes).await {
-            tracing::warn!(%error, "a move is put right");
-            if let Err(error) = self.put_right(id, client, changes).await {
-                tracing::warn!(%error, "not put right");
-            }
+    /// Whether it has answered all that it was asked for.
+    async fn write_or_put_right(
+        &self,
+        id: SwitchId,
+        client: &SwitchClient,
+        changes: &[Change],
+    ) -> bool {
+        let Err(error) = self.write_changes(id, client, changes).await else {
+            return true;
+        };
+        if error.is_given_up() {
+            return false;
         }
+        tracing::warn!(%error, "a move is put right");
+        let Err(error) = self.put_right(id, client, changes).await else {
+            return true;
+        };
+        tracing::warn!(%error, "not put right");
+        !error.is_given_up()
     }
 
     async fn write_changes(
@@ -197,6 +220,7 @@ async fn in_time<T>(
 ) -> Option<SwitchId> {
     match timeout(most, done).await {
         Ok(Ok(_)) => None,
+        Ok(Err(error)) if error.is_given_up() => Some(id),
         Ok(Err(error)) => {
             tracing::warn!(%error, "{otherwise}");
             None
@@ -215,4 +239,23 @@ fn apply(held: &mut Held, change: &Change, of: &Progress<'_>) -> Result<(), Untr
         Change::Put(_) | Change::Set(_) => held.insert(whole),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::damping::GRACE;
+    use crate::p4rt::HURRIED;
+
+    /// A part fails while a switch hangs in a change, and takes nothing of the move either: what remains is for what others write.
+    #[test]
+    fn who_hangs_in_a_change_and_in_the_move_after_it_leaves_time_for_that() {
+        let (makes_way, is_taken_back) = (GRACE.max(HURRIED), HURRIED);
+        let all = makes_way + is_taken_back + PATIENCE;
+        assert!(all <= Duration::from_millis(850), "{all:?}");
+        // The new trees are stored meanwhile.
+        assert!(HURRIED <= PATIENCE);
+        // Who has a call's time is slower than anybody who has that of a round.
+        assert!(PATIENCE > EACH * CALL as u32);
+    }
 }

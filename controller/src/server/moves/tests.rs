@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::Ipv4Addr;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use ultima_p4::names::replica::TRUNK_RID;
@@ -17,6 +18,9 @@ use crate::server::registry::Registry;
 use crate::target::PortNumber;
 use crate::testing::{Case, cases, fabric_of, spec, tight_cases};
 use crate::tree::JobTree;
+
+/// Made once, and not for each case.
+static PROGRAM: LazyLock<Program> = LazyLock::new(|| Program::v1model().unwrap());
 
 /// What a switch does by what was written to it.
 #[derive(Default)]
@@ -120,7 +124,6 @@ type Trees = BTreeMap<JobId, Option<JobTree>>;
 
 struct World {
     fabric: Fabric,
-    program: Program,
     registry: Registry,
     health: Health,
     switches: Vec<Switch>,
@@ -139,7 +142,6 @@ impl World {
         });
         World {
             switches: switches.collect(),
-            program: Program::v1model().unwrap(),
             registry: Registry::new(&fabric, routes),
             health: Health::default(),
             fabric,
@@ -148,9 +150,9 @@ impl World {
     }
 
     fn create(&mut self, name: &str, members: &[String]) {
-        let proposed =
-            self.registry
-                .propose(&self.fabric, self.program.names(), &spec(name, members));
+        let proposed = self
+            .registry
+            .propose(&self.fabric, PROGRAM.names(), &spec(name, members));
         let Ok((job, plan)) = proposed else { return };
         for (id, plan) in &plan {
             for entity in plan.entities() {
@@ -185,7 +187,7 @@ impl World {
             true => health.fail(part),
             false => health.mend(part),
         };
-        let names = self.program.names();
+        let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, health.clone());
         if may_refuse && self.registry.refused(&refit).is_some() {
             return;
@@ -228,7 +230,7 @@ impl World {
         let unfinished = self.registry.iter();
         let unfinished = unfinished.filter(|record| !record.lingers.is_empty());
         let unfinished: HashSet<JobId> = unfinished.map(|record| record.job.id).collect();
-        let names = self.program.names();
+        let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, self.health.clone());
         let moved = self.registry.become_of(refit);
         let after = Arc::clone(self.registry.routes());
@@ -522,6 +524,54 @@ fn a_switch_that_does_not_follow_may_get_back_what_it_sends() {
     world.come_back(s0);
     world.unicast(&job(&world), 0, 1, None);
     world.is_as_planned();
+}
+
+/// A job whose trees together have a circle, where one switch is away: it keeps its old tree until that is back, and does not go round then either.
+#[test]
+fn what_has_kept_its_old_tree_goes_over_without_a_circle() {
+    let hosts = [
+        (7, 1),
+        (4, 2),
+        (4, 3),
+        (3, 2),
+        (5, 3),
+        (5, 1),
+        (7, 2),
+        (6, 1),
+        (4, 2),
+        (2, 1),
+    ];
+    let (fast, slow) = ("rate: 10G", "rate: 1G");
+    let trunks = [
+        (0, 1, fast),
+        (1, 2, slow),
+        (2, 3, fast),
+        (2, 4, slow),
+        (3, 5, slow),
+        (5, 6, ""),
+        (3, 7, slow),
+        (5, 1, fast),
+        (5, 1, slow),
+        (2, 3, slow),
+        (4, 6, fast),
+        (1, 5, ""),
+        (1, 7, fast),
+        (6, 4, slow),
+        (3, 4, fast),
+        (5, 4, fast),
+        (2, 5, ""),
+        (6, 2, slow),
+        (4, 3, ""),
+    ];
+    let mut world = World::new(fabric_of(8, &hosts, &trunks));
+    let members = [
+        "h0", "h1", "h2", "h2", "h2", "h3", "h3", "h4", "h4", "h5", "h6", "h7", "h9",
+    ];
+    world.create("train", &members.map(String::from));
+    let link = Part::Trunk(TrunkId(2));
+    world.drain(link, true, true, Some(SwitchId(3)));
+    let routes = world.registry.routes();
+    assert!(!routes.health().trunk_is_up(&world.fabric, TrunkId(2)));
 }
 
 proptest! {

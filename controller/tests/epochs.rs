@@ -643,7 +643,7 @@ async fn what_cannot_be_is_one_line() {
 #[tokio::test]
 async fn a_change_that_nobody_wants_any_more_is_called_off() {
     let site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
     let before = site.held();
     let call_off = async |epoch| site.client.call_off_change("train", epoch).await;
     let nothing = refusal(call_off(0).await);
@@ -651,7 +651,7 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
         nothing,
         (
             Code::FailedPrecondition,
-            "job train is in epoch 1, and no change that is meant and could be called off is on its way: one that is decided stays".into()
+            "job train is in epoch 1, and no such change of it is on its way; one that is decided stays".into()
         )
     );
     let day = Duration::from_secs(86_400);

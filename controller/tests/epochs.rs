@@ -651,7 +651,7 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
         nothing,
         (
             Code::FailedPrecondition,
-            "job train is in epoch 1, and no change that is meant and could be called off is on its way: one that is decided stays".into()
+            "job train is in epoch 1, and no such change of it is on its way; one that is decided stays".into()
         )
     );
     let day = Duration::from_secs(86_400);

@@ -495,6 +495,8 @@ async fn who_counts_otherwise_is_none_of_the_group() {
 async fn who_has_another_fabric_is_none_of_the_group() {
     let mut bed = Bed::new(2).await;
     let [mut first, mut second] = bed.pair().await;
+    let created = first.client().await.create_job(&group::spec("train")).await;
+    created.unwrap();
     second.stop();
     bed.close_the_ring();
     let second = bed.start(1).await;

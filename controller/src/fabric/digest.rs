@@ -142,7 +142,8 @@ links:
         let as_it_is = digest_with("", "");
         for (was, is) in [
             ("10.0.0.1:9559", "127.0.0.1:9559"),
-            ("rate: 10G", "rate: 10000M # one more word"),
+            ("rate: 10G", "rate: 10000M"),
+            ("switches:", "# One more word.\nswitches:"),
             ("h1, mac:", "h1, ranks: 1, mac:"),
             ("[h2, s1/2]", "[h2, s1/2], loss: 0.5"),
         ] {

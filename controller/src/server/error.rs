@@ -378,7 +378,7 @@ pub enum JobRequestError {
     },
     /// There is no change to call off.
     #[error(
-        "job {name} is in epoch {epoch}, and no change that is meant and could be called off is on its way: one that is decided stays"
+        "job {name} is in epoch {epoch}, and no such change of it is on its way; one that is decided stays"
     )]
     NotChanging {
         /// The job's name.

@@ -9,6 +9,7 @@
 //! accepted.
 
 mod change;
+mod damage;
 mod history;
 mod origin;
 mod record;
@@ -173,9 +174,10 @@ impl Store {
     /// sealed jobs.
     ///
     /// # Errors
-    /// Another process has it, it is no store, or one of another version.
+    /// Another process has it, it is no store, a damaged one, or one of another version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let name = path.display().to_string();
+        let file = path.to_owned();
         let path = path.to_owned();
         let open = move || {
             make_for_its_owner(&path).map_err(|error| StoreError::Open {
@@ -192,7 +194,13 @@ impl Store {
             keep_for_its_owner(&path);
             Ok(database)
         };
-        Store::with(Box::new(open), name)
+        let opened = damage::told(|| {
+            let store = Store::with(Box::new(open), name)?;
+            // What cannot be read is found now.
+            store.read()?;
+            Ok(store)
+        });
+        opened.unwrap_or_else(|reason| Err(StoreError::Open { path: file, reason }))
     }
 
     /// One that is gone with its controller.

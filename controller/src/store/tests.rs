@@ -373,3 +373,23 @@ fn a_disk_that_was_full_needs_no_restart() {
         .unwrap();
     assert_eq!(store.read().unwrap().jobs, [record(1, 1), record(2, 1)]);
 }
+
+/// Whatever of a file is lost, it is one line.
+#[test]
+fn a_file_that_is_cut_short_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let store = Store::open(&path).unwrap();
+    store
+        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
+        .unwrap();
+    drop(store);
+    let whole = std::fs::read(&path).unwrap();
+    let cut = folder.path().join("cut");
+    for len in [1, 100, 320, 5000, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&cut, &whole[..len]).unwrap();
+        let error = Store::open(&cut).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("cannot open "), "{len}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}

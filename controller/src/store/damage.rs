@@ -1,0 +1,39 @@
+//! Files that are damaged: `redb` panics at some of them.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether panics of this thread are told as errors.
+    static TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something with a file that may be anything; returns what it stumbled over, on one line, where it panics. Nothing is printed then.
+pub(super) fn told<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !TOLD.get() {
+                others(panic);
+            }
+        }));
+    });
+    let before = TOLD.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    TOLD.set(before);
+    done.map_err(|panic| {
+        let line = said(&*panic).lines().next().unwrap_or_default();
+        format!("it is damaged ({line})")
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(said), _) => said,
+        (None, Some(said)) => said,
+        (None, None) => "",
+    }
+}

@@ -47,7 +47,7 @@ impl Condition {
         }
     }
 
-    /// A part is seen to be there, or gone; whether it was seen otherwise before.
+    /// A part is seen to be there, or gone; whether it was seen otherwise before, or anything counts as something else by now.
     pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
         if is_there {
             self.swallowing.remove(&part);
@@ -61,8 +61,8 @@ impl Condition {
                 true
             }
         };
-        self.pass_to(now, expected);
-        is_news
+        // Whoever waits for when something is due does not find it any more.
+        self.pass_to(now, expected) || is_news
     }
 
     /// A part is gone, for long enough or nobody knows since when: it is down.
@@ -85,13 +85,13 @@ impl Condition {
         self.pass_to(now, self.expected());
     }
 
-    /// The same, where a move was `expected` before.
-    fn pass_to(&mut self, now: Instant, expected: Option<Instant>) {
-        let mut falls = false;
+    /// The same, where a move was `expected` before; whether anything counts as something else than before.
+    fn pass_to(&mut self, now: Instant, expected: Option<Instant>) -> bool {
+        let (mut falls, mut rises) = (false, false);
         for (part, damping) in &mut self.seen {
             match damping.pass(now) {
                 true => falls |= self.lost.fail(*part),
-                false => drop(self.lost.mend(*part)),
+                false => rises |= self.lost.mend(*part),
             };
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
@@ -99,6 +99,7 @@ impl Condition {
             let at_once = now + HURRIED;
             self.owed = Some(expected.map_or(at_once, |at| at.min(at_once)));
         }
+        falls || rises
     }
 
     /// When what is under way is to have ended, as a move is due, or will be if what is gone does not come back; none where nothing is gone that
@@ -245,6 +246,24 @@ mod tests {
         assert!(condition.knew("s9") && !condition.knew("s8"));
         condition.forget("s9");
         assert!(!condition.knew("s9"));
+    }
+
+    /// What is seen of another part may come just when one is down, or trusted again: nobody else tells of that.
+    #[test]
+    fn time_that_goes_by_is_news_with_whatever_is_seen() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+        let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
+        let mut condition = Condition::new(&fabric, Terms::default(), &[]);
+        let start = Instant::now();
+        assert!(condition.see(one, false, start));
+        let down = condition.due().unwrap();
+        assert!(condition.see(other, true, down) && condition.is_lost(one));
+        assert!(!condition.see(other, true, down));
+        assert!(condition.see(one, true, down));
+        let up = condition.due().unwrap();
+        assert!(condition.see(other, true, up) && !condition.is_lost(one));
+        assert!(!condition.see(other, true, up));
     }
 
     /// It is said as soon as something goes, and is owed until it is made; what comes back in time, or was not in use, is none.

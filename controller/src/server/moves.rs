@@ -171,7 +171,10 @@ impl Controller {
         // What has happened before.
         news.mark_changed();
         loop {
-            self.changed(&mut news).await;
+            // What has come about during a move is not told of again.
+            if !self.is_to_move() {
+                self.changed(&mut news).await;
+            }
             // One that does not lead moves nothing, and looks again when it may: what is due stays due.
             while self.open().is_err() {
                 self.changes.expect(None);

@@ -78,7 +78,10 @@ fn ranks_on_hosts_of_their_own_agree_on_the_mean() {
         let again = ended(hosts.start(1, &options));
         let errors = String::from_utf8_lossy(&again.stderr);
         assert_eq!(again.status.code(), Some(5), "{errors}");
-        assert!(errors.contains("gives places anew"), "{errors}");
+        assert!(
+            errors.contains("delete job train and create it again"),
+            "{errors}"
+        );
     });
 }
 
@@ -178,6 +181,28 @@ fn metrics_are_served_while_an_agent_runs_and_a_trace_is_written() {
             shown.starts_with("Real: job train: step 3 bucket 0 at rank 0 of 2"),
             "{shown}"
         );
+    });
+}
+
+#[test]
+fn agents_of_a_job_that_is_deleted_end_and_say_so() {
+    with_hosts(2, |hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let work = ["--allreduce", "20000", "--repeat", "10000000"];
+        let work = [&AGENT[..], &PATIENT, &work].concat();
+        let agents = [hosts.start(1, &work), hosts.start(2, &work)];
+        let job = |command: &[&str]| {
+            output(&[&["job", "--controller", &hosts.controller], command].concat())
+        };
+        wait_until("both are in touch with the controller", || {
+            job(&["check", "train"]).status.success()
+        });
+        assert!(job(&["delete", "train"]).status.success());
+        for agent in agents.map(ended) {
+            let errors = String::from_utf8_lossy(&agent.stderr);
+            assert_eq!(agent.status.code(), Some(1), "{errors}");
+            assert!(errors.contains("stops: job train was deleted"), "{errors}");
+        }
     });
 }
 

@@ -372,6 +372,72 @@ fn watches_outlive_their_primary() {
     assert_eq!(losses.child.wait().expect("it ends").code(), Some(3));
 }
 
+/// So does who waits for what was asked for, and where nobody leads any more it hears that it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_outlive_their_primary() {
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let options = |peer| ["--copies", "1", "--peers", peer];
+    let mut first = bed.start("a", &options(&b));
+    // It is to lead first.
+    while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
+    let second = bed.start("b", &options(&a));
+    let both = format!("{a},{b}");
+    let client = Client::connect(&both).await.expect("one leads");
+    create(&client, 0).await;
+    let waits = ["train", "never"].map(|name| {
+        let file = bed.path(name);
+        let text = format!("{{ name: {name}, members: [h1, h2] }}");
+        std::fs::write(&file, text).expect("written");
+        let create = [
+            "job",
+            "--controller",
+            &both,
+            "create",
+            "--wait",
+            "600s",
+            "-f",
+        ];
+        ultima(&[&create[..], &[&file]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    });
+    for name in ["train", "never"] {
+        until("both are created", async || client.job(name).await.is_ok()).await;
+    }
+
+    first.kill();
+    until("the next one leads", async || {
+        client.job("train").await.is_ok()
+    })
+    .await;
+    // A rank is given when the other one has it.
+    let first = bed.start("a", &options(&b));
+    for host in ["h1", "h2"] {
+        until("a rank is given", async || {
+            let joined = client.join("train", host, Duration::ZERO).await;
+            is_done(joined, Code::FailedPrecondition)
+        })
+        .await;
+    }
+    let [train, never] = waits;
+    let train = train.wait_with_output().expect("it ends");
+    let note = "the controller that was listened to has gone; looking for the one that leads now\n";
+    assert_eq!(String::from_utf8_lossy(&train.stderr), note);
+    assert_eq!(train.status.code(), Some(0));
+
+    // Nobody is left.
+    drop((first, second));
+    let never = never.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&never.stderr);
+    let error = said.lines().last().expect("a line");
+    let why = "error: what was asked for is done and stays, and is not waited for: ";
+    assert!(error.starts_with(why), "{error}");
+    assert_eq!(never.status.code(), Some(3));
+}
+
 /// Each of two controllers is killed in turn, and the other one goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_primary_promised_is_there_with_the_next() {

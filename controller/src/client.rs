@@ -301,6 +301,11 @@ impl Client {
         })
     }
 
+    /// Whether it was given several controllers: where the primary goes, another one is looked for.
+    pub fn is_of_several(&self) -> bool {
+        self.is_of_several
+    }
+
     /// What the controller at `address` is, and who follows it.
     ///
     /// # Errors

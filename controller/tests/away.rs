@@ -9,6 +9,7 @@ use chaos::ChaosSwitch;
 use chaos::wire::Wire;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
+use tonic::Code;
 use ultima_controller::api::{self, Hop};
 use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
@@ -76,6 +77,44 @@ async fn the_others_say_their_counters() {
     assert_eq!((s1.ports.len(), s1.sources.len()), (2, 1));
     assert!(!s2.counters.as_ref().unwrap().problem.is_empty());
     assert_eq!((s2.ports.len(), s2.sources.len()), (0, 0));
+}
+
+/// As the real thing is, and what would be refused takes no room from what comes after it.
+#[tokio::test]
+async fn a_plan_refuses_what_needs_it() {
+    let (_s1, _handle, client) = one_gone().await;
+    let near = JobSpec {
+        gather: Gather::Unicast,
+        ..JobSpec::new("near", ["h1", "h2"])
+    };
+    let far = JobSpec {
+        name: "far".into(),
+        members: vec!["h2".into(), "h3".into()],
+        ..near.clone()
+    };
+    let job = client.job("train").await.unwrap();
+    let resize = api::ResizeJobRequest {
+        job: "train".into(),
+        members: ["h1", "h2", "h3"].map(String::from).into(),
+        job_id: job.id,
+        ..api::ResizeJobRequest::default()
+    };
+    let both = [far.clone(), near];
+    let plan = client.plan_jobs(&[], vec![resize], &both).await.unwrap();
+    let [resized, refused, granted] = &plan.jobs[..] else {
+        panic!("three jobs: {plan:?}")
+    };
+    for planned in [resized, refused] {
+        let said = &planned.refusal;
+        assert!(said.starts_with("switch s2 is not connected: "), "{said}");
+        let code = Code::from_i32(planned.refused_code);
+        assert_eq!((&planned.job, code), (&None, Code::Unavailable));
+    }
+    assert_eq!(granted.refusal, "");
+    let switches: Vec<&str> = plan.switches.iter().map(|it| it.switch.as_str()).collect();
+    assert_eq!(switches, ["s1"]);
+    let error = client.create_job(&far).await.unwrap_err();
+    assert_eq!(error.to_string(), refused.refusal);
 }
 
 /// A member whose packets don't come anywhere.

@@ -347,6 +347,13 @@ async fn members_learn_their_rank_when_all_have_come() {
         refusal(client.join("train", "h2", LONG).await).0,
         Code::FailedPrecondition
     );
+    // Where all have, there is nobody whom others could go on with.
+    client.leave("train", (1, 0), 0).await.unwrap();
+    client.leave("train", (1, 0), 2).await.unwrap();
+    assert_eq!(
+        refusal(client.join("train", "h2", LONG).await).1,
+        "all 1 of job train's ranks on host h2 are taken; all of its members have left: delete job train and create it again"
+    );
     assert_eq!(
         refusal(client.leave("train", (1, 0), 1).await),
         (

@@ -16,14 +16,15 @@ use crate::units;
 ///
 /// Every host of the job runs one, or one for each of its ranks. It takes the next free rank of its host, waits until
 /// all members are there, averages seeded data as often as it is told, and leaves. Ranks are handed out once an epoch: a rank that
-/// ended comes back with `ultima job resize`. Where the job's members change while it runs, it goes on with the new ones.
+/// ended comes back with `ultima job resize` as long as others of the job run on; where all have ended, delete the job and create it
+/// again. Where the job's members change while it runs, it goes on with the new ones.
 #[derive(Clone, clap::Args)]
 #[command(
     after_help = "Example: ultima agent --job train --controller 10.0.0.100:9555 --allreduce 1000000 --repeat 20 --verify\n         \
     ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n\n\
     Exit codes: 0 all operations ended, or the rank was left out as the job was resized; 1 a result is wrong, nothing came from\n\
-    anybody, or the job has gone on without the rank; 5 no rank to take, or none any more before anything began; others as for all\n\
-    commands, see `ultima --help`."
+    anybody, or the job was deleted or has gone on without the rank; 5 no rank to take, or none any more before anything began;\n\
+    others as for all commands, see `ultima --help`."
 )]
 pub struct Options {
     /// The job's name

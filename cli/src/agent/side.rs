@@ -180,6 +180,10 @@ impl Side {
                         epochs.end(error.to_string());
                         return;
                     }
+                    Err(error) if is_of_nothing(&error) => {
+                        epochs.end(format!("job {} was deleted", attendance.job));
+                        return;
+                    }
                     Err(error) => tracing::debug!(%error, "not in touch with the controller"),
                     Ok(()) => {}
                 }
@@ -311,12 +315,17 @@ impl Side {
 
 /// Whether there is nothing to join any more.
 fn is_gone(error: &JoinError) -> bool {
+    matches!(error, JoinError::Client(error) if is_of_nothing(error))
+}
+
+/// Whether the controller says that what was asked for is not there.
+fn is_of_nothing(error: &ClientError) -> bool {
     matches!(
         error,
-        JoinError::Client(ClientError::Refused {
+        ClientError::Refused {
             code: Code::NotFound,
             ..
-        })
+        }
     )
 }
 

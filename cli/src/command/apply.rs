@@ -26,7 +26,7 @@ use crate::units;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima apply -f jobs.yaml\n  \
-        ultima apply -f jobs.yaml --wait 2m")]
+        ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
     /// Jobs as for `ultima job create`, one or several documents; `-` reads standard input. May be said several times
     #[arg(short, long, value_name = "FILE", required = true)]

@@ -17,6 +17,7 @@ use ultima_controller::{api, plan};
 
 use super::controller_address::ControllerAddress;
 use super::desired::{Resized, check_names, compare};
+use super::resume::asked;
 use super::{dot, refusal, wait};
 use crate::document::{self, Applied};
 use crate::exit::Exit;
@@ -192,11 +193,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             }
             Command::Sync { wait, output } => {
                 let end = Instant::now() + wait.unwrap_or_default();
-                let mut switches = client.sync_fabric().await?;
+                // It may be done twice: nothing comes of the second one.
+                let sync = async |client: &Client| client.sync_fabric().await;
+                let mut switches = match wait {
+                    Some(_) => asked(&client, sync).await?,
+                    None => sync(&client).await?,
+                };
                 let is_right = |it: &api::SwitchDiff| it.problem.is_empty();
                 while !switches.iter().all(is_right) && Instant::now() < end {
                     sleep(SYNC_AGAIN).await;
-                    for (all, now) in switches.iter_mut().zip(client.sync_fabric().await?) {
+                    for (all, now) in switches.iter_mut().zip(asked(&client, sync).await?) {
                         all.differences.extend(now.differences);
                         all.problem = now.problem;
                     }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep};
 use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_controller::client::{Client, ClientError};
 
+use super::resume;
 use crate::exit::{Ended, Exit};
 
 /// How often the controller is asked.
@@ -41,6 +42,20 @@ impl Bound {
     }
 }
 
+/// How that stands which is waited for, as whichever controller leads says.
+async fn ask<T>(
+    client: &Client,
+    ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
+) -> Result<T> {
+    let asked = resume::asked(client, ask).await;
+    match asked {
+        Err(error) if Exit::of(&error) == Exit::NoAnswer => {
+            Err(error).context("what was asked for is done and stays, and is not waited for")
+        }
+        asked => asked,
+    }
+}
+
 /// Until all members of these jobs have joined, `bound` at most; returns the jobs as they are then.
 ///
 /// # Errors
@@ -68,7 +83,7 @@ pub async fn joined(
             let late =
                 |bound| format!("job {name}: after {bound:?} there is no {missing}; it stays");
             bound.pause(late).await?;
-            job = client.job(name).await?;
+            job = ask(client, async |client| client.job(name).await).await?;
         }
     }
     Ok(all)
@@ -83,7 +98,7 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
     let bound = bound.into();
     for (name, before) in jobs {
         loop {
-            let job = client.job(name).await?;
+            let job = ask(client, async |client| client.job(name).await).await?;
             match (&job.next, job.id == *before) {
                 (None, false) => break,
                 (None, true) => {
@@ -115,7 +130,7 @@ pub async fn settled(
 ) -> Result<()> {
     let bound = bound.into();
     loop {
-        let switches = client.switches().await?;
+        let switches = ask(client, async |client| client.switches().await).await?;
         let unsettled = switches.iter().filter(|switch| {
             names.contains(&switch.name) && (!switch.connected || switch.in_doubt)
         });

@@ -280,7 +280,10 @@ impl Controller {
                 ),
                 Seat::Left => (
                     format!("rank {rank} on {host} has left"),
-                    anew(&state.job.name),
+                    anew(
+                        &state.job.name,
+                        state.seats.iter().all(|it| *it == Seat::Left),
+                    ),
                 ),
             };
             let diagnosis = Diagnosis {

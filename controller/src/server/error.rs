@@ -326,7 +326,7 @@ pub enum JobRequestError {
     /// All ranks on the host are taken.
     #[error(
         "all {ranks} of job {name}'s ranks on host {host} are taken; {}",
-        anew(name)
+        anew(name, *.all_left)
     )]
     Taken {
         /// The job's name.
@@ -335,6 +335,8 @@ pub enum JobRequestError {
         host: String,
         /// How many ranks sit there.
         ranks: usize,
+        /// Whether all of the job's members have left.
+        all_left: bool,
     },
     /// Not everybody came.
     #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]
@@ -543,10 +545,13 @@ fn verdict(error: &KeepError) -> &'static str {
     }
 }
 
-/// How somebody else, or the same one again, gets a place that was taken.
-pub(super) fn anew(job: &str) -> String {
+/// How somebody else, or the same one again, gets a place that was taken. Where all members have left, nobody can say where the job is.
+pub(super) fn anew(job: &str, all_left: bool) -> String {
     match Line::of(job) {
         Some((grid, _)) => format!("delete grid {grid} and create it again to start over"),
+        None if all_left => {
+            format!("all of its members have left: delete job {job} and create it again")
+        }
         None => format!(
             "`ultima job evict {job}` takes the place of a member that is lost, and `ultima job resize {job} --members ...` with all hosts gives places anew"
         ),

@@ -8,7 +8,7 @@ use tracing::Span;
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
-use super::seats::{Attempt, NoSeat, Taken};
+use super::seats::{Attempt, NoSeat, Seat, Taken};
 use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
 use crate::names::some_of;
@@ -50,6 +50,7 @@ impl Controller {
                         name: name.to_owned(),
                         host: host.to_owned(),
                         ranks,
+                        all_left: record.seats.states().all(|seat| seat == Seat::Left),
                     },
                 })?;
             let joining = Joining {

@@ -141,6 +141,12 @@ impl Trial {
         Ok(both)
     }
 
+    /// One that was to be taken is not after all.
+    fn give_back(&mut self, fabric: &Fabric, (job, plan): (&Job, &JobPlan)) {
+        self.jobs.remove(&job.id);
+        self.ledger.remove(fabric, job, plan);
+    }
+
     fn wanted(&self) -> Wanted {
         let (jobs, plans) = self.jobs.values().cloned().unzip();
         Wanted {
@@ -290,13 +296,14 @@ impl Controller {
             };
             let resized = may.and_then(|(job, hosts)| {
                 let to = (&*job, &hosts[..]);
-                trial.resize(&self.fabric, self.program(), to)
+                let resized = trial.resize(&self.fabric, self.program(), to);
+                self.if_connected(&mut trial, resized)
             });
             add(name, resized);
         }
         for spec in create {
             let created = trial.create(&self.fabric, self.program(), spec, 0);
-            add(&spec.name, created);
+            add(&spec.name, self.if_connected(&mut trial, created));
         }
         let state = |wanted, ledger| State {
             desired: Desired {
@@ -314,6 +321,22 @@ impl Controller {
             jobs,
             switches: switches.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// What was planned for a job, where it could be installed now: all switches that it needs are connected. Else it is given back.
+    fn if_connected(
+        &self,
+        trial: &mut Trial,
+        planned: Result<(Arc<Job>, Arc<JobPlan>), JobRequestError>,
+    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
+        let (job, plan) = planned?;
+        match self.clients(plan.keys()) {
+            Ok(_) => Ok((job, plan)),
+            Err(error) => {
+                trial.give_back(&self.fabric, (&job, &plan));
+                Err(error)
+            }
+        }
     }
 
     /// What starting with another fabric's file would do, with the jobs and drains that are stored.

@@ -38,11 +38,14 @@ fn main() -> ExitCode {
     };
     match log().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", one_line(&error));
-            Exit::of(&error).into()
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// Says why a command ends, and how.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {}", output::visible(&one_line(error)));
+    Exit::of(error).into()
 }
 
 /// What is logged where nothing is asked for: warnings, and which of several controllers leads.
@@ -81,9 +84,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match error.print() {
+            Ok(()) if error.use_stderr() => Exit::BadInput.into(),
+            Ok(()) => Exit::Done.into(),
+            // Nobody reads it any more.
+            Err(lost) if lost.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+            Err(lost) => fail(&output::Unprinted::from(lost).into()),
+        },
         _ => {
-            eprintln!("{}", line(error));
+            eprintln!("{}", output::visible(&line(error)));
             Exit::BadInput.into()
         }
     }

@@ -27,7 +27,7 @@ pub fn authority(text: &str) -> Result<String, String> {
 pub fn control_address(text: &str) -> Result<String, String> {
     let is_one = match text.strip_prefix("unix:") {
         Some(path) => !path.is_empty(),
-        None => authority(text).is_ok() && !text.contains('/'),
+        None => authority(text).is_ok() && !text.contains(|it: char| it == '/' || it.is_control()),
     };
     match is_one {
         true => Ok(text.to_owned()),
@@ -91,6 +91,7 @@ mod tests {
             "leaf:x",
             "unix:",
             "http://leaf:1",
+            "le\naf:1",
         ] {
             assert!(control_address(wrong).is_err(), "{wrong}");
         }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use self::exit::Exit;
@@ -108,7 +108,19 @@ fn line(error: &clap::Error) -> String {
     let line: Vec<&str> = wanted
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    line.join(" ")
+    let line = line.join(" ");
+    match error.get(ContextKind::InvalidArg) {
+        // What looks like an option of one digit is a value of the option before it.
+        Some(ContextValue::String(unknown))
+            if error.kind() == ErrorKind::UnknownArgument
+                && unknown
+                    .trim_start_matches('-')
+                    .starts_with(|it: char| it.is_ascii_digit()) =>
+        {
+            format!("{line}; no option takes a value below zero")
+        }
+        _ => line,
+    }
 }
 
 #[cfg(test)]

@@ -72,6 +72,16 @@ fn options_out_of_range() {
     assert_says(&["switch", "-i", "1veth"], &["PORT@INTERFACE"]);
     assert_says(&["switch", "-i", "600@veth"], &["600"]);
     assert_says(&["frobnicate"], &["frobnicate"]);
+    let agent = |option| ["agent", "--job", "x", option, "0"];
+    assert_says(&agent("--ranks"), &["--ranks", "from 1 to 65535"]);
+    assert_says(
+        &agent("--allreduce"),
+        &["--allreduce", "from 1 to 4294967295"],
+    );
+    assert_says(&agent("--repeat"), &["--repeat", "from 1 to 4294967295"]);
+    let below_zero = "no option takes a value below zero";
+    assert_says(&["demo", "--workers", "-1"], &["-1", below_zero]);
+    assert_says(&["fabric", "sync", "--wait", "-1s"], &["-1", below_zero]);
 }
 
 /// What was to be printed is lost; what was asked for may be done, so that this is no bad input.

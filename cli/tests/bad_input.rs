@@ -284,6 +284,7 @@ fn jobs() {
             &["--controller", "expected HOST:PORT or unix:PATH"],
         );
     }
+    assert_says(&["job", "list", "--controller", ""], &["ULTIMA_CONTROLLER"]);
     let two = dir.path().join("two.yaml");
     fs::write(
         &two,

@@ -9,6 +9,8 @@ use ultima_controller::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
 
+use crate::output::Unprinted;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -109,7 +111,9 @@ impl Exit {
             let client = client.map(Exit::of_client);
             let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
             let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
-            client.or(ours).or(serve).or(lab)
+            // What was asked for may be done: it is the answer that is lost.
+            let printed = cause.is::<Unprinted>().then_some(Exit::Found);
+            client.or(ours).or(serve).or(lab).or(printed)
         };
         error.chain().find_map(known).unwrap_or(Exit::BadInput)
     }

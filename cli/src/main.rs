@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use self::exit::Exit;
@@ -38,11 +38,14 @@ fn main() -> ExitCode {
     };
     match log().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", one_line(&error));
-            Exit::of(&error).into()
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// Says why a command ends, and how.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {}", output::visible(&one_line(error)));
+    Exit::of(error).into()
 }
 
 /// What is logged where nothing is asked for: warnings, and which of several controllers leads.
@@ -81,9 +84,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match error.print() {
+            Ok(()) if error.use_stderr() => Exit::BadInput.into(),
+            Ok(()) => Exit::Done.into(),
+            // Nobody reads it any more.
+            Err(lost) if lost.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+            Err(lost) => fail(&output::Unprinted::from(lost).into()),
+        },
         _ => {
-            eprintln!("{}", line(error));
+            eprintln!("{}", output::visible(&line(error)));
             Exit::BadInput.into()
         }
     }
@@ -99,7 +108,19 @@ fn line(error: &clap::Error) -> String {
     let line: Vec<&str> = wanted
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    line.join(" ")
+    let line = line.join(" ");
+    match error.get(ContextKind::InvalidArg) {
+        // What looks like an option of one digit is a value of the option before it.
+        Some(ContextValue::String(unknown))
+            if error.kind() == ErrorKind::UnknownArgument
+                && unknown
+                    .trim_start_matches('-')
+                    .starts_with(|it: char| it.is_ascii_digit()) =>
+        {
+            format!("{line}; no option takes a value below zero")
+        }
+        _ => line,
+    }
 }
 
 #[cfg(test)]

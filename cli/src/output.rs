@@ -9,13 +9,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+/// What was to be printed is lost, whatever the command has done before.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}; what was done stays done")]
+pub struct Unprinted(#[from] io::Error);
+
 /// Prints `text`; that nobody reads it any more (`ultima … | head`) is no error.
-pub fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> Result<(), Unprinted> {
     print_on(text).map(|_| ())
 }
 
 /// The same for one who has more to print: not if nobody reads it any more.
-pub fn print_on(text: &str) -> io::Result<ControlFlow<()>> {
+pub fn print_on(text: &str) -> Result<ControlFlow<()>, Unprinted> {
     let mut stdout = io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
@@ -23,13 +28,26 @@ pub fn print_on(text: &str) -> io::Result<ControlFlow<()>> {
     {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// `text` as one line that a terminal shows and does not obey: control characters, as names of files and keys may have them, as Rust
+/// writes them.
+pub fn visible(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line
 }
 
 /// The same beside everything else that goes on: a reader that takes its time, as a pager does, holds up only who waits for this.
 /// For commands in [`run_beside`].
-pub async fn print_beside(text: String) -> io::Result<ControlFlow<()>> {
+pub async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
     let printed = tokio::task::spawn_blocking(move || print_on(&text)).await;
     printed.map_err(io::Error::other)?
 }
@@ -170,6 +188,12 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        let name = "s1\n\u{1b}[2J\r\u{9b}é \"x\\y\"";
+        assert_eq!(visible(name), r#"s1\n\u{1b}[2J\r\u{9b}é "x\y""#);
+    }
 
     #[test]
     fn documents_that_come_one_by_one_are_told_apart() {

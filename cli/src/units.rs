@@ -1,7 +1,9 @@
 //! Quantities as people write them on a command line.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::str::FromStr;
 
 pub use ultima_switch::units::{bit_rate, bytes, duration};
 
@@ -27,7 +29,7 @@ pub fn authority(text: &str) -> Result<String, String> {
 pub fn control_address(text: &str) -> Result<String, String> {
     let is_one = match text.strip_prefix("unix:") {
         Some(path) => !path.is_empty(),
-        None => authority(text).is_ok() && !text.contains('/'),
+        None => authority(text).is_ok() && !text.contains(|it: char| it == '/' || it.is_control()),
     };
     match is_one {
         true => Ok(text.to_owned()),
@@ -48,6 +50,12 @@ pub fn share(text: &str) -> Result<f64, String> {
 pub fn share_under_one(text: &str) -> Result<f64, String> {
     let share = share(text).ok().filter(|share| *share < 1.0);
     share.ok_or_else(|| "expected a share from 0 to under 1, such as 0.01".into())
+}
+
+/// A whole number of 1 or more, which `T` holds up to `most`: `4`.
+pub fn count<T: FromStr>(text: &str, most: impl fmt::Display) -> Result<T, String> {
+    let count = text.parse();
+    count.map_err(|_| format!("expected a whole number from 1 to {most}"))
 }
 
 /// A range of integers, its end excluded: `3..7`.
@@ -91,6 +99,7 @@ mod tests {
             "leaf:x",
             "unix:",
             "http://leaf:1",
+            "le\naf:1",
         ] {
             assert!(control_address(wrong).is_err(), "{wrong}");
         }

@@ -81,6 +81,11 @@ fn applied_twice_is_applied_once() {
         assert_eq!(code, 4, "{text}");
         let no_host = "jobs.yaml:2:15: members[1]: the fabric has no host \"h99\"";
         assert!(text.contains(no_host), "{text}");
+        assert!(
+            text.starts_with("grid.row0: unchanged\n") && !text.contains("would be resized"),
+            "{text}"
+        );
+        assert!(text.contains("near: would be refused\n"), "{text}");
         let planned = output(&["fabric", "--controller", &address, "plan", "-f", file]);
         assert_eq!(planned.status.code(), Some(4));
         let text = String::from_utf8_lossy(&planned.stdout);

@@ -72,6 +72,68 @@ fn options_out_of_range() {
     assert_says(&["switch", "-i", "1veth"], &["PORT@INTERFACE"]);
     assert_says(&["switch", "-i", "600@veth"], &["600"]);
     assert_says(&["frobnicate"], &["frobnicate"]);
+    let agent = |option| ["agent", "--job", "x", option, "0"];
+    assert_says(&agent("--ranks"), &["--ranks", "from 1 to 65535"]);
+    assert_says(
+        &agent("--allreduce"),
+        &["--allreduce", "from 1 to 4294967295"],
+    );
+    assert_says(&agent("--repeat"), &["--repeat", "from 1 to 4294967295"]);
+    let below_zero = "no option takes a value below zero";
+    assert_says(&["demo", "--workers", "-1"], &["-1", below_zero]);
+    assert_says(&["fabric", "sync", "--wait", "-1s"], &["-1", below_zero]);
+}
+
+/// What was to be printed is lost; what was asked for may be done, so that this is no bad input.
+#[test]
+fn standard_output_that_takes_nothing() {
+    for arguments in [&["schema", "job"][..], &["--help"], &["--version"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = common::ultima(arguments)
+            .stdout(full.expect("a full device"))
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .expect("the binary runs");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(
+            text.starts_with("error: cannot write to standard output: No space left")
+                && text.lines().count() == 1,
+            "{arguments:?}: {text}"
+        );
+    }
+}
+
+/// Whatever a name or a key holds, an error is one line of text.
+#[test]
+fn control_characters_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let shown = |arguments: &[&str], parts: &[&str]| {
+        let line = refused(arguments);
+        assert_has(arguments, &line, parts);
+        assert!(!line.trim_end().contains(char::is_control), "{line:?}");
+    };
+    let key = file(
+        "job.yaml",
+        "name: x\nmembers: [h1, h2]\n\"a\\nerror: \\e[2J\": 1\n",
+    );
+    shown(
+        &["job", "create", "-f", &key],
+        &[r"a\nerror: \u{1b}[2J: unknown field"],
+    );
+    shown(
+        &["apply", "-f", "no\nsuch\u{1b}file"],
+        &[r"no\nsuch\u{1b}file: "],
+    );
+    shown(
+        &["job", "list", "--controller", "a\nb:5"],
+        &["--controller"],
+    );
 }
 
 #[test]
@@ -222,6 +284,7 @@ fn jobs() {
             &["--controller", "expected HOST:PORT or unix:PATH"],
         );
     }
+    assert_says(&["job", "list", "--controller", ""], &["ULTIMA_CONTROLLER"]);
     let two = dir.path().join("two.yaml");
     fs::write(
         &two,

@@ -36,13 +36,13 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Ranks to run in this process, each on a socket and a thread of its own
-    #[arg(long, value_name = "K", default_value = "1")]
+    #[arg(long, value_name = "K", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU16>(text, NonZeroU16::MAX))]
     pub ranks: NonZeroU16,
     /// Values (binary32) in each AllReduce
-    #[arg(long, value_name = "SIZE", default_value = "1000000")]
+    #[arg(long, value_name = "SIZE", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
     /// AllReduces; who joins while the job runs does those that are left
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub repeat: NonZeroU32,
     /// Compare every result with the exact mean
     #[arg(long)]

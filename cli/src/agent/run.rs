@@ -205,7 +205,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
     let text = options.output.print(&report, || report.text())?;
     output::print(&text)?;
     if let Err(error) = traced {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", output::visible(&format!("{error:#}")));
         return Ok(ExitCode::FAILURE);
     }
     Ok(verdict(&done))

@@ -71,11 +71,12 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         anyhow::Ok(())
     };
     if arguments.dry_run {
-        let (jobs, resized, missing) = compared.forecast();
+        let (mut jobs, resized, missing) = compared.forecast();
         let resize = resized.iter().map(Resized::request).collect();
         let mut plan = client.plan_jobs(&[], resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
         let exit = refusal::exit_of_plan(&plan, &jobs);
+        refusal::mark_refused(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(exit.into());
     }

@@ -14,7 +14,7 @@ use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
 use crate::exit::Exit;
-use crate::{process, units};
+use crate::{output, process, units};
 
 /// Switches that are looked at more often have time for nothing else.
 const MIN_AUDIT: Duration = Duration::from_millis(100);
@@ -185,7 +185,7 @@ fn serve(serve: Serve) -> Result<()> {
                     let controller = Arc::clone(handle.controller());
                     let text = move || controller.metrics_text();
                     let exporter = export(serve.metrics, text).await?;
-                    println!("listening on {}", handle.address());
+                    output::print(&format!("listening on {}\n", handle.address()))?;
                     super::interrupted().await;
                     drop(exporter);
                     handle.stop().await;
@@ -193,7 +193,7 @@ fn serve(serve: Serve) -> Result<()> {
                 Some(group) => {
                     let mut handle = server::serve_in(config, group).await?;
                     let exporter = export(serve.metrics, handle.metrics()).await?;
-                    println!("listening on {}", handle.address());
+                    output::print(&format!("listening on {}\n", handle.address()))?;
                     tokio::select! {
                         () = super::interrupted() => {}
                         why = handle.ended() => bail!(Exit::Found.because(format!("the controller has ended: {why}"))),

@@ -17,6 +17,11 @@ pub struct ControllerAddress {
 
 /// Addresses with commas between them, as they are.
 fn addresses(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err(format!(
+            "expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555, and {VARIABLE} with such a value or unset"
+        ));
+    }
     let mut each = text.split(',').map(str::trim);
     each.try_for_each(|address| units::control_address(address).map(drop))?;
     Ok(text.to_owned())

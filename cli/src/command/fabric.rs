@@ -174,8 +174,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 (show(&switches, &jobs, output)?, Exit::Done)
             }
             Command::Plan { output, .. } => {
-                let (plan, jobs) = planned.expect("read above").plan(&client).await?;
+                let (plan, mut jobs) = planned.expect("read above").plan(&client).await?;
                 let exit = refusal::exit_of_plan(&plan, &jobs);
+                refusal::mark_refused(&mut jobs, &plan);
                 let plan = document::Plan::from(&plan).with(&jobs);
                 (output.print(&plan, || plan.text())?, exit)
             }

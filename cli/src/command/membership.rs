@@ -376,7 +376,10 @@ fn begun(job: &api::Job) -> String {
     let free: Vec<String> = free
         .map(|m| format!("rank {} on {}", m.rank, m.host))
         .collect();
-    let waits = match free.is_empty() {
+    // Where not all have joined the old epoch nothing has begun, and the new one waits for nobody.
+    let mut members = job.members.iter();
+    let has_begun = members.all(|m| m.state() != api::MemberState::Free);
+    let waits = match free.is_empty() || !has_begun {
         true => String::new(),
         false => format!("; it waits for {} to join", free.join(", ")),
     };
@@ -432,6 +435,33 @@ fn described(event: &MembershipEvent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn newcomers_are_waited_for_where_operations_have_begun() {
+        let of = |rank: u32, state: api::MemberState| api::Member {
+            rank,
+            host: format!("h{rank}"),
+            state: state.into(),
+            ..api::Member::default()
+        };
+        let said = |state| {
+            begun(&api::Job {
+                name: "train".into(),
+                epoch: 1,
+                members: vec![of(0, state)],
+                next: Some(api::NextEpoch {
+                    epoch: 2,
+                    members: vec![of(0, state), of(1, api::MemberState::Free)],
+                    ..api::NextEpoch::default()
+                }),
+                ..api::Job::default()
+            })
+        };
+        let installed = "epoch 2 of train is installed, with 2 ranks";
+        let waits = format!("{installed}; it waits for rank 1 on h1 to join\n");
+        assert_eq!(said(api::MemberState::Joined), waits);
+        assert_eq!(said(api::MemberState::Free), format!("{installed}\n"));
+    }
 
     #[test]
     fn who_missed_the_end_of_a_change_sees_it_in_the_job() {

@@ -1,5 +1,7 @@
 //! What a controller refuses of jobs that files ask for, said of the place in the file.
 
+use std::collections::HashSet;
+
 use tonic::Code;
 use ultima_controller::api::{self, FieldProblem};
 use ultima_controller::client::ClientError;
@@ -84,6 +86,20 @@ pub fn placed_in_plan(written: &[WrittenJob], plan: &mut api::PlanResponse) {
         if let Some(written) = named(written, &job.name) {
             job.refusal = written.refused(&job.name, job.refused_field.as_ref(), &job.refusal);
         }
+    }
+}
+
+/// Says of the `jobs` that a plan refuses that they would be refused, and no more that they would be created or resized.
+pub fn mark_refused(jobs: &mut [Applied], plan: &api::PlanResponse) {
+    let is_refused = |job: &api::PlannedJob| !job.refusal.is_empty();
+    let refused: HashSet<&str> = (plan.jobs.iter().filter(|job| is_refused(job)))
+        .map(|job| job.name.as_str())
+        .collect();
+    for job in jobs
+        .iter_mut()
+        .filter(|job| refused.contains(job.name.as_str()))
+    {
+        job.action = Action::WouldBeRefused;
     }
 }
 
@@ -244,6 +260,20 @@ weight: 3
         ] {
             assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
         }
+        let mut marked = jobs;
+        let plan = api::PlanResponse {
+            jobs: vec![fine, missing.clone()],
+            switches: Vec::new(),
+        };
+        mark_refused(&mut marked, &plan);
+        assert_eq!(
+            marked.map(|job| job.action),
+            [
+                Action::WouldBeResized,
+                Action::WouldBeCreated,
+                Action::WouldBeRefused
+            ]
+        );
         let differs = [Applied::new("other", Action::Differs)];
         assert_eq!(exit(&[missing], &differs), Exit::Refused);
     }

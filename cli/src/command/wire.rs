@@ -96,9 +96,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .block_on(async {
             let link = Link::start(config).await?;
             if let Some(address) = link.grpc_addr() {
-                println!("listening on {address}");
+                output::print(&format!("listening on {address}\n"))?;
             }
-            println!("joined {} and {}", ends[0], ends[1]);
+            output::print(&format!("joined {} and {}\n", ends[0], ends[1]))?;
             let counts = link.counts();
             let mut last = None;
             link.run_until(async {

@@ -24,6 +24,8 @@ pub enum Action {
     /// Its members are on the way to be those of the file.
     Resized,
     WouldBeResized,
+    /// What would be done about it, the controller would refuse; its plan says why.
+    WouldBeRefused,
     Differs,
 }
 
@@ -34,8 +36,9 @@ impl Action {
             Action::Unchanged => "unchanged",
             Action::Created => "created",
             Action::WouldBeCreated => "would be created",
-            Action::Resized => "resized, as soon as newcomers have joined",
+            Action::Resized => "resized, where it runs as soon as newcomers have joined",
             Action::WouldBeResized => "would be resized",
+            Action::WouldBeRefused => "would be refused",
             Action::Differs => "differs",
         }
     }

@@ -91,7 +91,7 @@ pub enum FabricProblem {
     },
     /// A multicast or zero MAC address.
     #[error(
-        "{0} cannot be a host's; its lowest bit of the first octet must be 0, such as 02:00:00:00:00:01"
+        "{0} cannot be a host's, which is not all zeros and has 0 as the lowest bit of the first octet, such as 02:00:00:00:00:01"
     )]
     MacNotStation(MacAddr),
     /// Two hosts with one MAC address.

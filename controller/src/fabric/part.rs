@@ -90,15 +90,23 @@ impl Fabric {
     fn port_named(&self, name: &str) -> Result<SwitchPort, String> {
         let (switch, label) = name
             .split_once('/')
-            .ok_or_else(|| format!("no switch is called {name}"))?;
+            .ok_or_else(|| format!("no switch is called {}", seen(name)))?;
         let Some(id) = self.switch_named(switch) else {
-            return Err(format!("no switch is called {switch}"));
+            return Err(format!("no switch is called {}", seen(switch)));
         };
         let port = self.switch(id).port_labelled(label);
         let port = port.map(|port| SwitchPort { switch: id, port });
         let mut ends = self.links().iter().flat_map(|link| link.ends);
         port.filter(|port| ends.any(|end| end == LinkEnd::Port(*port)))
-            .ok_or_else(|| format!("switch {switch} has no link at port {label}"))
+            .ok_or_else(|| format!("switch {switch} has no link at port {}", seen(label)))
+    }
+}
+
+/// A name as a sentence has it: one that is empty between quotes.
+fn seen(name: &str) -> &str {
+    match name {
+        "" => "\"\"",
+        name => name,
     }
 }
 
@@ -154,7 +162,8 @@ mod tests {
             ("s1/7", "switch s1 has no link at port 7"),
             ("s1/x", "switch s1 has no link at port x"),
             ("s1/1-s-2/9", "no link joins these ports"),
-            ("", "no switch is called "),
+            ("", "no switch is called \"\""),
+            ("s1/", "switch s1 has no link at port \"\""),
         ] {
             assert_eq!(fabric.part_named(name).unwrap_err().why, why);
         }

@@ -278,7 +278,7 @@ fn each_bad_file_gives_its_one_line() {
         (
             "02:00:00:00:00:02",
             "03:00:00:00:00:02",
-            "f.yaml:7:22: hosts[1].mac: 03:00:00:00:00:02 cannot be a host's; its lowest bit of the first octet must be 0, such as 02:00:00:00:00:01",
+            "f.yaml:7:22: hosts[1].mac: 03:00:00:00:00:02 cannot be a host's, which is not all zeros and has 0 as the lowest bit of the first octet, such as 02:00:00:00:00:01",
         ),
         (
             "02:00:00:00:00:02",

@@ -11,7 +11,7 @@ pub enum Refusal {
     Placement(#[from] PlacementError),
     /// A part of the fabric that is down is between its members.
     #[error(
-        "no way leads from switch {switch} to host {host} while parts of the fabric are down; mend them, or leave the host out"
+        "no way leads from switch {switch} to host {host} while parts of the fabric are down or drained; mend or undrain them, or leave the host out"
     )]
     Unreachable {
         /// The host.

@@ -312,7 +312,7 @@ fn a_job_across_a_gap_is_refused() {
         asked.gather = gather;
         assert_eq!(
             site.propose(&asked).unwrap_err().to_string(),
-            "no way leads from switch s1 to host h1 while parts of the fabric are down; mend them, or leave the host out"
+            "no way leads from switch s1 to host h1 while parts of the fabric are down or drained; mend or undrain them, or leave the host out"
         );
     }
 }

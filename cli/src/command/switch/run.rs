@@ -17,7 +17,7 @@ use ultima_switch::{
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
-use crate::{process, units};
+use crate::{output, process, units};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -160,7 +160,7 @@ pub fn run(options: Options) -> Result<()> {
                 let chip = emulated.emulation().chip.name;
                 eprintln!("ultima switch: an emulation of a {chip}; what forwards is the program for v1model");
             }
-            println!("listening on {}", switch.grpc_addr());
+            output::print(&format!("listening on {}\n", switch.grpc_addr()))?;
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })
 }

@@ -698,6 +698,28 @@ async fn what_a_batch_lacks_is_told_beside_what_others_did() {
     }
 }
 
+/// Who has no time sends little at once, so that a switch that takes nothing is known by its first call, however much it is to get.
+#[tokio::test]
+async fn a_switch_that_takes_nothing_is_known_by_its_first_call() {
+    let switch = ChaosSwitch::start().await;
+    let client = client(&switch, ELECTION_ID).await;
+    let brisk = client.brisk(BATCH / 2, Duration::from_millis(500));
+    switch.state().stalls_writes = true;
+    for _ in 0..2 {
+        let error = brisk.write(four_batches(0), Order::AsGiven).await;
+        let Err(WriteError::Rpc(error)) = error else {
+            panic!("{error:?}")
+        };
+        assert!(error.is_given_up(), "{error}");
+        assert!(switch.state().stalled_writes <= 1);
+    }
+    // Nothing is wrong with the connection.
+    switch.state().stalls_writes = false;
+    let patient = client.brisk(BATCH / 2, Duration::from_secs(60));
+    let written = patient.write(four_batches(1 << 16), Order::AsGiven);
+    written.await.unwrap();
+}
+
 #[tokio::test]
 async fn a_client_with_a_higher_election_id_is_noticed() {
     let (switches, handle) = start().await;

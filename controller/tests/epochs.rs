@@ -659,6 +659,9 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
     assert_eq!(too_long.0, Code::InvalidArgument, "{}", too_long.1);
     let mut watch = site.client.watch_job("train").await.unwrap();
     site.resize(&["h1", "h2", "h3"], day).await.unwrap();
+    let metrics = site.handle.as_ref().unwrap().controller().metrics_text();
+    let counted = metrics.lines().find(|it| it.contains("changes_under_way "));
+    assert!(counted.is_some_and(|it| it.ends_with(" 1")), "{counted:?}");
     let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);
     assert!(
         in_the_way.1.contains("resize train --call-off"),

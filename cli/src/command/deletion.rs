@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tonic::Code;
 use ultima_controller::client::{Client, ClientError};
 
 use super::wait;
@@ -45,6 +46,11 @@ async fn one_by_one(
                 pending_switches,
             }),
             Err(error) if at == 0 => return Err(error.into()),
+            // Somebody else has deleted it, as was asked for here.
+            Err(ClientError::Refused {
+                code: Code::NotFound,
+                ..
+            }) => {}
             // What stopped this one stops the others, too: the store, or the controller as a whole.
             Err(error) => {
                 let (done, rest) = names.split_at(at);
@@ -70,7 +76,6 @@ fn half_done(done: &[String], perhaps: &[String], not: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::exit::Exit;
-    use tonic::Code;
 
     /// What is said, and the exit code, where the third of four is refused so.
     async fn third_fails(code: Code) -> (String, Exit) {
@@ -89,11 +94,27 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_deleted_before_it_failed_is_said() {
-        let (said, exit) = third_fails(Code::NotFound).await;
+        let (said, exit) = third_fails(Code::FailedPrecondition).await;
         assert_eq!((&*said, exit), ("deleted a, b; not c, d: why", Exit::Found));
         let (said, exit) = third_fails(Code::Unavailable).await;
         let known = "deleted a, b; perhaps c; not d: why";
         assert_eq!((&*said, exit), (known, Exit::Found));
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_has_deleted_stops_nothing() {
+        let names = ["a", "b", "c"].map(String::from);
+        let delete = async |name: &str| match name {
+            "b" => Err(ClientError::Refused {
+                code: Code::NotFound,
+                message: "why".into(),
+                field: None,
+            }),
+            _ => Ok(Vec::new()),
+        };
+        let deleted = one_by_one(&names, delete).await.unwrap();
+        let deleted: Vec<&str> = deleted.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(deleted, ["a", "c"]);
     }
 
     #[tokio::test]

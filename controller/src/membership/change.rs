@@ -335,8 +335,13 @@ impl Change {
             ))];
         }
         let untold = newly(&mut self.prepared, &view.old);
+        let is_over = now >= self.since + self.asking;
         for rank in &untold {
-            self.telling.remove(rank);
+            match is_over {
+                // Who is in touch again after that is not late before it is told.
+                true => self.telling.insert(*rank, Telling::Told(now)),
+                false => self.telling.remove(rank),
+            };
         }
         untold.into_iter().map(Step::Prepare).collect()
     }

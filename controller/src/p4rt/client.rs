@@ -46,7 +46,7 @@ pub const BATCH: usize = 1000;
 
 /// Batches that are under way to a switch at the same time where their order does not matter: while it works on one the next is
 /// on its way.
-const IN_FLIGHT: usize = 4;
+pub(crate) const IN_FLIGHT: usize = 4;
 
 /// How a connection is used.
 #[derive(Clone, Debug)]

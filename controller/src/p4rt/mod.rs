@@ -10,6 +10,8 @@ mod session;
 mod strays;
 mod term;
 
+#[cfg(test)]
+pub(crate) use client::IN_FLIGHT;
 pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
 pub(crate) use error::may_pass;

@@ -19,20 +19,31 @@ impl Controller {
         if !mend && self.open().is_ok() {
             // Nobody waits for who only looks, unless it finds something: that may be a change that is under way.
             let audited = self.audit_all(None, mend).await;
-            let is_whole =
-                |(_, diff): &(_, Result<Diff, _>)| diff.as_ref().is_ok_and(Diff::is_empty);
-            if audited.iter().all(is_whole) {
-                return audited;
+            let differs =
+                |(_, diff): &(_, Result<Diff, _>)| diff.as_ref().is_ok_and(|diff| !diff.is_empty());
+            if !audited.iter().any(differs) {
+                return self.counted(audited);
             }
         }
         let changes = self.changes.take().await;
         match self.open() {
-            Ok(()) => self.audit_all(Some(&changes), mend).await,
+            Ok(()) => self.counted(self.audit_all(Some(&changes), mend).await),
             Err(error) => {
                 let ids = self.fabric.switch_ids();
                 ids.map(|id| (id, Err(error.to_string()))).collect()
             }
         }
+    }
+
+    /// Counts what has failed at switches that are connected.
+    fn counted(&self, audited: Audited) -> Audited {
+        for (id, diff) in &audited {
+            let switch = &self.switches[id.0];
+            if diff.is_err() && switch.client().is_ok() {
+                self.metrics.failed_to_audit(switch.name());
+            }
+        }
+        audited
     }
 
     async fn audit_all(&self, changes: Option<&Changes<'_>>, mend: bool) -> Audited {
@@ -49,11 +60,7 @@ impl Controller {
                 };
                 diff.map_err(|error| error.to_string())
             };
-            let audited: Result<Diff, String> = audited.await;
-            if audited.is_err() {
-                self.metrics.failed_to_audit(switch.name());
-            }
-            (switch.id, audited)
+            (switch.id, audited.await)
         });
         let audited = join_all(audited).await;
         if mend {

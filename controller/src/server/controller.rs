@@ -40,7 +40,7 @@ use crate::routing::{self, Routes};
 use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
 /// The pause after a panic.
-const STUMBLED: Duration = Duration::from_secs(1);
+pub(super) const STUMBLED: Duration = Duration::from_secs(1);
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {

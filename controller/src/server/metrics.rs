@@ -32,11 +32,11 @@ impl Controller {
         let (jobs, waiting_jobs, changes_under_way, members) = {
             let registry = self.registry();
             let waiting = registry.iter().filter(|record| record.stays.is_some());
-            let changing = registry.iter().filter(|record| record.change.is_some());
             let current = registry.iter().filter(|it| it.stage == Stage::Current);
             let members = current.map(standing_of).collect();
             let jobs = registry.iter().count();
-            (jobs, waiting.count(), changing.count(), members)
+            let changing = registry.changing().len();
+            (jobs, waiting.count(), changing, members)
         };
         let switches = self.switches.iter().map(|switch| {
             let client = switch.client().ok();

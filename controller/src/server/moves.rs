@@ -16,7 +16,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use self::progress::Progress;
 use super::changes::{Changes, Turn};
 use super::condition::Condition;
-use super::controller::Controller;
+use super::controller::{Controller, STUMBLED};
 use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
@@ -192,9 +192,13 @@ impl Controller {
                     tracing::warn!(%error, "nothing moves");
                     news.mark_changed();
                 }
-                Err(_) => tracing::error!(
-                    "a move has panicked; switches are looked at before they are used again"
-                ),
+                Err(_) => {
+                    tracing::error!(
+                        "a move has panicked; switches are looked at before they are used again"
+                    );
+                    // What made it panic may be there still.
+                    sleep(STUMBLED).await;
+                }
             }
         }
     }

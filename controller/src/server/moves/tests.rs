@@ -285,25 +285,51 @@ impl World {
         }
     }
 
-    /// Jobs whose groups have neither tree in between.
+    /// Groups that have neither tree in between: after some round not all of their copies of before, and not all of after it.
     fn lossy(&self, rounds: &[Round]) -> HashSet<GroupId> {
-        let mut lossy = HashSet::new();
+        type Copies = HashMap<(SwitchId, GroupId), Vec<Copy>>;
+        let mut now = Copies::new();
+        for (at, switch) in self.switches.iter().enumerate() {
+            let copies = switch.copies.iter();
+            now.extend(copies.map(|(id, copies)| ((SwitchId(at), *id), copies.clone())));
+        }
+        let mut will = Copies::new();
         for record in self.registry.iter() {
-            for (id, plan) in &*record.plan {
-                let will = plan.entities().find_map(|entity| match entity {
-                    Entity::Group(group) => Some(group),
-                    _ => None,
-                });
-                let sets = rounds.iter().filter_map(|round| round.get(id)).flatten();
-                for change in sets {
-                    if let (Change::Set(Entity::Group(now)), Some(will)) = (change, will)
-                        && now.id == will.id
-                        && !will.copies.iter().all(|copy| now.copies.contains(copy))
-                    {
-                        lossy.insert(now.id);
+            for (at, plan) in &*record.plan {
+                for entity in plan.entities() {
+                    if let Entity::Group(group) = entity {
+                        will.insert((*at, group.id), group.copies.clone());
                     }
                 }
             }
+        }
+        let before = now.clone();
+        let groups: HashSet<GroupId> = will.keys().map(|(_, id)| *id).collect();
+        let mut lossy = HashSet::new();
+        for round in rounds {
+            for (at, change) in round
+                .iter()
+                .flat_map(|(at, all)| all.iter().map(move |it| (*at, it)))
+            {
+                match change {
+                    Change::Put(Entity::Group(group)) | Change::Set(Entity::Group(group)) => {
+                        now.insert((at, group.id), group.copies.clone());
+                    }
+                    Change::Drop(Entity::Group(group)) => drop(now.remove(&(at, group.id))),
+                    _ => {}
+                }
+            }
+            let has_all = |of: &Copies, id: GroupId| {
+                let mut of = of.iter().filter(|((_, group), _)| *group == id);
+                of.all(|(at, copies)| {
+                    let now = now.get(at);
+                    copies
+                        .iter()
+                        .all(|copy| now.is_some_and(|now| now.contains(copy)))
+                })
+            };
+            let has_neither = |id: &GroupId| !has_all(&before, *id) && !has_all(&will, *id);
+            lossy.extend(groups.iter().copied().filter(has_neither));
         }
         lossy
     }

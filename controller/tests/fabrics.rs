@@ -1,19 +1,20 @@
 //! Whatever the fabric, whatever its jobs, and whatever fails while they come and go, move and are put right: in the end each job that was
 //! promised is on its switches, and a packet to its group reaches all of its ranks, each once, and nobody else.
 
+mod bed;
 mod chaos;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bed::{TERMS, until};
 use chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 use tempfile::TempDir;
 use ultima_controller::client::Client;
-use ultima_controller::fabric::damping::Terms;
 use ultima_controller::fabric::{Fabric, Part, SwitchPort, TrunkId};
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError};
@@ -27,15 +28,6 @@ use ultima_p4runtime::v1::{
 const JOBS: [&str; 3] = ["one", "two", "three"];
 /// Ports of a switch; emulated chips have as many connectors.
 const PORTS: usize = 9;
-/// So long nothing here takes, on whatever machine.
-const FOREVER: Duration = Duration::from_secs(120);
-/// Less patient than a fabric's operator.
-const TERMS: Terms = Terms {
-    grace: Duration::from_millis(50),
-    hold_first: Duration::from_millis(50),
-    hold_most: Duration::from_secs(1),
-    quiet: Duration::from_secs(1),
-};
 
 /// Switches, how many hosts each has, and the links between them.
 #[derive(Clone, Debug)]
@@ -388,16 +380,6 @@ impl World {
             assert_eq!(came, all, "{}, from rank {from}", job.name);
         }
     }
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let comes_true = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
-    in_time.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Where a switch's group sends copies: port and RID.

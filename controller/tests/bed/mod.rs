@@ -38,7 +38,7 @@ pub fn ports_of(at: usize) -> &'static [u16] {
 const FOREVER: Duration = Duration::from_secs(120);
 
 /// Less patient than a fabric's operator.
-const TERMS: Terms = Terms {
+pub const TERMS: Terms = Terms {
     grace: Duration::from_millis(50),
     hold_first: Duration::from_millis(50),
     hold_most: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Fabrics of any shape, and jobs on them, for tests.
+//! Fabrics of any shape, and jobs on them, for unit tests.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,8 @@ use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
 
-/// Switches `s0`, `s1` and so on; hosts `h0` and so on, each with its switch and the ranks that it has room for; trunks
-/// between switches, with settings such as `rate: 1G`.
+/// A fabric of switches `s0`, `s1` …; hosts `h0`, `h1` …, each with its switch and its room for ranks; and trunks with settings
+/// such as `rate: 1G`.
 pub fn fabric_of(
     switches: usize,
     hosts: &[(usize, u16)],
@@ -21,7 +21,7 @@ pub fn fabric_of(
     fabric_with(&vec![""; switches], hosts, trunks)
 }
 
-/// The same where each switch has settings, such as `limits: { groups: 1 }`.
+/// Like [`fabric_of`], with settings for each switch, such as `limits: { groups: 1 }`.
 pub fn fabric_with(
     switches: &[&str],
     hosts: &[(usize, u16)],
@@ -59,8 +59,8 @@ pub fn fabric_with(
     fabric::parse(&text, "fabric.yaml").unwrap()
 }
 
-/// Spines `s0` and so on, and behind them as many leaves, each linked to every spine, with so many hosts of one rank on
-/// each.
+/// A leaf-spine fabric: `spines` switches from `s0` on, then `leaves`, each linked to every spine and with `hosts` hosts of one
+/// rank.
 pub fn leaf_spine(spines: usize, leaves: usize, hosts: usize) -> Fabric {
     let leaf = |number| spines + number;
     let on_leaves: Vec<(usize, u16)> = (0..leaves * hosts)
@@ -80,7 +80,7 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
     }
 }
 
-/// A fabric as it is, and what jobs on it have taken.
+/// A fabric, and the resources that its jobs have taken.
 pub struct Site {
     pub fabric: Fabric,
     pub routes: Routes,
@@ -88,7 +88,7 @@ pub struct Site {
     pub ledger: Ledger,
 }
 
-/// A job that was accepted, and its plan.
+/// An accepted job and its plan.
 pub type Planned = (Job, JobPlan);
 
 impl Site {
@@ -118,7 +118,7 @@ impl Site {
         self.ledger.remove(&self.fabric, job, plan);
     }
 
-    /// What becomes of a job on the routes as they are now; whether all of its members reach all others then, also by its tree.
+    /// Fits a job to the current routes. Returns true if all members reach each other, also over the tree.
     pub fn refit(&mut self, planned: &mut Planned) -> bool {
         let names = self.program.names();
         let before = (&planned.0, &planned.1);
@@ -131,8 +131,8 @@ impl Site {
     }
 }
 
-/// A random fabric of up to 30 switches in any connected graph, with parallel trunks and different rates, and hosts
-/// anywhere; what of it fails, in turn; and members of some jobs.
+/// A random connected fabric with parallel trunks, different rates and hosts anywhere; the elements that fail, in order; and
+/// the members of some jobs.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub fabric: Fabric,
@@ -141,7 +141,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// How it stands when all has failed.
+    /// The fabric's health after all failures.
     pub fn health(&self) -> Health {
         let mut health = Health::default();
         for part in &self.failures {
@@ -151,12 +151,12 @@ impl Case {
     }
 }
 
-/// Random cases, where there is room for everything.
+/// Random cases with room for all jobs.
 pub fn cases(switches: usize) -> impl Strategy<Value = Case> {
     cases_with(switches, vec![""])
 }
 
-/// Random cases, where some switches have room for one or two groups only.
+/// Random cases in which some switches have room for only one or two groups.
 pub fn tight_cases(switches: usize) -> impl Strategy<Value = Case> {
     let limits = ["", "limits: { groups: 1 }", "limits: { groups: 2 }"];
     cases_with(switches, limits.to_vec())
@@ -208,7 +208,7 @@ fn cases_with(switches: usize, settings: Vec<&'static str>) -> impl Strategy<Val
     })
 }
 
-/// The far end of a packet's passage, where it crosses a trunk; it must be up.
+/// The far end of the trunk that a packet leaves by, if any. Asserts that the trunk is up.
 pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
     let far = site.fabric.across(leaving)?;
     let ends = site.fabric.trunks_of(leaving.switch).iter();

@@ -108,6 +108,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
+
         /// Everybody of the old epoch stays once or is left out, and nobody but newcomers is new.
         #[test]
         fn everybody_stays_once_or_is_left_out(

@@ -160,6 +160,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
+
         /// Those are suspected at once whom more than half of the others say to be gone, by what each who is there has said last.
         #[test]
         fn the_last_word_of_each_who_is_there_counts(

@@ -188,6 +188,8 @@ fn what_may_overtake_follows_from_the_queues_on_the_way() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     /// In any fabric, whatever fails: a way leads to every host that can be reached, and it is a shortest one.
     #[test]
     fn ways_are_shortest_and_lead_to_all_that_can_be_reached(case in cases(30)) {

@@ -45,7 +45,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(4, 50)))]
     #[test]
     fn what_is_put_in_is_there_again(changes in prop::collection::vec((1u16..6, 0u16..4), 0..12)) {
         let folder = tempfile::tempdir().unwrap();

@@ -159,6 +159,8 @@ fn no_tree_joins_what_no_way_joins() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     /// In any fabric, whatever fails: loop-free, over all members' switches and only what is between them, on what is up.
     #[test]
     fn trees_join_members_and_only_them(case in cases(30)) {

@@ -601,6 +601,8 @@ fn what_has_kept_its_old_tree_goes_over_without_a_circle() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     #[test]
     fn nothing_is_lost_while_everything_moves(case in cases(12), events in events()) {
         run(&case, &events);

@@ -432,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(16, 1000)))]
         #[test]
         fn what_follows_an_epoch_is_what_changes_from_it(
             events in prop::collection::vec(event(), 0..60),

@@ -650,7 +650,8 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     assert!(is_used().await);
 
     leaf.port(to_spine1, false);
-    until(async || health(&client, LEAF1).await.contains(&link)).await;
+    let down = format!("{} down", target.part("leaf1/101"));
+    until(async || health(&client, LEAF1).await == down).await;
     until(async || !is_used().await).await;
     until(async || is_whole(&handle).await).await;
     leaf.port(to_spine1, true);

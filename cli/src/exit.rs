@@ -1,4 +1,4 @@
-//! Exit codes: scripts can rely on them. `ultima --help` and docs/guide.md have the same table.
+//! Exit codes, which scripts rely on. `ultima --help` and docs/guide.md print the same table.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -14,60 +14,60 @@ use crate::output::Unprinted;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what it was asked for, and found nothing.
+    /// Success.
     Done,
-    /// It found something, or what it began failed.
+    /// The command found a problem, or failed after it started to act.
     Found,
-    /// It was asked for something that cannot be.
+    /// Invalid arguments or files; nothing was done.
     BadInput,
-    /// Something that it needs does not answer.
+    /// The controller or a switch does not answer.
     NoAnswer,
-    /// There is nothing of that name.
+    /// No object has that name.
     NotThere,
-    /// As things stand that cannot be granted.
+    /// The current state does not allow the request.
     Refused,
-    /// The time that it was given is over.
+    /// A time limit that the user set has passed.
     TooLate,
-    /// A signal ended it.
+    /// SIGINT or SIGTERM ended the command.
     Interrupted,
 }
 
-/// All of them, with what users are told.
+/// All exit codes with their descriptions.
 const ALL: [(Exit, &str); 8] = [
-    (Exit::Done, "done"),
+    (Exit::Done, "success"),
     (
         Exit::Found,
-        "something was found or failed: differences, packets that stop, a switch that refuses, a wrong result",
+        "a problem was found, or the operation failed: drift, packet loss, a write that a switch rejects, a wrong result",
     ),
     (
         Exit::BadInput,
-        "bad input: arguments, a file, an address that is taken; nothing was done",
+        "invalid input: arguments, a file, an address in use; nothing was done",
     ),
     (
         Exit::NoAnswer,
-        "the controller, or a switch that is needed, does not answer, or ended before the answer",
+        "no answer: the controller or a required switch cannot be reached, or stopped before it answered",
     ),
     (
         Exit::NotThere,
-        "no job, host, lab or part of the fabric has that name",
+        "not found: no job, host, lab, switch, port or link has that name",
     ),
     (
         Exit::Refused,
-        "refused as things stand: the name or the ranks are taken, a limit is reached, a switch is another controller's",
+        "rejected in the current state: the name or the ranks are taken, a limit is reached, another controller owns a switch",
     ),
-    (Exit::TooLate, "the time to wait for is over"),
+    (Exit::TooLate, "timed out"),
     (Exit::Interrupted, "interrupted"),
 ];
 
-/// The table, as help shows it.
+/// The table of exit codes for `--help`.
 pub fn help() -> String {
-    let line = |(exit, says): &(Exit, &str)| format!("  {:>3}  {says}", exit.number());
+    let line = |(exit, text): &(Exit, &str)| format!("  {:>3}  {text}", exit.number());
     let lines: Vec<String> = ALL.iter().map(line).collect();
     format!("Exit codes:\n{}", lines.join("\n"))
 }
 
 impl Exit {
-    /// The code.
+    /// The process's exit code.
     pub const fn number(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -77,26 +77,26 @@ impl Exit {
             Exit::NotThere => 4,
             Exit::Refused => 5,
             Exit::TooLate => 6,
-            // 128 and the number of SIGINT, as shells have it.
+            // 128 + SIGINT, as shells report it.
             Exit::Interrupted => 130,
         }
     }
 
-    /// [`Found`](Exit::Found) or [`Done`](Exit::Done).
-    pub fn found(something: bool) -> Self {
-        match something {
+    /// [`Found`](Exit::Found) if there is a problem, else [`Done`](Exit::Done).
+    pub fn found(problem: bool) -> Self {
+    match problem {
             true => Exit::Found,
             false => Exit::Done,
         }
     }
 
-    /// The error that ends a command so, and says why.
-    pub fn because(self, why: impl Into<String>) -> Ended {
-        let why = why.into();
-        Ended { exit: self, why }
+    /// An error with this exit code.
+    pub fn because(self, reason: impl Into<String>) -> Ended {
+    let reason = reason.into();
+    Ended { exit: self, reason }
     }
 
-    /// How a command ended that gave this error.
+    /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.is::<HalfDone>() {
             return Exit::Found;
@@ -111,7 +111,7 @@ impl Exit {
             let client = client.map(Exit::of_client);
             let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
             let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
-            // What was asked for may be done: it is the answer that is lost.
+            // The request may have succeeded; only its output is lost.
             let printed = cause.is::<Unprinted>().then_some(Exit::Found);
             client.or(ours).or(serve).or(lab).or(printed)
         };
@@ -126,13 +126,13 @@ impl Exit {
             | ClientError::NoPrimary { .. } => Exit::NoAnswer,
             ClientError::NotOurs { .. } => Exit::BadInput,
             ClientError::EpochOver { .. } => Exit::Refused,
-            // What was asked for may be done: it is the answer that is not known.
+            // The request may have succeeded; only its answer is lost.
             ClientError::TooLong { .. } => Exit::Found,
             ClientError::Refused { code, .. } => Exit::of_code(*code),
         }
     }
 
-    /// A controller that does not start. What is wrong with its options and files is bad input.
+    /// The exit code of a controller that does not start.
     fn of_serve(error: &ServeError) -> Self {
         match error {
             ServeError::Switch(error) if error.is_silence() => Exit::NoAnswer,
@@ -174,7 +174,7 @@ impl Exit {
         }
     }
 
-    /// How a command ends that the control API answers so.
+    /// The exit code of a gRPC status of the control API.
     pub fn of_code(code: Code) -> Self {
         match code {
             Code::InvalidArgument | Code::Unimplemented => Exit::BadInput,
@@ -203,15 +203,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command ends as it does, where it says so itself.
+/// An error that carries its exit code.
 #[derive(Debug, thiserror::Error)]
-#[error("{why}")]
+#[error("{reason}")]
 pub struct Ended {
     exit: Exit,
-    why: String,
+    reason: String,
 }
 
-/// What had been done before the error that this is the context of: whatever that is, it is no input that nothing was done with.
+/// The context of an error after which part of the work stays done. The exit code is then [`Found`](Exit::Found), whatever the cause.
 #[derive(Debug)]
 pub struct HalfDone(pub String);
 
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn the_guide_has_the_table() {
         let guide = include_str!("../../docs/guide.md");
-        for (exit, says) in ALL {
-            let row = format!("| {} | {says} |", exit.number());
+        for (exit, text) in ALL {
+            let row = format!("| {} | {text} |", exit.number());
             assert!(guide.contains(&row), "{row}");
-            assert!(help().contains(says));
+            assert!(help().contains(text));
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_half_done_is_no_bad_input() {
+    fn partly_done_work_is_not_invalid_input() {
         let error = ClientError::Refused {
             code: Code::InvalidArgument,
             message: "h9".into(),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_says_decides() {
+    fn the_status_of_the_controller_sets_the_exit_code() {
         let refused = |code| ClientError::Refused {
             code,
             message: String::new(),

@@ -1,6 +1,6 @@
-//! `ultima`: the switch, the controller, its client, the agent and the demo, in one binary.
+//! The `ultima` binary: switch, controller, control client, agent, labs and demo.
 //!
-//! Errors are one line on standard error; [`exit`] has the codes.
+//! Every error is one line on standard error; [`exit`] defines the exit codes.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -22,10 +22,20 @@ mod policies;
 mod process;
 mod units;
 
-/// AllReduce for distributed training that ends on time, with its second half multicast by a P4 switch.
+/// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]
 #[command(name = "ultima", version, arg_required_else_help = true)]
-#[command(after_help = format!("Example: ultima demo --loss 0.02 --workers 8\n\n{}", exit::help()))]
+#[command(after_help = format!("\
+Examples:
+  ultima demo                             train a small model through a P4 switch, on this machine
+  ultima lab up topologies/star4.yaml     run a fabric in network namespaces
+  ultima job create -f job.yaml           create a job at a running controller
+
+Environment:
+  ULTIMA_CONTROLLER   address of the controller, as --controller
+  ULTIMA_LOG          log level, such as debug or ultima_controller=debug [default: warn]
+
+{}", exit::help()))]
 struct Arguments {
     #[command(subcommand)]
     command: command::Command,
@@ -42,22 +52,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says why a command ends, and how.
+/// Prints an error and returns its exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {}", output::visible(&one_line(error)));
     Exit::of(error).into()
 }
 
-/// What is logged where nothing is asked for: warnings, and which of several controllers leads.
-const LOGGED: &str = "warn,ultima_controller::server::group=info";
+/// The default log filter: warnings, and changes of the leader among several controllers.
+const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
 
-/// Logs that to standard error, or what `ULTIMA_LOG` asks for.
+/// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {
     let filter = match std::env::var("ULTIMA_LOG") {
         Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
             format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
         })?,
-        Err(_) => EnvFilter::new(LOGGED),
+        Err(_) => EnvFilter::new(DEFAULT_LOG),
     };
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -68,7 +78,7 @@ fn log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error with its causes, those left out that the text before already says.
+/// Joins an error and its causes, and skips a cause whose text is already there.
 fn one_line(error: &anyhow::Error) -> String {
     error
         .chain()
@@ -79,7 +89,7 @@ fn one_line(error: &anyhow::Error) -> String {
         })
 }
 
-/// Help and version as clap prints them; its errors in one line, like all others.
+/// Prints clap's help and version as they are, and its errors in one line like all others.
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp
@@ -87,7 +97,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match error.print() {
             Ok(()) if error.use_stderr() => Exit::BadInput.into(),
             Ok(()) => Exit::Done.into(),
-            // Nobody reads it any more.
+            // The reader has closed the pipe (`ultima --help | head`).
             Err(lost) if lost.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
             Err(lost) => fail(&output::Unprinted::from(lost).into()),
         },
@@ -98,7 +108,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// One of clap's errors in one line.
+/// One of clap's errors as one line.
 fn line(error: &clap::Error) -> String {
     let text = error.to_string();
     let wanted = text
@@ -110,14 +120,14 @@ fn line(error: &clap::Error) -> String {
         .collect();
     let line = line.join(" ");
     match error.get(ContextKind::InvalidArg) {
-        // What looks like an option of one digit is a value of the option before it.
+        // clap takes a negative value for an unknown option.
         Some(ContextValue::String(unknown))
             if error.kind() == ErrorKind::UnknownArgument
                 && unknown
                     .trim_start_matches('-')
                     .starts_with(|it: char| it.is_ascii_digit()) =>
         {
-            format!("{line}; no option takes a value below zero")
+            format!("{line}; no option takes a negative value")
         }
         _ => line,
     }
@@ -127,14 +137,14 @@ fn line(error: &clap::Error) -> String {
 mod tests {
     use clap::CommandFactory;
 
-    /// No option of any subcommand is in another's way.
+    /// clap's own check: no two options of a command conflict.
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_consistent() {
         super::Arguments::command().debug_assert();
     }
 
-    /// Commands without `-o`: what they print is of a form of its own, or says where they serve or what they wrote.
-    const OF_NO_FORMAT: [&str; 11] = [
+    /// Commands without `-o`: their output has a format of its own, or is one status line.
+    const WITHOUT_OUTPUT: [&str; 11] = [
         "switch",
         "switch port add",
         "controller serve",
@@ -149,15 +159,15 @@ mod tests {
     ];
 
     #[test]
-    fn whatever_is_found_is_printed_in_all_formats() {
+    fn every_other_command_has_the_output_option() {
         let mut without = Vec::new();
         collect(&super::Arguments::command(), "", &mut without);
-        assert_eq!(without, OF_NO_FORMAT);
+        assert_eq!(without, WITHOUT_OUTPUT);
     }
 
-    /// The commands below one that do something by themselves and have no `-o`.
-    fn collect(of: &clap::Command, path: &str, without: &mut Vec<String>) {
-        for command in of.get_subcommands().filter(|it| !it.is_hide_set()) {
+    /// Collects the runnable subcommands of `parent` that have no `-o`.
+    fn collect(parent: &clap::Command, path: &str, without: &mut Vec<String>) {
+    for command in parent.get_subcommands().filter(|it| !it.is_hide_set()) {
             let path = format!("{path} {}", command.get_name());
             let has_formats = command
                 .get_arguments()

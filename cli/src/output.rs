@@ -1,4 +1,4 @@
-//! What commands print, and files that they write.
+//! Output of commands: standard output, formats, tables, and files written atomically.
 
 use std::fmt;
 use std::fs;
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// What was to be printed is lost, whatever the command has done before.
+/// Standard output cannot be written. The command itself may have succeeded.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}; what was done stays done")]
+#[error("cannot write to standard output: {0}; the command itself may have succeeded")]
 pub struct Unprinted(#[from] io::Error);
 
-/// Prints `text`; that nobody reads it any more (`ultima … | head`) is no error.
+/// Prints `text`. A closed pipe (`ultima … | head`) is not an error.
 pub fn print(text: &str) -> Result<(), Unprinted> {
     print_on(text).map(|_| ())
 }
 
-/// The same for one who has more to print: not if nobody reads it any more.
+/// Prints `text`; `Break` means that the reader has closed the pipe.
 pub fn print_on(text: &str) -> Result<ControlFlow<()>, Unprinted> {
     let mut stdout = io::stdout().lock();
     match stdout
@@ -32,8 +32,7 @@ pub fn print_on(text: &str) -> Result<ControlFlow<()>, Unprinted> {
     }
 }
 
-/// `text` as one line that a terminal shows and does not obey: control characters, as names of files and keys may have them, as Rust
-/// writes them.
+/// Escapes control characters, so that names of files and keys cannot break a line or control the terminal.
 pub fn visible(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
@@ -45,14 +44,13 @@ pub fn visible(text: &str) -> String {
     line
 }
 
-/// The same beside everything else that goes on: a reader that takes its time, as a pager does, holds up only who waits for this.
-/// For commands in [`run_beside`].
+/// Like [`print_on`], on a thread of its own: a slow reader, such as a pager, does not block other tasks. For commands in [`run_beside`].
 pub async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
     let printed = tokio::task::spawn_blocking(move || print_on(&text)).await;
     printed.map_err(io::Error::other)?
 }
 
-/// Runs a command that prints beside everything else; when it has ended nothing is waited for that nobody reads.
+/// Runs a command that uses [`print_beside`], and does not wait for a pending print when the command has ended.
 ///
 /// # Errors
 /// The command's.
@@ -63,7 +61,7 @@ pub fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
     done
 }
 
-/// Writes `name` in `folder` at once: who reads it meanwhile sees the former one or this.
+/// Writes `name` in `folder` atomically: a concurrent reader sees the old file or the new one.
 ///
 /// # Errors
 /// With the file's path.
@@ -76,19 +74,19 @@ pub fn write_whole(folder: &Path, name: &str, content: &str) -> Result<PathBuf> 
     Ok(path)
 }
 
-/// How a command prints what it found.
+/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Plain text for people
     #[default]
     Table,
-    /// One JSON document.
+    /// JSON; commands that print continuously write one document per line
     Json,
-    /// One YAML document.
+    /// YAML; commands that print continuously separate documents with `---`
     Yaml,
 }
 
-/// As the command line has it.
+/// As on the command line.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -99,24 +97,24 @@ impl fmt::Display for Format {
     }
 }
 
-/// The option by which a command is told: all that print something to work with have it.
+/// The `-o` option.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Output {
-    /// How it is printed
+    /// Output format
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value_t)]
     format: Format,
 }
 
 impl Output {
-    /// What was asked for.
+    /// The format.
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// As [`Format::print`].
+    /// See [`Format::print`].
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     pub fn print(
         self,
         document: &impl Serialize,
@@ -127,10 +125,10 @@ impl Output {
 }
 
 impl Format {
-    /// `document` in this form; `table` makes the one for people.
+    /// Formats `document`; `table` makes the text for people.
     ///
     /// # Errors
-    /// The document has no such form: none of ours.
+    /// The document cannot be serialized; none of ours.
     pub fn print(
         self,
         document: &impl Serialize,
@@ -143,10 +141,10 @@ impl Format {
         })
     }
 
-    /// One of several documents, as they come: JSON on a line, YAML behind the line that begins it.
+    /// Formats one document of a stream: JSON on one line, YAML after `---`.
     ///
     /// # Errors
-    /// As [`print`](Self::print).
+    /// See [`print`](Self::print).
     pub fn print_one(
         self,
         document: &impl Serialize,
@@ -160,7 +158,7 @@ impl Format {
     }
 }
 
-/// Columns as wide as their widest cell, two spaces apart.
+/// A table: columns as wide as their widest cell, two spaces apart.
 pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(header.map(String::from))
         .chain(rows)
@@ -190,17 +188,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown() {
+    fn control_characters_are_escaped() {
         let name = "s1\n\u{1b}[2J\r\u{9b}é \"x\\y\"";
         assert_eq!(visible(name), r#"s1\n\u{1b}[2J\r\u{9b}é "x\y""#);
     }
 
     #[test]
-    fn documents_that_come_one_by_one_are_told_apart() {
+    fn documents_of_a_stream_are_separate() {
         let print = |format: Format| {
             let one = |number: u8| format.print_one(&[number], || format!("{number} of them\n"));
             [1, 2]
-                .map(|number| one(number).expect("it has a form"))
+            .map(|number| one(number).expect("a document"))
                 .concat()
         };
         assert_eq!(print(Format::Table), "1 of them\n2 of them\n");

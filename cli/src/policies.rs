@@ -1,4 +1,4 @@
-//! The transport's policies, as arguments name them.
+//! Parsers for options that select a policy of the transport by name.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
@@ -34,13 +34,13 @@ pub fn incast(text: &str) -> Result<IncastPolicy, String> {
         ("dynamic", _) => Ok(IncastPolicy::Dynamic),
         (_, Ok(senders @ 1..=IncastPolicy::MOST)) => Ok(IncastPolicy::Fixed(senders)),
         _ => Err(format!(
-            "expected all, dynamic, or senders from 1 to {}",
+            "expected all, dynamic, or a number of senders from 1 to {}",
             IncastPolicy::MOST
         )),
     }
 }
 
-/// A policy as [`incast`] reads it.
+/// The inverse of [`incast`].
 pub fn incast_text(policy: IncastPolicy) -> String {
     match policy {
         IncastPolicy::All => "all".to_owned(),
@@ -49,7 +49,7 @@ pub fn incast_text(policy: IncastPolicy) -> String {
     }
 }
 
-/// One of `all`, by its name.
+/// A parser that accepts the names of `all`.
 fn named<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,

@@ -1,4 +1,4 @@
-//! Quantities as people write them on a command line.
+//! Parsers for quantities and addresses on the command line.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 pub use ultima_switch::units::{bit_rate, bytes, duration};
 
-/// Where a server listens: `127.0.0.1:9559`, `[::1]:0`.
+/// The address that a server listens on: `127.0.0.1:9559`, `[::1]:0`.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9559".into())
 }
 
-/// Where a server is reached: `localhost:9559`, `[::1]:9559`.
+/// The address of a server: `localhost:9559`, `[::1]:9559`.
 pub fn authority(text: &str) -> Result<String, String> {
     let port = text.rsplit_once(':').and_then(|(host, port)| {
         let port: u16 = port.parse().ok()?;
@@ -25,7 +25,7 @@ pub fn authority(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where a controller listens: `10.0.0.2:9555`, `unix:/run/ultima.sock`.
+/// The address of a controller: `10.0.0.2:9555`, `unix:/run/ultima.sock`.
 pub fn control_address(text: &str) -> Result<String, String> {
     let is_one = match text.strip_prefix("unix:") {
         Some(path) => !path.is_empty(),
@@ -37,30 +37,30 @@ pub fn control_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// A share: `0.25`.
+/// A fraction from 0 to 1: `0.25`.
 pub fn share(text: &str) -> Result<f64, String> {
     let share = text
         .parse()
         .ok()
         .filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.25".into())
+    share.ok_or_else(|| "expected a fraction from 0 to 1, such as 0.25".into())
 }
 
-/// A share that leaves something: `0.01`.
+/// A fraction from 0 to below 1: `0.01`.
 pub fn share_under_one(text: &str) -> Result<f64, String> {
     let share = share(text).ok().filter(|share| *share < 1.0);
-    share.ok_or_else(|| "expected a share from 0 to under 1, such as 0.01".into())
+    share.ok_or_else(|| "expected a fraction from 0 to under 1, such as 0.01".into())
 }
 
-/// A whole number of 1 or more, which `T` holds up to `most`: `4`.
+/// An integer from 1 to `most`, the largest value of `T`: `4`.
 pub fn count<T: FromStr>(text: &str, most: impl fmt::Display) -> Result<T, String> {
     let count = text.parse();
-    count.map_err(|_| format!("expected a whole number from 1 to {most}"))
+    count.map_err(|_| format!("expected an integer from 1 to {most}"))
 }
 
-/// A range of integers, its end excluded: `3..7`.
+/// A half-open range of integers: `3..7`.
 pub fn range(text: &str) -> Result<Range<u32>, String> {
-    let wrong = || String::from("expected a range A..B with A < B, such as 3..7");
+    let wrong = || String::from("expected a range A..B with A < B, B excluded, such as 3..7");
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
     let range = start.parse().map_err(|_| wrong())?..end.parse().map_err(|_| wrong())?;
     if range.is_empty() {
@@ -70,10 +70,7 @@ pub fn range(text: &str) -> Result<Range<u32>, String> {
     }
 }
 
-/// Where metrics are served: on loopback, where only a port is said.
-///
-/// # Errors
-/// What would be right.
+/// The address of a metrics endpoint; a port alone means loopback.
 pub fn metrics_address(text: &str) -> Result<SocketAddr, String> {
     let port = text
         .parse()
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_on_loopback_unless_said() {
+    fn metrics_listen_on_loopback_by_default() {
         let address = |text: &str| metrics_address(text).map(|address| address.to_string());
         assert_eq!(address("9464").as_deref(), Ok("127.0.0.1:9464"));
         assert_eq!(address("[::]:1").as_deref(), Ok("[::]:1"));

@@ -79,9 +79,9 @@ fn options_out_of_range() {
         &["--allreduce", "from 1 to 4294967295"],
     );
     assert_says(&agent("--repeat"), &["--repeat", "from 1 to 4294967295"]);
-    let below_zero = "no option takes a value below zero";
-    assert_says(&["demo", "--workers", "-1"], &["-1", below_zero]);
-    assert_says(&["fabric", "sync", "--wait", "-1s"], &["-1", below_zero]);
+    let negative = "no option takes a negative value";
+    assert_says(&["demo", "--workers", "-1"], &["-1", negative]);
+    assert_says(&["fabric", "sync", "--wait", "-1s"], &["-1", negative]);
 }
 
 /// What was to be printed is lost; what was asked for may be done, so that this is no bad input.

@@ -84,7 +84,7 @@ impl Exit {
 
     /// [`Found`](Exit::Found) if there is a problem, else [`Done`](Exit::Done).
     pub fn found(problem: bool) -> Self {
-    match problem {
+        match problem {
             true => Exit::Found,
             false => Exit::Done,
         }
@@ -92,8 +92,8 @@ impl Exit {
 
     /// An error with this exit code.
     pub fn because(self, reason: impl Into<String>) -> Ended {
-    let reason = reason.into();
-    Ended { exit: self, reason }
+        let reason = reason.into();
+        Ended { exit: self, reason }
     }
 
     /// The exit code of an error.

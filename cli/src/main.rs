@@ -167,7 +167,7 @@ mod tests {
 
     /// Collects the runnable subcommands of `parent` that have no `-o`.
     fn collect(parent: &clap::Command, path: &str, without: &mut Vec<String>) {
-    for command in parent.get_subcommands().filter(|it| !it.is_hide_set()) {
+        for command in parent.get_subcommands().filter(|it| !it.is_hide_set()) {
             let path = format!("{path} {}", command.get_name());
             let has_formats = command
                 .get_arguments()

@@ -198,7 +198,7 @@ mod tests {
         let print = |format: Format| {
             let one = |number: u8| format.print_one(&[number], || format!("{number} of them\n"));
             [1, 2]
-            .map(|number| one(number).expect("a document"))
+                .map(|number| one(number).expect("a document"))
                 .concat()
         };
         assert_eq!(print(Format::Table), "1 of them\n2 of them\n");

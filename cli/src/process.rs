@@ -119,7 +119,7 @@ impl Server {
 }
 
 fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Command> {
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     arguments.push(DIE_WITH_PARENT.into());
     let mut command = Command::new(binary);
     // In a process group of its own: Ctrl-C reaches only the parent, which stops its children in order.

@@ -275,7 +275,7 @@ fn a_check_finds_an_mtu_that_is_too_small() {
         wait_until("both attend", || {
             check()
                 .1
-                .is_some_and(|report| report["attending"].as_array().map(Vec::len) == Some(2))
+                .is_some_and(|report| report["responding"].as_array().map(Vec::len) == Some(2))
         });
         let (code, report, errors) = check();
         assert_eq!(code, Some(1), "{errors}");
@@ -286,7 +286,7 @@ fn a_check_finds_an_mtu_that_is_too_small() {
             assert_eq!(finding["hop"], "mtu", "{finding}");
         }
         let own = |finding: &&Value| {
-            finding["what"]
+            finding["problem"]
                 .as_str()
                 .is_some_and(|w| w.starts_with("h2's interface"))
         };

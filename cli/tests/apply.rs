@@ -85,7 +85,7 @@ fn applied_twice_is_applied_once() {
             text.starts_with("grid.row0: unchanged\n") && !text.contains("would be resized"),
             "{text}"
         );
-        assert!(text.contains("near: would be refused\n"), "{text}");
+        assert!(text.contains("near: would be rejected\n"), "{text}");
         let planned = output(&["fabric", "--controller", &address, "plan", "-f", file]);
         assert_eq!(planned.status.code(), Some(4));
         let text = String::from_utf8_lossy(&planned.stdout);
@@ -113,13 +113,13 @@ fn applied_twice_is_applied_once() {
         let refused = output(&["apply", "-f", file, "--controller", &address]);
         assert_eq!(refused.status.code(), Some(5));
         let text = String::from_utf8(refused.stdout).expect("text");
-        let differs = format!("grid.row0: {file}:7:9: weight is 3, and the file says 4; ");
+        let differs = format!("grid.row0: {file}:7:9: weight is 3, but the file has 4; ");
         assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: would be created\n"), "{text}");
         let error = String::from_utf8(refused.stderr).expect("text");
         assert!(
-            error.starts_with(&format!("error: nothing was done: {differs}"))
-                && error.ends_with("; so do 3 more\n"),
+            error.starts_with(&format!("error: nothing was changed: {differs}"))
+                && error.ends_with("; 3 more jobs differ\n"),
             "{error}"
         );
         assert!(!job(&["show", "new"]).status.success());
@@ -148,7 +148,7 @@ fn files_are_read_before_anything_is_done() {
     .expect("written");
     let text = refused(&["apply", "-f", file]);
     assert!(
-        text.contains("jobs.yaml:2:13: name: job a stands in the files twice"),
+        text.contains("jobs.yaml:2:13: name: duplicate job a"),
         "{text}"
     );
     for nothing in ["", "# nothing\n---\n"] {
@@ -171,7 +171,7 @@ fn what_was_half_done_is_no_bad_input() {
         let wrong = "{ name: two, members: [h1, h99] }\n";
         std::fs::write(&path, wrong).expect("written");
         let text = refused_with(4, &apply);
-        assert!(text.contains("nothing was done"), "{text}");
+        assert!(text.contains("nothing was changed"), "{text}");
         let dry_run = || output(&[&apply[..], &["--dry-run"]].concat()).status.code();
         assert_eq!(dry_run(), Some(4));
         // What is missing comes together, or not at all.
@@ -180,7 +180,7 @@ fn what_was_half_done_is_no_bad_input() {
         let text = refused_with(4, &apply);
         let no_host = format!("{file}:2:32: members[1]: the fabric has no host \"h99\"");
         assert!(text.contains(&no_host), "{text}");
-        assert!(text.contains("nothing was done"), "{text}");
+        assert!(text.contains("nothing was changed"), "{text}");
         assert!(
             stage
                 .testbed
@@ -196,7 +196,7 @@ fn what_was_half_done_is_no_bad_input() {
         std::fs::write(&path, other).expect("written");
         assert_eq!(dry_run(), Some(1));
         let text = refused_with(1, &apply);
-        assert!(text.contains("one done, then"), "{text}");
+        assert!(text.contains("applied one, then failed"), "{text}");
         assert!(text.contains(&no_host), "{text}");
     });
 }
@@ -242,7 +242,7 @@ fn members_of_what_is_created_are_waited_for() {
         let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
         assert_eq!(waited.status.code(), Some(6), "{late}");
         assert!(said.contains("near: created\n"), "{said}");
-        let missing = "after 300ms there is no rank 0 on h1";
+        let missing = "not joined after 300ms: rank 0 on h1";
         assert!(late.contains(missing), "{late}");
     });
 }

@@ -212,7 +212,7 @@ fn fabrics() {
             "serve",
             "--listen",
             "127.0.0.1:0",
-            "--patience",
+            "--startup-timeout",
             "300ms",
             "--fabric",
             path.to_str().unwrap(),
@@ -293,7 +293,7 @@ fn jobs() {
     .unwrap();
     assert_says(
         &["job", "create", "-f", two.to_str().unwrap()],
-        &["two.yaml:3:1: 2 jobs", "`ultima apply -f` creates several"],
+        &["two.yaml:3:1: 2 jobs", "use `ultima apply -f` for several"],
     );
     let dear = dir.path().join("dear.yaml");
     fs::write(&dear, "name: train\nmembers: [h1, h2]\nweight: dear\n").unwrap();

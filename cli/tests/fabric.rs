@@ -26,7 +26,7 @@ fn document(text: &str) -> Value {
 /// Somebody takes the group away and a rank's admission, and limits a port.
 fn differences_are_shown_and_mended(target: &Target) {
     target.run(Fabric::pair(), &[TRAIN], |stage| {
-        let whole = "s1: as it should be\ns2: as it should be\n";
+        let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
         let job = stage.jobs[0].clone();
         stage.operate(0, async |operator| {
@@ -36,7 +36,7 @@ fn differences_are_shown_and_mended(target: &Target) {
         let (code, text) = fabric(&stage, &["diff"]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(code, 1);
-        let ["s1: 2 differences", source, group, "s2: as it should be"] = lines[..] else {
+        let ["s1: 2 differences", source, group, "s2: in sync"] = lines[..] else {
             panic!("{text}")
         };
         let start = "+ UltimaIngress.admission.source[ingress_port 0x02, job 0x01, epoch 0x01, source_rank 0x01, src_addr ";
@@ -49,7 +49,7 @@ fn differences_are_shown_and_mended(target: &Target) {
         let all = document(&text);
         assert_eq!(all[0]["switch"], "s1");
         assert_eq!(all[0]["differences"][1]["entity"], "multicast group 1");
-        assert_eq!(all[0]["differences"][1]["held"], Value::Null);
+        assert_eq!(all[0]["differences"][1]["actual"], Value::Null);
         assert_eq!(all[1], json!({ "switch": "s2", "differences": [] }));
 
         let (code, mended) = fabric(&stage, &["sync", "--output", "json"]);
@@ -82,12 +82,20 @@ fn the_fabric_is_shown_in_each_form() {
         assert_eq!(code, 0);
         assert_eq!(
             rows[0],
-            ["SWITCH", "TARGET", "DEVICE", "JOBS", "HEALTH", "STATE"]
+            [
+                "NAME",
+                "TARGET",
+                "ADDRESS",
+                "DEVICE-ID",
+                "JOBS",
+                "HEALTH",
+                "STATUS"
+            ]
         );
         for (row, name) in rows[1..].iter().zip(["s1", "s2"]) {
             assert_eq!(
-                [row[0], row[1], row[3], row[4], row[5]],
-                [name, "v1model", "train", "up", "connected"]
+                [row[0], row[1], row[3], row[4], row[5], row[6]],
+                [name, "v1model", "1", "train", "up", "connected"]
             );
         }
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
@@ -106,7 +114,7 @@ fn the_fabric_is_shown_in_each_form() {
 fn what_is_drained_is_said() {
     Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
         let (code, text) = fabric(&stage, &["drain", "s2/9"]);
-        let cut_off = "job train keeps its ways, as no others lead to rank 2 on h3, rank 3 on h4\n";
+        let cut_off = "job train is not rerouted: no other path to rank 2 on h3, rank 3 on h4\n";
         // A script that would take it away is told.
         assert_eq!((code, text), (1, format!("drained s1/9-s2/9\n{cut_off}")));
         let (_, text) = fabric(&stage, &["show"]);
@@ -116,10 +124,10 @@ fn what_is_drained_is_said() {
         );
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
         assert_eq!(all[0]["health"], "s1/9-s2/9 drained");
-        let whole = "s1: as it should be\ns2: as it should be\n";
+        let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
         let (code, text) = fabric(&stage, &["undrain", "s2/9"]);
-        assert_eq!((code, text.as_str()), (0, "s1/9-s2/9 is in use\n"));
+        assert_eq!((code, text.as_str()), (0, "undrained s1/9-s2/9\n"));
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
         assert_eq!(all[0]["health"], "up");
     });
@@ -148,15 +156,13 @@ fn waiting_for_switches_has_an_end() {
             let drain = [&at[..], &["drain", spine, "--wait", "200ms"]].concat();
             let late = refused_with(6, &drain);
             assert!(
-                late.contains("after 200ms the new ways are not known to be on s2"),
+                late.contains("timed out after 200ms: new routes are not confirmed by s2"),
                 "{late}"
             );
             let (code, text) = fabric(&stage, &["sync", "--wait", "200ms"]);
             assert!(code == 1 && text.contains("\ns2: "), "{text}");
         });
-        let whole: String = (1..=4)
-            .map(|at| format!("s{at}: as it should be\n"))
-            .collect();
+        let whole: String = (1..=4).map(|at| format!("s{at}: in sync\n")).collect();
         assert_eq!(fabric(&stage, &["sync", "--wait", "10s"]), (0, whole));
         let drained = (0, format!("drained {spine}\n"));
         assert_eq!(fabric(&stage, &["drain", spine, "--wait", "10s"]), drained);
@@ -291,7 +297,7 @@ fn what_a_change_would_do_is_said_before() {
         assert_eq!(plan["jobs"][0]["job"]["tree"], json!(["s1/9-s2/9"]));
         assert_eq!(plan["switches"].as_array().map(Vec::len), Some(2));
         // Nothing was done.
-        let whole = "s1: as it should be\ns2: as it should be\n";
+        let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
 
         // What `apply` would do: nothing, resize it, or refuse it; and what goes and comes alike is no change.
@@ -307,8 +313,8 @@ fn what_a_change_would_do_is_said_before() {
         assert_eq!(plan["jobs"][0]["job"]["epoch"], 2);
         let heavy = file("heavy.yaml", &TRAIN.replace(" }", ", weight: 2 }"));
         let (code, text) = fabric(&stage, &["plan", "-f", &heavy]);
-        let differs = "weight is 1, and the file says 2; delete it first, or correct the file";
-        let differs = format!("train would be refused: {heavy}:1:51: {differs}\n");
+        let differs = "weight is 1, but the file has 2; delete the job first, or correct the file";
+        let differs = format!("train: would be rejected: {heavy}:1:51: {differs}\n");
         assert_eq!((code, text), (5, differs));
         let (code, text) = fabric(&stage, &["plan", "-f", &again, "--without", "train"]);
         assert_eq!(code, 0, "{text}");
@@ -330,7 +336,7 @@ fn what_a_change_would_do_is_said_before() {
         let (code, text) = fabric(&stage, &["plan", "-f", &file("same.yaml", &yaml)]);
         assert_eq!(code, 0);
         assert!(
-            text.ends_with("s1: nothing changes\ns2: nothing changes\n"),
+            text.ends_with("s1: no changes\ns2: no changes\n"),
             "{text}"
         );
         let limited = yaml.replacen(

@@ -108,8 +108,9 @@ fn a_grids_jobs_come_and_go_together() {
             assert_eq!(refused.status.code(), Some(5), "{refused:?}");
             let text = String::from_utf8_lossy(&refused.stderr).into_owned();
             let jobs = lines.join(", ");
-            let expected =
-                format!("error: train is a grid, which keeps its members, of the jobs {jobs}; ");
+            let expected = format!(
+                "error: train is a grid of the jobs {jobs}, whose members cannot be changed; "
+            );
             assert!(text.starts_with(&expected), "{text}");
         }
         let checked = job(&["check", "train", "--output=json"]);
@@ -140,9 +141,9 @@ fn a_switch_that_is_away_is_shown_as_such() {
             let [.., near, far, away] = text.lines().collect::<Vec<_>>()[..] else {
                 panic!("two switches: {text}")
             };
-            assert!(near.starts_with("s1          0 "), "{text}");
-            assert_eq!(far, "s2          away");
-            let problem = away.strip_prefix("s2 is away: ").expect("why");
+            assert!(near.starts_with("s1      0 "), "{text}");
+            assert_eq!(far, "s2      unreachable");
+            let problem = away.strip_prefix("s2: unreachable: ").expect("why");
             assert!(problem.contains("primary"), "{text}");
         });
     });
@@ -243,7 +244,7 @@ fn waiting_has_an_end() {
         stage.operate(1, async |_| {
             let delete = ["delete", "train", "--wait", "200ms"];
             let late = common::refused_with(6, &[&at[..], &delete].concat());
-            assert!(late.contains("still on s2"), "{late}");
+            assert!(late.contains("disconnected: s2"), "{late}");
         });
         let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
         assert!(gone.contains("no job \"train\""), "{gone}");
@@ -266,7 +267,7 @@ fn a_grid_is_deleted_as_a_whole_also_where_a_switch_is_away() {
         stage.operate(1, async |_| {
             let delete = ["delete", "train", "--wait", "200ms"];
             let late = common::refused_with(6, &[&at[..], &delete].concat());
-            assert!(late.contains("still on s2"), "{late}");
+            assert!(late.contains("disconnected: s2"), "{late}");
         });
         let left = document(&printed(&[&at[..], &["list", "--output=json"]].concat()));
         assert_eq!(left, json!([]));
@@ -320,7 +321,7 @@ fn members_are_named_by_rank_or_host() {
         let said = String::from_utf8_lossy(&late.stderr).into_owned();
         assert_eq!(late.status.code(), Some(6), "{said}");
         assert!(
-            said.starts_with("error: job heavy: after 200ms the change is not over"),
+            said.starts_with("error: job heavy: the change is not complete after 200ms"),
             "{said}"
         );
     });

@@ -335,7 +335,7 @@ fn watches_outlive_their_primary() {
     let at = ["--controller", &both, "-o", "json"];
     let mut members = Watch::start(&[&["job", "watch", "train"], &at[..]].concat());
     let mut losses = Watch::start(&[&["telemetry", "--watch"], &at[..]].concat());
-    assert_eq!(members.next()["kind"], "now");
+    assert_eq!(members.next()["kind"], "current");
     assert_eq!(losses.next()["jobs"][0]["job"], "train");
 
     first.kill();
@@ -346,11 +346,11 @@ fn watches_outlive_their_primary() {
         let note = watch.notes.next().expect("a line").expect("text");
         assert_eq!(
             note,
-            "the controller that was listened to has gone; looking for the one that leads now"
+            "warning: lost the connection to the controller; looking for the current leader"
         );
     }
     // How things are, anew.
-    assert_eq!(members.next()["kind"], "now");
+    assert_eq!(members.next()["kind"], "current");
     assert_eq!(losses.next()["jobs"][0]["job"], "train");
     let first = bed.start("a", &options(&b));
     while job(&["delete", "train"]).0 == Some(3) {}
@@ -361,7 +361,7 @@ fn watches_outlive_their_primary() {
     drop((first, second));
     let note = losses.notes.next().expect("a line").expect("text");
     assert!(
-        note.starts_with("the controller that was listened to"),
+        note.starts_with("warning: lost the connection to the controller"),
         "{note}"
     );
     let error = losses.notes.by_ref().last().expect("a line").expect("text");
@@ -424,7 +424,7 @@ async fn waits_outlive_their_primary() {
     }
     let [train, never] = waits;
     let train = train.wait_with_output().expect("it ends");
-    let note = "the controller that was listened to has gone; looking for the one that leads now\n";
+    let note = "warning: lost the connection to the controller; looking for the current leader\n";
     assert_eq!(String::from_utf8_lossy(&train.stderr), note);
     assert_eq!(train.status.code(), Some(0));
 
@@ -433,7 +433,7 @@ async fn waits_outlive_their_primary() {
     let never = never.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&never.stderr);
     let error = said.lines().last().expect("a line");
-    let why = "error: what was asked for is done and stays, and is not waited for: ";
+    let why = "error: the request succeeded, but the controller failed during --wait: ";
     assert!(error.starts_with(why), "{error}");
     assert_eq!(never.status.code(), Some(3));
 }
@@ -457,9 +457,9 @@ async fn what_a_killed_primary_promised_is_there_with_the_next() {
     let leader = || {
         let status = output(&["controller", "status", "--controller", &both, "-o", "json"]);
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
-        let leads = (0..2).find(|&at| status[at]["role"] == "primary");
+        let leads = (0..2).find(|&at| status[at]["role"] == "leader");
         let leads = leads.unwrap_or_else(|| panic!("one leads: {status}"));
-        let term = status[leads]["standing"]["term"].as_u64();
+        let term = status[leads]["status"]["term"].as_u64();
         (leads, term.expect("a primary has one"))
     };
     let mut promised = Vec::new();
@@ -609,7 +609,7 @@ fn options_that_make_no_sense_are_one_line() {
     for (options, says) in [
         (&["--peers", "127.0.0.1:1"][..], "--state"),
         (&["--copies", "1"], "--peers"),
-        (&["--lead-anyway"], "--state"),
+        (&["--force-lead"], "--state"),
         (
             &["--state", "none.redb", "--peers", "10.0.0.2"],
             "expected HOST:PORT or unix:PATH",
@@ -621,10 +621,10 @@ fn options_that_make_no_sense_are_one_line() {
                 "none.redb",
                 "--peers",
                 "127.0.0.1:1",
-                "--patience",
+                "--startup-timeout",
                 "1s",
             ],
-            "--patience",
+            "--startup-timeout",
         ),
     ] {
         let output = output(&[&serve[..], options].concat());

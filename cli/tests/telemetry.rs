@@ -85,29 +85,29 @@ fn says_what_was_lost(target: &Target) {
         let mut text = telemetry(&stage, &["lossy"]);
         // Each switch tells in its own time.
         let (trunk, source) = (
-            "7.1        s1/9     0     2                  0               0\n",
-            "7.1        s1/1     0     0                  0               2\n",
+            "7.1        s1/9         0     2        0     0\n",
+            "7.1        s1/1         0     0        0     2\n",
         );
         text = text.replace(&[trunk, source].concat(), &[source, trunk].concat());
         let expected = "\
-PACKETS OF   RECEIVED  REJECTED  UNDELIVERABLE  UNKNOWN RANK  DELIVERED  TRIMMED  LATE  TAIL-DROPPED  UPSTREAM LOST
-lossy at s1  7         0         0              0             14         3        2     0             65
-lossy at s2  7         0         0              0             14         0        0     0             0
+JOB    SWITCH  RECEIVED  REJECTED  UNDELIVERABLE  UNKNOWN-RANK  DELIVERED  TRIMMED  LATE  TAIL-DROPPED  UPSTREAM-LOST
+lossy  s1      7         0         0              0             14         3        2     0             65
+lossy  s2      7         0         0              0             14         0        0     0             0
 
-LOST AT       TRIMMED  LATE  UPSTREAM
+LINK          TRIMMED  LATE  UPSTREAM-LOST
 s1/2 to h2    0        1
 s1/9 to s2    3        1
 rank 0 to s1                 65
 
-OPERATION  TOLD BY  RANK  TRIMMED WHEN TOLD  LATE WHEN TOLD  UPSTREAM LOST WHEN TOLD
-7.1        s1/1     0     0                  0               2
-7.1        s1/9     0     2                  0               0
+OPERATION  REPORTED-BY  RANK  TRIMMED  LATE  UPSTREAM-LOST
+7.1        s1/1         0     0        0     2
+7.1        s1/9         0     2        0     0
 
 ";
         assert_eq!(text, expected);
         let quiet = telemetry(&stage, &["quiet"]);
         assert!(
-            !quiet.contains("LOST AT") && !quiet.contains("OPERATION"),
+            !quiet.contains("LINK") && !quiet.contains("OPERATION"),
             "{quiet}"
         );
         assert_eq!(
@@ -165,9 +165,9 @@ fn json_has_every_count() {
             assert_eq!(near[none], count(0, 0), "{none}");
         }
         assert_eq!(near["tail_dropped"], 0);
-        assert_eq!(near["away"], Value::Null);
+        assert_eq!(near["problem"], Value::Null);
         assert_eq!(near["digest_lists_dropped"], 0);
-        assert_eq!(lossy["losses_forgotten"], 0);
+        assert_eq!(lossy["losses_discarded"], 0);
         let trunk = json!({
             "port": 9, "port_name": "s1/9", "peer": "s2", "sent": count(7, 7000), "late": count(1, 1000), "trimmed": count(3, 3000),
             "cut_sealed": count(0, 0),
@@ -186,14 +186,14 @@ fn json_has_every_count() {
             let told = loss
                 .as_object_mut()
                 .expect("an object")
-                .remove("told_at_ms");
+                .remove("reported_at_ms");
             assert!(told.and_then(|ms| ms.as_u64()).is_some_and(|ms| ms > 0));
         }
         losses.sort_by_key(|loss| loss["port"].as_u64());
         let loss = |port: u16, trimmed: u32, upstream: u32| {
             json!({
                 "switch": "s1", "port": port, "port_name": format!("s1/{port}"), "epoch": 1, "step": 7, "bucket": 1, "source": 0,
-                "trimmed_when_told": trimmed, "late_when_told": 0, "upstream_lost_when_told": upstream,
+                "trimmed": trimmed, "late": 0, "upstream_lost": upstream,
             })
         };
         // Each once, with the counts of the moment.
@@ -229,7 +229,7 @@ fn a_job_of_the_same_name_starts_anew() {
         }
         stage.controller.delete(&stage.testbed, "lossy");
         stage.controller.delete(&stage.testbed, "quiet");
-        assert_eq!(telemetry(&stage, &[]), "there are no jobs\n");
+        assert_eq!(telemetry(&stage, &[]), "no jobs\n");
         let none = document(&telemetry(&stage, &["--output=json"]));
         assert_eq!(none, json!({ "version": 1, "jobs": [] }));
     });
@@ -314,27 +314,27 @@ fn a_switch_that_is_away_hides_no_other() {
     pair(&Target::Sockets, |stage| {
         let (mut child, mut lines) = watch(&stage, &["quiet", "--output=json"]);
         let mut s2 = || document(&next_line(&mut lines))["jobs"][0]["switches"][1].clone();
-        assert_eq!(s2()["away"], Value::Null);
+        assert_eq!(s2()["problem"], Value::Null);
         // Another controller takes it.
         stage.operate(1, async |_| {
             let text = telemetry(&stage, &["quiet"]);
             let [_, near, far, away, ""] = text.lines().collect::<Vec<_>>()[..] else {
                 panic!("two switches: {text}")
             };
-            assert!(near.starts_with("quiet at s1  0 "), "{text}");
-            assert_eq!(far, "quiet at s2  away");
-            let problem = away.strip_prefix("s2 is away: ").expect("why");
+            assert!(near.starts_with("quiet  s1      0 "), "{text}");
+            assert_eq!(far, "quiet  s2      unreachable");
+            let problem = away.strip_prefix("s2: unreachable: ").expect("why");
             assert!(problem.contains("primary"), "{text}");
             let gone = loop {
                 let gone = s2();
-                if gone["away"].is_string() {
+                if gone["problem"].is_string() {
                     break gone;
                 }
             };
             // It has no counts, rather than none counted.
             assert_eq!(gone.as_object().expect("an object").len(), 2, "{gone}");
         });
-        while s2()["away"] != Value::Null {}
+        while s2()["problem"] != Value::Null {}
         kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
         assert_eq!(child.wait().expect("it ends").code(), Some(130));
     });

@@ -141,7 +141,7 @@ fn commands_and_the_controller_say_who_they_are() {
         ),
     ] {
         let fabric = fabric(tls);
-        let serve = [&serve(&fabric)[..], &["--patience", "300ms"]].concat();
+        let serve = [&serve(&fabric)[..], &["--startup-timeout", "300ms"]].concat();
         let error = refused_with(code, &serve);
         assert!(error.contains(said), "{tls}: {error}");
     }

@@ -286,7 +286,12 @@ impl Maker<'_> {
     }
 
     fn controller(&self) -> Command {
-        let mut command = self.ultima(["controller", "serve", "--patience", CONTROLLER_PATIENCE]);
+        let mut command = self.ultima([
+            "controller",
+            "serve",
+            "--startup-timeout",
+            CONTROLLER_PATIENCE,
+        ]);
         command.arg("--fabric").arg(self.folder.fabric());
         let listen = format!("unix:{}", self.folder.controller().display());
         command.args(["--listen", &listen]);

@@ -1,4 +1,4 @@
-//! Creating the jobs of files: all of them as they are asked for, or none.
+//! Creates the jobs of files: all of them, or none.
 
 use anyhow::{Context, Result};
 use ultima_controller::api;
@@ -9,10 +9,10 @@ use super::desired::not_as_asked;
 use super::refusal;
 use crate::exit::{Exit, HalfDone};
 
-/// Creates `specs`, which `written` ask for.
+/// Creates `specs`, the jobs of the files `written`.
 ///
 /// # Errors
-/// The controller refuses one of them, said of its place in the file, or has not done all that was asked for, as one of another version may.
+/// The controller rejects a job, with the place in its file; or it ignores a field, as a controller of another version may.
 pub async fn create(
     client: &Client,
     written: &[WrittenJob],
@@ -20,7 +20,7 @@ pub async fn create(
 ) -> Result<Vec<api::Job>> {
     let created = match specs {
         [] => return Ok(Vec::new()),
-        // One is not waited for as long as many, and controllers of before know nothing else.
+        // A single job has a shorter timeout than a batch.
         [spec] => client.create_job(spec).await.map(|job| vec![job]),
         specs => client.create_jobs(specs).await,
     };
@@ -37,9 +37,9 @@ pub async fn create(
     }
     if let Some(error) = problem {
         let left = left.join(", ");
-        return Err(error).with_context(|| HalfDone(format!("{why}; still there: {left}")));
+        return Err(error).with_context(|| HalfDone(format!("{why}; not deleted again: {left}")));
     }
-    let why = format!("{why}; it is of another version, and nothing was created");
+    let why = format!("{why}; it has another version, and no job was created");
     Err(Exit::Refused.because(why).into())
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// A controller of a version that knows nothing of seals: it creates jobs without, and lets them be deleted, or not.
+    /// A controller of an older version, which ignores `sealed`. With `keeps_jobs` it cannot delete jobs.
     #[derive(Clone, Default)]
     struct Older {
         jobs: Arc<Mutex<Vec<String>>>,
@@ -133,14 +133,14 @@ mod tests {
                             ProstCodec::<api::DeleteJobResponse, api::DeleteJobRequest>::default();
                         Grpc::new(codec).unary(older, request).await
                     }
-                    other => panic!("nobody asks for {other:?}"),
+                    other => panic!("unexpected call of {other:?}"),
                 })
             }
             .boxed()
         }
     }
 
-    /// What comes of creating the job in `text` at that one.
+    /// Creates the job in `text` at `older`.
     async fn created(older: &Older, text: &str) -> Result<Vec<api::Job>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
@@ -157,18 +157,18 @@ mod tests {
     const SEALED: &str = "name: train\nmembers: [h1, h2]\nsealed: true\n";
 
     #[tokio::test]
-    async fn a_job_that_is_not_sealed_as_it_should_be_is_taken_back() {
+    async fn a_job_that_is_not_sealed_as_requested_is_deleted_again() {
         let older = Older::default();
         let error = created(&older, SEALED).await.unwrap_err();
         assert_eq!(
             format!("{error:#}"),
-            "job.yaml:3:9: sealed: the controller does not do that: false instead of true; \
-             it is of another version, and nothing was created"
+            "job.yaml:3:9: sealed: the controller ignored this field: false instead of true; \
+             it has another version, and no job was created"
         );
         assert_eq!(Exit::of(&error), Exit::Refused);
         assert_eq!(*older.jobs.lock().unwrap(), [""; 0]);
 
-        // What it does know it does.
+        // Fields that it knows take effect.
         let open = SEALED.replace("sealed: true\n", "weight: 3\n");
         let jobs = created(&older, &open).await.unwrap();
         assert_eq!(jobs[0].weight, 3);
@@ -176,15 +176,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_open_job_that_cannot_be_taken_back_is_told_of() {
+    async fn a_job_that_cannot_be_deleted_again_is_reported() {
         let older = Older {
             keeps_jobs: true,
             ..Older::default()
         };
         let error = created(&older, SEALED).await.unwrap_err();
         let said = format!("{error:#}");
-        assert!(said.contains("sealed: the controller does not do that"));
-        assert!(said.contains("still there: train: "), "{said}");
+        assert!(said.contains("sealed: the controller ignored this field"));
+        assert!(said.contains("not deleted again: train: "), "{said}");
         assert_eq!(Exit::of(&error), Exit::Found);
     }
 }

@@ -38,7 +38,7 @@ mod wait;
 mod wire;
 mod wire_options;
 
-/// What `ultima` can do.
+/// The subcommands of `ultima`, in the order of `--help`.
 #[derive(clap::Subcommand)]
 pub enum Command {
     Demo(Box<crate::demo::Options>),
@@ -88,44 +88,44 @@ impl Command {
     }
 }
 
-/// The longest text that is read, in bytes: what is longer was not meant, and may have no end.
-const LONGEST: usize = 64 << 20;
+/// The largest text file, in bytes. A longer one is a mistake, or endless (`/dev/zero`).
+const MAX_TEXT: usize = 64 << 20;
 
-/// A text file's content; `-` is standard input.
+/// Reads a text file; `-` is standard input.
 fn read_text(path: &Path) -> Result<String> {
     let text = match path == Path::new("-") {
-        true => text_of(io::stdin().lock(), LONGEST),
-        false => fs::File::open(path).and_then(|file| text_of(file, LONGEST)),
+        true => text_of(io::stdin().lock(), MAX_TEXT),
+        false => fs::File::open(path).and_then(|file| text_of(file, MAX_TEXT)),
     };
     text.with_context(|| name_of(path))
 }
 
-/// What `source` holds, of `longest` bytes at most.
-fn text_of(source: impl Read, longest: usize) -> io::Result<String> {
+/// Reads `source` to its end, at most `max` bytes.
+fn text_of(source: impl Read, max: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
-    source.take(longest as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > longest {
-        let why = format!(
-            "it is longer than {} MiB, and no text that is read here is",
-            longest >> 20
-        );
+    source.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max {
+        let why = format!("larger than {} MiB, the limit for input files", max >> 20);
         return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     String::from_utf8(bytes).map_err(|error| {
         let right = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let mut line = right.split(|byte| *byte == b'\n');
-        let (line, column) = (line.clone().count(), line.next_back().map_or(0, characters) + 1);
-        let why = format!("line {line}, column {column}: what stands there is no UTF-8; save the file as UTF-8 text");
+        let (line, column) = (
+            line.clone().count(),
+            line.next_back().map_or(0, characters) + 1,
+        );
+        let why = format!("line {line}, column {column}: not UTF-8; save the file as UTF-8 text");
         io::Error::new(ErrorKind::InvalidData, why)
     })
 }
 
-/// How many characters a line of UTF-8 has.
+/// The number of characters in a line of UTF-8.
 fn characters(line: &[u8]) -> usize {
     String::from_utf8_lossy(line).chars().count()
 }
 
-/// What errors call a file.
+/// A file's name in error messages.
 fn name_of(path: &Path) -> String {
     match path == Path::new("-") {
         true => "standard input".to_owned(),
@@ -133,10 +133,10 @@ fn name_of(path: &Path) -> String {
     }
 }
 
-/// What runs a command that asks others and waits for them, on its own thread.
+/// A single-threaded runtime for commands that talk to servers.
 ///
 /// # Errors
-/// The kernel's, that there is no more of what it takes.
+/// The kernel is out of resources.
 pub fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
@@ -144,7 +144,7 @@ pub fn runtime() -> io::Result<Runtime> {
 /// Waits for Ctrl-C or a termination signal.
 ///
 /// # Panics
-/// If the kernel lets no handler be set, without which this process could not end in order.
+/// If the kernel does not let a signal handler be set.
 pub async fn interrupted() {
     let signal = |kind| signal(kind).expect("signal handlers can be set");
     let mut interrupt = signal(SignalKind::interrupt());
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_utf8_and_end() {
+    fn texts_are_utf8_and_of_limited_size() {
         let said = |bytes: &[u8]| text_of(bytes, 16).map_err(|error| error.to_string());
         assert_eq!(said("ä: [ö]\n".as_bytes()), Ok("ä: [ö]\n".to_owned()));
         assert_eq!(said(b""), Ok(String::new()));
@@ -173,6 +173,6 @@ mod tests {
         }
         assert!(said(&[b'a'; 16]).is_ok());
         let endless = text_of(io::repeat(0), 16 << 20).unwrap_err().to_string();
-        assert!(endless.starts_with("it is longer than 16 MiB"), "{endless}");
+        assert!(endless.starts_with("larger than 16 MiB"), "{endless}");
     }
 }

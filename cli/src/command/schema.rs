@@ -1,4 +1,4 @@
-//! `ultima schema`: what our YAML files may say, for editors.
+//! `ultima schema`: JSON schemas of the YAML files, for editors.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -7,25 +7,26 @@ use ultima_controller::{fabric, job};
 use super::{sim, traffic_file};
 use crate::output::{self, Format};
 
-/// Prints the JSON schema of a kind of YAML files
+/// Print the JSON schema of a kind of YAML file
 ///
-/// Editors complete and check what begins with `# yaml-language-server: $schema=FILE`.
+/// Editors with a YAML language server complete and check a file whose first line is
+/// `# yaml-language-server: $schema=FILE`.
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima schema job > job.schema.json")]
 pub struct Arguments {
-    /// Which files
+    /// Kind of file
     kind: Kind,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
-    /// `ultima controller serve --fabric`, `ultima lab up`
+    /// A fabric, for `ultima controller serve --fabric` and `ultima lab up`
     Fabric,
-    /// `ultima job create -f`, `ultima apply -f`
+    /// Jobs, for `ultima job create -f` and `ultima apply -f`
     Job,
     /// `ultima sim run`
     Sim,
-    /// `ultima switch --tm`, `ultima switch tm set --tm`
+    /// Traffic manager settings, for `ultima switch --tm` and `ultima switch tm set --tm`
     Tm,
 }
 
@@ -40,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Prints it.
+/// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let schema = arguments.kind.schema();
     output::print(&Format::Json.print(&schema, String::new)?)?;
@@ -51,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 pub mod testing {
     use serde_json::Value;
 
-    /// Whether a schema lets a file be so.
+    /// True if a schema accepts a file.
     pub fn accepts(schema: &Value, yaml: &str) -> bool {
         let document: Value = serde_yaml::from_str(yaml).expect("YAML");
         let validator = jsonschema::validator_for(schema).expect("a schema");
@@ -65,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Those of the controller's files it looks at itself.
+    /// The controller's own tests compare the schemas of its files.
     #[test]
     fn committed_copies_are_up_to_date() {
         for (kind, copy) in [

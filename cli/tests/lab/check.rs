@@ -109,7 +109,7 @@ fn a_check_amid_operations_names_what_is_broken() {
             *hop == "link" && *port == 9
         }),
         ("s1-1 down", "s1-1 up", |(hop, switch, port)| {
-            ["link", "first switch's port"].contains(hop) && (*switch, *port) == ("s1", 1)
+            ["link", "first switch port"].contains(hop) && (*switch, *port) == ("s1", 1)
         }),
         ("s2-2 mtu 800", "s2-2 mtu 1500", |(hop, switch, port)| {
             *hop == "mtu" && (*switch, *port) == ("s2", 2)

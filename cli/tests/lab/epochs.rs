@@ -158,8 +158,11 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(error.contains("is changing to epoch 2"), "{error}");
     };
-    assert!(said.contains("epoch 3 begins with operation "), "{said}");
-    assert!(said.ends_with("epoch 2 is off the switches\n"), "{said}");
+    assert!(said.contains("epoch 3 starts with operation "), "{said}");
+    assert!(
+        said.ends_with("epoch 2 was removed from the switches\n"),
+        "{said}"
+    );
 
     // As a crash would end it.
     let mut crashed = agents.remove("h3").expect("it runs");
@@ -198,7 +201,7 @@ fn newcomers_join_again_where_a_change_is_made_again_without_a_lost_member() {
     let resize = ["job", "resize", "train"];
     done(
         &lab,
-        &[&resize[..], &["--add", "h4", "--leave-out-lost"]].concat(),
+        &[&resize[..], &["--add", "h4", "--evict-unresponsive"]].concat(),
     );
     agents.insert("h4", agent(&lab, "h4"));
     let without = in_epoch(&lab, 2);
@@ -249,7 +252,7 @@ fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host()
         "60s",
     ];
     let said = done(&lab, &resize);
-    let line = "rank 1 on h1 of epoch 1 has no place in the next: the job was resized without it\n";
+    let line = "rank 1 on h1 of epoch 1 is not in the next epoch: the job was resized without it\n";
     assert!(said.contains(line), "{said}");
     // Nobody loses a place that nobody had, and that is there as before.
     assert!(!said.contains("rank 2 on h2"), "{said}");

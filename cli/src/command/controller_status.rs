@@ -8,7 +8,7 @@ use ultima_controller::api::{GetStandingResponse, Role};
 use ultima_controller::client::Client;
 
 use super::controller_address::ControllerAddress;
-use crate::output::{self, Output, table};
+use ultima_console::output::{self, Output, table};
 
 /// Show which controller leads, in which term, who stands by, and how far behind
 ///

@@ -14,8 +14,8 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{AttachSpec, Link, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
-use crate::output::{self, Format, Output};
-use crate::units;
+use ultima_console::output::{self, Format, Output};
+use ultima_console::units;
 
 /// Joins two ports by a link that delays, loses and limits what crosses it, as netem does in a kernel
 ///

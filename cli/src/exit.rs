@@ -9,7 +9,7 @@ use ultima_controller::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
 
-use crate::output::Unprinted;
+use ultima_console::output::Unprinted;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tracing_subscriber::EnvFilter;
+use ultima_console::error_line;
 
 use self::exit::Exit;
 
@@ -17,10 +17,7 @@ mod command;
 mod demo;
 mod document;
 mod exit;
-mod output;
-mod policies;
 mod process;
-mod units;
 
 /// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]
@@ -44,7 +41,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
+        Err(error) => return error_line::refuse(&error, fail),
     };
     match log().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
@@ -54,7 +51,7 @@ fn main() -> ExitCode {
 
 /// Prints an error and returns its exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {}", output::visible(&one_line(error)));
+    error_line::print(error);
     Exit::of(error).into()
 }
 
@@ -78,61 +75,6 @@ fn log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Joins an error and its causes, and skips a cause whose text is already there.
-fn one_line(error: &anyhow::Error) -> String {
-    error
-        .chain()
-        .fold(String::new(), |line, cause| match cause.to_string() {
-            cause if line.is_empty() => cause,
-            cause if line.contains(&cause) => line,
-            cause => format!("{line}: {cause}"),
-        })
-}
-
-/// Prints clap's help and version as they are, and its errors in one line like all others.
-fn refuse(error: &clap::Error) -> ExitCode {
-    match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match error.print() {
-            Ok(()) if error.use_stderr() => Exit::BadInput.into(),
-            Ok(()) => Exit::Done.into(),
-            // The reader has closed the pipe (`ultima --help | head`).
-            Err(lost) if lost.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
-            Err(lost) => fail(&output::Unprinted::from(lost).into()),
-        },
-        _ => {
-            eprintln!("{}", output::visible(&line(error)));
-            Exit::BadInput.into()
-        }
-    }
-}
-
-/// One of clap's errors as one line.
-fn line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let wanted = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:"));
-    let line: Vec<&str> = wanted
-        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .collect();
-    let line = line.join(" ");
-    match error.get(ContextKind::InvalidArg) {
-        // clap takes a negative value for an unknown option.
-        Some(ContextValue::String(unknown))
-            if error.kind() == ErrorKind::UnknownArgument
-                && unknown
-                    .trim_start_matches('-')
-                    .starts_with(|it: char| it.is_ascii_digit()) =>
-        {
-            format!("{line}; no option takes a negative value")
-        }
-        _ => line,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -144,7 +86,7 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 11] = [
+    const WITHOUT_OUTPUT: [&str; 10] = [
         "switch",
         "switch port add",
         "controller serve",
@@ -152,7 +94,6 @@ mod tests {
         "lab up",
         "lab exec",
         "lab down",
-        "sim run",
         "trace",
         "completions",
         "schema",

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
-use crate::output::Output;
-use crate::policies;
-use crate::units;
+use ultima_console::output::Output;
+use ultima_console::policies;
+use ultima_console::units;
 
 /// Runs this host's ranks of a job: AllReduces over kernel UDP sockets, each by its deadline
 ///

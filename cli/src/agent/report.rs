@@ -12,7 +12,7 @@ use ultima_host::{
 
 use super::rank::{Done, Operation};
 use crate::document;
-use crate::output::table;
+use ultima_console::output::table;
 
 /// What this process did, as it is printed.
 #[derive(Serialize)]

@@ -25,7 +25,7 @@ use super::seat::{Named, Ready, Seat, configure};
 use super::side::{Shared, Start, give_up};
 use crate::document;
 use crate::exit::Exit;
-use crate::output;
+use ultima_console::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
 pub fn run(options: &Options) -> Result<ExitCode> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -16,8 +17,8 @@ use super::desired::{Compared, Resized, compare};
 use super::{refusal, wait};
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
-use crate::output::{self, Output};
-use crate::units;
+use ultima_console::output::{self, Output};
+use ultima_console::units;
 
 /// Create or resize jobs to match their files
 ///
@@ -57,7 +58,7 @@ struct Report<'a> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut written = Vec::new();
     for file in &arguments.file {
-        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        let (text, name) = (input::read_text(file)?, input::name_of(file));
         written.extend(job::parse_all(&text, &name)?);
     }
     super::desired::check_names(&written)?;

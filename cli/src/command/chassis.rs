@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use ultima_console::input;
 
 use anyhow::{Result, bail};
 use ultima_controller::chassis_push::{self, PushError};
@@ -12,7 +13,7 @@ use ultima_p4runtime::text;
 
 use super::controller_address::ControllerAddress;
 use crate::exit::Exit;
-use crate::output;
+use ultima_console::output;
 
 /// Generate the port configuration of a switch, or push it to Stratum
 ///
@@ -53,8 +54,8 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
     let Some(file) = &options.file else {
         return push_by_controller(at, &options.switch);
     };
-    let name = super::name_of(file);
-    let fabric = fabric::parse(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let fabric = fabric::parse(&input::read_text(file)?, &name)?;
     let id = fabric.switch_called(&options.switch);
     let id = id.map_err(|error| Exit::NotThere.because(format!("{name}: {error}")))?;
     let switch = fabric.switch(id);

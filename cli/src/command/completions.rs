@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use crate::output;
+use ultima_console::output;
 
 /// Print a shell completion script
 #[derive(clap::Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Context, Result, bail};
 use ultima_agent::{Exporter, Source};
@@ -14,7 +15,8 @@ use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
 use crate::exit::Exit;
-use crate::{output, process, units};
+use crate::process;
+use ultima_console::{output, units};
 
 /// The shortest audit interval: at shorter ones switches would do nothing but answer reads.
 const MIN_AUDIT: Duration = Duration::from_millis(100);
@@ -141,8 +143,8 @@ fn serve(serve: Serve) -> Result<()> {
         process::die_with_parent()?;
     }
     let fabric = fabric::parse(
-        &super::read_text(&serve.fabric)?,
-        &super::name_of(&serve.fabric),
+        &input::read_text(&serve.fabric)?,
+        &input::name_of(&serve.fabric),
     )?;
     let mut config = match &serve.program {
         None => Config::new(fabric)?,

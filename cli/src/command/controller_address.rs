@@ -2,7 +2,7 @@
 
 use ultima_controller::server::DEFAULT_LISTEN;
 
-use crate::units;
+use ultima_console::units;
 
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";

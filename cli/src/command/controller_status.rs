@@ -9,7 +9,7 @@ use ultima_controller::client::Client;
 
 use super::controller_address::ControllerAddress;
 use crate::exit::Exit;
-use crate::output::{self, Output, table};
+use ultima_console::output::{self, Output, table};
 
 /// Show which controller leads, and how far the standbys are behind
 ///

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use ultima_console::input;
 
 use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
@@ -21,8 +22,8 @@ use super::resume::asked;
 use super::{dot, refusal, wait};
 use crate::document::{self, Applied};
 use crate::exit::Exit;
-use crate::output::{self, Output, table};
-use crate::units;
+use ultima_console::output::{self, Output, table};
+use ultima_console::units;
 
 /// The pause before `sync --wait` tries again.
 const SYNC_RETRY: Duration = Duration::from_millis(200);
@@ -256,7 +257,7 @@ struct Probe {
 
 impl Planned {
     fn read(file: &std::path::Path, without: &[String]) -> Result<Self> {
-        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        let (text, name) = (input::read_text(file)?, input::name_of(file));
         let probe = serde_yaml::from_str::<Probe>(&text);
         if probe.is_ok_and(|probe| probe.switches.is_some()) {
             if !without.is_empty() {
@@ -320,8 +321,8 @@ async fn drain(
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
-    let name = super::name_of(file);
-    let written = WrittenFabric::parse(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let written = WrittenFabric::parse(&input::read_text(file)?, &name)?;
     let fabric = &written.fabric;
     let program = program.map_or_else(|| Program::own(fabric), Ok)?;
     let routes = Routes::new(fabric, Health::default());

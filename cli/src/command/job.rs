@@ -1,8 +1,10 @@
 //! `ultima job`: creates, shows, checks, resizes and deletes jobs at a running controller.
 
+use super::run_beside;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Result, anyhow};
 use ultima_controller::api;
@@ -18,8 +20,8 @@ use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::Exit;
-use crate::output::{self, Format, Output, table};
-use crate::units::{self, bit_rate, bytes};
+use ultima_console::output::{self, Format, Output, table};
+use ultima_console::units::{self, bit_rate, bytes};
 
 /// Create, show, check, resize and delete jobs at a running controller
 #[derive(clap::Args)]
@@ -147,7 +149,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         _ => None,
     };
-    output::run_beside(async {
+    run_beside(async {
         let client = Client::connect(&arguments.at.controller).await?;
         let mut exit = Exit::Done;
         let text = match arguments.command {
@@ -217,8 +219,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// Reads a file that must have exactly one job.
 fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
-    let name = super::name_of(file);
-    let jobs = job::parse_all(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let jobs = job::parse_all(&input::read_text(file)?, &name)?;
     let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {
         let (second, jobs) = (jobs[1].place(), jobs.len());
         anyhow!(

@@ -1,5 +1,6 @@
 //! `ultima job resize`, `evict` and `watch`: the members of a running job.
 
+use super::print_beside;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
 use crate::exit::Exit;
-use crate::output::{self, Format, Output};
-use crate::units;
+use ultima_console::output::{self, Format, Output};
+use ultima_console::units;
 
 /// `ultima job resize`.
 #[derive(clap::Args)]
@@ -220,7 +221,7 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
             })?,
             (None, None) => continue,
         };
-        if output::print_beside(text).await?.is_break() {
+        if print_beside(text).await?.is_break() {
             break;
         }
     }

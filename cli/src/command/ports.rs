@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use ultima_console::input;
 
 use anyhow::Result;
 use serde::Serialize;
 use ultima_controller::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
 
-use crate::output::{self, Output, table};
+use ultima_console::output::{self, Output, table};
 
 /// List the front-panel ports of a fabric file: settings, device port and link
 ///
@@ -40,8 +41,8 @@ struct PortDocument {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let name = super::name_of(&options.file);
-    let fabric = fabric::parse(&super::read_text(&options.file)?, &name)?;
+    let name = input::name_of(&options.file);
+    let fabric = fabric::parse(&input::read_text(&options.file)?, &name)?;
     let ports: Vec<PortDocument> = fabric
         .switch_ids()
         .flat_map(|id| ports_of(&fabric, id))

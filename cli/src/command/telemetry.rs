@@ -1,5 +1,6 @@
 //! `ultima telemetry`: packets that jobs lose in the fabric, by place and cause.
 
+use super::{print_beside, run_beside};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -15,8 +16,8 @@ use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
 use crate::exit::{Ended, Exit};
-use crate::output::{self, Format, Output, table};
-use crate::units;
+use ultima_console::output::{self, Format, Output, table};
+use ultima_console::units;
 
 /// The number of lossy operations per job in tables; `-o json` prints all that the controller keeps.
 const MAX_SHOWN: usize = 20;
@@ -60,7 +61,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Runs the command. A watch ends on SIGINT or SIGTERM, or when its reader closes the pipe.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    output::run_beside(async {
+    run_beside(async {
         let client = Client::connect(&arguments.at.controller).await?;
         if !arguments.watch {
             let jobs = once(&client, arguments.job.as_deref()).await?;
@@ -118,7 +119,7 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
         if format == Format::Table {
             shown.complete(&mut jobs);
         }
-        if let ControlFlow::Break(()) = output::print_beside(text(&jobs, format)?).await? {
+        if let ControlFlow::Break(()) = print_beside(text(&jobs, format)?).await? {
             return Ok(());
         }
     }

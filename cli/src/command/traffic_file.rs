@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use ultima_console::input;
 
 use anyhow::Result;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -76,7 +77,7 @@ impl TrafficFile {
     /// # Errors
     /// The file is invalid; the error has the place.
     pub fn load(path: &Path, ports: Option<&[u16]>) -> Result<TrafficFile> {
-        let text = super::read_text(path)?;
+        let text = input::read_text(path)?;
         Ok(parse(&text, &path.display().to_string(), ports)?)
     }
 }
@@ -136,7 +137,13 @@ fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::schema::testing::accepts;
+
+    /// True if the schema allows the document.
+    fn accepts(schema: &serde_json::Value, yaml: &str) -> bool {
+        let document = serde_yaml::from_str(yaml).expect("YAML");
+        let validator = jsonschema::validator_for(schema).expect("a schema");
+        validator.is_valid(&document)
+    }
 
     fn change(text: &str) -> WireChange {
         text.parse().expect(text)

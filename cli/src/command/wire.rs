@@ -14,8 +14,8 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{AttachSpec, Link, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
-use crate::output::{self, Format, Output};
-use crate::units;
+use ultima_console::output::{self, Format, Output};
+use ultima_console::units;
 
 /// Connect two interfaces by an emulated link with delay, loss and a rate limit, like netem
 ///

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ultima_host::{ClosedBy, Rules, Totals};
 
 use super::agreement::Agreements;
-use super::baseline::exact_mean;
 use super::link::{Message, Step};
-use super::metrics::{Accuracy, RunError, UpdateError};
 use super::report;
+use ultima_digits::baseline::exact_mean;
+use ultima_digits::metrics::{Accuracy, RunError, UpdateError};
 
 /// How far a worker has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

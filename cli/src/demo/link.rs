@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use ultima_host::{ClosedBy, Totals};
 
 use super::agreement::{Agreed, Told};
-use super::metrics::Accuracy;
+use ultima_digits::metrics::Accuracy;
 
 /// A worker's message.
 #[derive(Debug, Serialize, Deserialize)]

@@ -5,20 +5,13 @@
 
 mod accounting;
 mod agreement;
-pub mod baseline;
 mod collect;
 mod deadline;
-pub mod digits;
 mod link;
-pub mod metrics;
-pub mod mlp;
 mod options;
-mod random;
 mod report;
 mod run;
-pub mod shards;
 mod table;
-pub mod training;
 mod worker;
 
 pub use options::Options;

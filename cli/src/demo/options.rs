@@ -14,10 +14,10 @@ use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
 use super::report::Multicast;
-use super::shards::Dealing;
-use super::training;
-use crate::output::Output;
-use crate::{policies, units};
+use ultima_console::output::Output;
+use ultima_console::{policies, units};
+use ultima_digits::shards::Dealing;
+use ultima_digits::training;
 
 /// Trains a real model, data-parallel, with every gradient crossing a P4 switch.
 ///

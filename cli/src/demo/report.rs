@@ -1,13 +1,13 @@
 //! What a run of the demo found out: the document that it prints.
 
 use super::agreement::Agreements;
-use super::digits::CLASSES;
-use super::metrics::Percentiles;
 use super::options::Impairments;
-use super::shards::Dealing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
+use ultima_digits::data::CLASSES;
+use ultima_digits::metrics::Percentiles;
+use ultima_digits::shards::Dealing;
 use ultima_host::Timeouts;
 
 /// Who copies a gather packet for its receivers.

@@ -22,17 +22,17 @@ use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
 
 use super::accounting;
-use super::baseline;
 use super::collect::{Collected, Progress};
 use super::deadline::Bounds;
 use super::link::{self, Message};
-use super::metrics::{Percentiles, replica_spread};
 use super::options::{Options, Recycle};
 use super::report::{Multicast, Report};
-use super::training::Plan;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
-use crate::output;
 use crate::process::{self, Descriptors, Server};
+use ultima_console::output;
+use ultima_digits::baseline;
+use ultima_digits::metrics::{Percentiles, replica_spread};
+use ultima_digits::training::Plan;
 
 /// The job's name at the controller.
 const JOB: &str = "demo";

@@ -23,9 +23,9 @@ use super::agreement::{Agreed, Agreement, GRADIENT};
 use super::deadline::Bounds;
 use super::link::{self, Message, Step};
 use super::options::Straggler;
-use super::random::{self, Purpose};
-use super::training::{Plan, Trainer, learning_rate};
 use crate::process;
+use ultima_digits::random::{self, Purpose};
+use ultima_digits::training::{Plan, Trainer, learning_rate};
 
 /// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
 const PACING_BURST: u32 = 10 * 1500;

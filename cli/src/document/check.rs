@@ -3,7 +3,7 @@
 use serde::Serialize;
 use ultima_controller::api;
 
-use crate::output::table;
+use ultima_console::output::table;
 
 /// The result of a check.
 #[derive(Serialize)]

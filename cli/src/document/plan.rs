@@ -8,7 +8,7 @@ use ultima_controller::api;
 use super::applied::{Action, Applied};
 use super::fabric::Difference;
 use super::job::Job;
-use crate::output::table;
+use ultima_console::output::table;
 
 /// A plan.
 #[derive(Serialize)]

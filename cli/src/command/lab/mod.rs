@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 use std::{env, io};
+use ultima_console::input;
 
 use anyhow::{Context, Result};
 use ultima_controller::fabric;
@@ -16,7 +17,7 @@ mod traffic;
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
 use super::controller_address;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
 /// Run a fabric on this machine, with a network namespace for each host
 ///
@@ -112,7 +113,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&show::removed(&name, removed))?;
         }
         Command::Plan { file, output } => {
-            let fabric = fabric::parse(&super::read_text(&file)?, &super::name_of(&file))?;
+            let fabric = fabric::parse(&input::read_text(&file)?, &input::name_of(&file))?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
             output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
@@ -125,7 +126,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
         Some(name) => name.clone(),
         None => name_of(&arguments.file)?,
     };
-    let text = super::read_text(&arguments.file)?;
+    let text = input::read_text(&arguments.file)?;
     let programs = Programs {
         ultima: std::env::current_exe().context("cannot determine the path of this program")?,
         switch: arguments.switch,

@@ -3,7 +3,7 @@
 use ultima_lab::{LabName, Plan, Removed, Status, SwitchKind};
 
 use crate::command::controller_address;
-use crate::output::table;
+use ultima_console::output::table;
 
 fn counted(number: usize, one: &str) -> String {
     match number {

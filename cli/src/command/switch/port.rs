@@ -12,7 +12,7 @@ use ultima_switch::{Attach, PortSpec, WireConfig};
 
 use super::server::Server;
 use crate::command::wire_options::WireOptions;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
 /// Adds ports to a switch that runs, removes some, and lists them
 #[derive(clap::Args)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Error, Result};
 use ultima_switch::ProgramFiles;
 
-use crate::command::{name_of, read_text};
+use ultima_console::input::{name_of, read_text};
 
 /// Where a program and its P4Info are.
 #[derive(Clone, Copy)]

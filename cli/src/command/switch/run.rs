@@ -17,7 +17,8 @@ use ultima_switch::{
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
-use crate::{output, process, units};
+use crate::process;
+use ultima_console::{output, units};
 
 #[derive(clap::Args)]
 pub struct Options {

@@ -10,7 +10,7 @@ use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 use ultima_p4runtime::transport::{endpoint, one_line, root_cause};
 
 use crate::exit::Exit;
-use crate::units;
+use ultima_console::units;
 
 /// How long a switch may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);

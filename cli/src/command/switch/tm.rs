@@ -15,7 +15,7 @@ use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::exit::Exit;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
 /// Shows and changes the queues and wires of a switch, or of `ultima wire`, that runs
 #[derive(clap::Args)]

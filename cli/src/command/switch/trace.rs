@@ -19,10 +19,10 @@ use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace, text};
 
 use super::program::ProgramPaths;
 use super::server::{PATIENCE, Server};
-use crate::command::{name_of, read_text};
 use crate::exit::Exit;
-use crate::output::{self, Output};
-use crate::units;
+use ultima_console::input::{name_of, read_text};
+use ultima_console::output::{self, Output};
+use ultima_console::units;
 
 /// A document has at most a few mebibytes of frames and values; this is far beyond.
 const MAX_DOCUMENT: usize = 64 << 20;

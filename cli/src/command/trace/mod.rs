@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use ultima_host::OperationId;
 
-use crate::output;
 use read::TraceReader;
+use ultima_console::output;
 
 /// Shows one operation of a trace: as text, and drawn against time
 ///

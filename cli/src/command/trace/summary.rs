@@ -7,7 +7,7 @@ use ultima_host::{ClosedBy, Phase, Time};
 
 use super::operation::{Entry, Operation, Which};
 use super::scale::text as time;
-use crate::output::table;
+use ultima_console::output::table;
 
 /// Ranks that are named one by one; of more, those that lack most and come last.
 pub const RANKS_SHOWN: usize = 24;

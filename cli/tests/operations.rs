@@ -102,7 +102,7 @@ fn a_simulations_trace_is_listed_summed_up_and_drawn() {
         "SIMULATED: ",
         "own shard closed",
         "ended: ",
-        "never came",
+        "trimmed by a switch",
         "rank 7",
     ] {
         assert!(picture.contains(part), "{part}");
@@ -130,9 +130,9 @@ fn what_is_no_trace_is_refused_by_file_and_line() {
         assert!(text.contains(part), "{text}");
     };
     with("");
-    says("t.jsonl:1: empty");
+    says("t.jsonl:1: empty file");
     with("{}\n");
-    let no_trace = "t.jsonl:1: expected a trace, see docs/trace.md: ";
+    let no_trace = "t.jsonl:1: not a trace (docs/trace.md): ";
     says(&format!("{no_trace}missing field"));
     with(&good.replacen("\"version\":1", "\"version\":2", 1));
     let version = "schema \"ultima-trace\" version 2; expected \"ultima-trace\" version 1";
@@ -145,18 +145,18 @@ fn what_is_no_trace_is_refused_by_file_and_line() {
     says("t.jsonl:2: rank is 8; expected a number under 8");
     let sent = "{\"time\":1,\"rank\":3,\"step\":0,\"bucket\":0,\"event\":\"sent\",\"kind\":\"gather\",\"to\":null,\"owner\":3,\"slot\":99,\"last\":false}";
     with(&[lines[0], lines[1], sent, ""].join("\n"));
-    says("t.jsonl:3: a slot that the shard has not");
+    says("t.jsonl:3: slot out of range");
     with(&[lines[0], ""].join("\n"));
-    says("t.jsonl: no operation starts in it");
+    says("t.jsonl: the trace contains no start of an operation");
     with(&format!("{}\n{}\n", lines[0], "x".repeat(100_000)));
-    says("t.jsonl:2: longer than 65536 bytes");
+    says("t.jsonl:2: line longer than 65536 bytes");
     // A writer that was killed leaves half a line.
     with(&good[..good.len() - 9]);
     done(&["trace", file]);
     fs::write(&path, &good).expect("a file");
     let text = refused(&["trace", file, "--operation", "99"]);
     assert!(
-        text.contains("no such operation; it has step 0 bucket 0 to step 5 bucket 0, at rank 3"),
+        text.contains("no such operation; the trace has step 0 bucket 0 to step 5 bucket 0, at rank 3"),
         "{text}"
     );
     let text = refused(&["trace", file, "--rank", "0"]);

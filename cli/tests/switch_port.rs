@@ -94,7 +94,7 @@ fn what_would_never_end_or_be_read_is_refused() {
     let start =
         |options: &[&str]| refused(&[&["switch", "--grpc", "127.0.0.1:0"], options].concat());
     let said = start(&["-i", &socket, "--exit-when-done"]);
-    assert!(said.contains("no pcap file is replayed"), "{said}");
+    assert!(said.contains("no port replays a pcap file"), "{said}");
     let said = start(&["-i", "1@lo", "-i", "2@lo"]);
     assert!(said.contains("port 2: lo is port 1's already"), "{said}");
     let said = start(&["-i", "1@pcap:/dev/zero"]);

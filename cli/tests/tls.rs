@@ -66,7 +66,7 @@ fn commands_speak_tls() {
         let plain = switch.refused_with(3, command);
         assert!(plain.contains(&switch.address), "{plain}");
         assert!(
-            plain.contains("if it serves TLS, give --ca FILE"),
+            plain.contains("if the switch uses TLS, pass --ca FILE"),
             "{plain}"
         );
         let stranger = switch.refused_with(3, &with(&other));
@@ -93,7 +93,7 @@ fn commands_and_the_controller_say_who_they_are() {
     let list = ["port", "list", "--ca", &ca];
     switch.done(&[&list[..], &["--cert", &cert, "--key", &key]].concat());
     let stranger = switch.refused_with(3, &list);
-    let said = "if it serves known clients only, give --cert and --key";
+    let said = "if the switch requires a client certificate, pass --cert and --key";
     assert!(stranger.contains(said), "{stranger}");
 
     // Paths in a fabric count from its folder.

@@ -180,7 +180,7 @@ fn frames_from_a_capture() {
         );
     }
     let line = refused(files.trace(&["--port", "1", "--pcap", &format!("{capture}:3")]));
-    assert!(line.contains("there is no frame 3, it has 2"), "{line}");
+    assert!(line.contains("no frame 3; the file has 2"), "{line}");
     let line = refused(files.trace(&["--port", "1", "--pcap", &format!("{capture}:x")]));
     assert!(line.contains("FILE:N"), "{line}");
     let other = files.write("other.pcap", b"not a capture, however long it may be");

@@ -110,13 +110,17 @@ fn what_is_more_particular_wins_and_changes_live() {
         "{error}"
     );
     let error = switch.refused_with(4, &["tm", "show", "--port", "9"]);
-    assert!(error.contains("port 9 is not there"), "{error}");
+    assert!(error.contains("the switch has no port 9"), "{error}");
     let error = switch.refused(&["tm", "set", "--rate", "100G", "--delay", "30s"]);
     assert!(
         error.contains("port 1: rate 100G over a delay of 30s"),
         "{error}"
     );
-    assert!(switch.refused(&["tm", "set"]).contains("nothing to change"));
+    assert!(
+        switch
+            .refused(&["tm", "set"])
+            .contains("no settings to change")
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn bad_settings_are_refused_in_one_line() {
         (&["--wire", "x:rate=1G"], "`x` is not a port number"),
         (
             &["--wire", "2:rate=1G"],
-            "there is no port 2; give it with -i 2@WHERE",
+            "no port 2; add it with -i 2@WHERE",
         ),
         (
             &["--rate", "100G", "--delay", "60s"],

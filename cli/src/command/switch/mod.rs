@@ -1,4 +1,4 @@
-//! `ultima switch`: the embedded switch as a process of its own, and commands for one that runs.
+//! `ultima switch`: runs the embedded switch, and controls running ones.
 
 use std::process::ExitCode;
 
@@ -11,11 +11,11 @@ mod server;
 mod tm;
 mod trace;
 
-/// Runs the embedded switch: a P4Runtime target that executes what p4c's BMv2 backend prints.
+/// Run the embedded software switch: a P4Runtime target for programs compiled by p4c's BMv2 backend
 ///
-/// Each port has queues in front of its egress pipeline and a wire behind it, in the direction out of the
-/// switch. Their settings are perfect by default; options below change those of all ports, --tm FILE and
-/// --wire those of some, `ultima switch tm` those of a switch that runs.
+/// Each port has queues before its egress pipeline and an emulated wire behind it, in the direction out of the switch.
+/// By default wires are perfect. The options under "Queues and wires" change all ports, --tm and --wire single ports,
+/// and `ultima switch tm` the ports of a running switch. Without a subcommand the switch runs until interrupted.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
@@ -31,7 +31,7 @@ pub struct Arguments {
     run: run::Options,
 }
 
-/// What can be asked of a switch that runs; without any of these, one is run.
+/// Commands for a running switch; without a subcommand, runs a switch.
 #[derive(clap::Subcommand)]
 enum Command {
     Port(port::Arguments),
@@ -39,7 +39,7 @@ enum Command {
     Trace(trace::Options),
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         None => run::run(arguments.run)?,

@@ -458,7 +458,7 @@ fn a_switch_that_ends_is_the_error() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert_eq!(
         text.lines().last(),
-        Some("error: the switch ended before the training did")
+        Some("error: the switch ended before the training was complete")
     );
 }
 

@@ -156,7 +156,9 @@ fn what_is_no_trace_is_refused_by_file_and_line() {
     fs::write(&path, &good).expect("a file");
     let text = refused(&["trace", file, "--operation", "99"]);
     assert!(
-        text.contains("no such operation; the trace has step 0 bucket 0 to step 5 bucket 0, at rank 3"),
+        text.contains(
+            "no such operation; the trace has step 0 bucket 0 to step 5 bucket 0, at rank 3"
+        ),
         "{text}"
     );
     let text = refused(&["trace", file, "--rank", "0"]);

@@ -1,7 +1,6 @@
-//! `ultima demo`: a model trained data-parallel, every gradient of it through the switch.
+//! `ultima demo`: trains a model data-parallel, with every gradient through an emulated switch.
 //!
-//! `run` is the main process, `worker` the others; `link` is what they say to each other beside the
-//! network that is measured.
+//! `run` is the main process, `worker` a worker process. They talk over `link`, outside the measured network.
 
 mod accounting;
 mod agreement;

@@ -1,6 +1,7 @@
 //! What stands between the controller and a rank's collective, whatever the process around it does.
 //!
 //! - [`Membership`]: a rank that a job has given, as the collective's configuration and addresses.
+//! - [`Session`]: a rank in one epoch of a job, with its link open; [`Settings`]: what a user chooses of it.
 //! - [`Limits`]: what the fabric has room for of what the rank sends.
 //! - [`Epochs`]: its operations where the job's members change; [`Follower`]: what it hears of that.
 //! - [`ask`]: what the first switch knows of an operation.
@@ -19,6 +20,8 @@ mod metrics;
 mod probes;
 mod quiet;
 mod rendezvous;
+mod session;
+mod settings;
 
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
@@ -29,3 +32,5 @@ pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;
 pub use quiet::Quiet;
 pub use rendezvous::{RENDEZVOUS, meet};
+pub use session::{Configure, Context, Link, Session, SessionError, Start, Unready, give_up};
+pub use settings::Settings;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use tonic::Code;
-use ultima_agent::JoinError;
+use ultima_agent::{JoinError, SessionError};
 use ultima_controller::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
@@ -102,8 +102,10 @@ impl Exit {
             return Exit::Found;
         }
         let known = |cause: &(dyn std::error::Error + 'static)| {
-            let joining = match cause.downcast_ref::<JoinError>() {
-                Some(JoinError::Client(error)) => Some(error),
+            let joining = match cause.downcast_ref::<SessionError>() {
+                Some(
+                    SessionError::Join(JoinError::Client(error)) | SessionError::Client(error),
+                ) => Some(error),
                 _ => None,
             };
             let client = cause.downcast_ref::<ClientError>().or(joining);

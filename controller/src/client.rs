@@ -267,6 +267,17 @@ impl ClientError {
         matches!(self, ClientError::EpochOver { .. })
     }
 
+    /// True if the controller has nothing of that name.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Refused {
+                code: Code::NotFound,
+                ..
+            }
+        )
+    }
+
     /// Whether the same may be granted in a moment: nobody answers, or nobody who leads.
     fn is_passing(&self) -> bool {
         match self {

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use ultima_agent::{Go, Membership};
+use ultima_agent::{Go, Membership, Session};
 use ultima_host::{Error, Grid, GridOutcome, Hierarchical, OperationId, Outcome, Prober, Report};
-
-use super::side::Side;
 
 /// A rank's collective, or its row's and its column's.
 pub enum Averager {
-    Flat(Box<Side>),
+    Flat(Box<Session>),
     Grid {
         both: Box<Hierarchical>,
         memberships: Box<[Membership; 2]>,
@@ -29,7 +27,7 @@ impl Averager {
         bucket: &mut [f32],
     ) -> Result<Vec<Outcome>, Error> {
         Ok(match self {
-            Averager::Flat(side) => vec![side.collective.allreduce(id, bucket)?],
+            Averager::Flat(session) => vec![session.collective.allreduce(id, bucket)?],
             Averager::Grid { both: grid, .. } => {
                 let GridOutcome {
                     scatter,
@@ -44,7 +42,7 @@ impl Averager {
     /// One for each job that the rank is in.
     pub fn probers(&mut self) -> Vec<Prober> {
         match self {
-            Averager::Flat(side) => vec![side.collective.prober()],
+            Averager::Flat(session) => vec![session.collective.prober()],
             Averager::Grid { both, .. } => both.probers().into(),
         }
     }
@@ -55,9 +53,9 @@ impl Averager {
     /// [`Error::Link`] if the network is gone.
     pub fn finish(self, linger: Duration) -> Result<Vec<Report>, Error> {
         Ok(match self {
-            Averager::Flat(side) => {
-                let attending = side.attending();
-                let report = side.collective.finish(linger);
+            Averager::Flat(session) => {
+                let attending = session.attending();
+                let report = session.collective.finish(linger);
                 end(attending);
                 vec![report?]
             }
@@ -72,9 +70,9 @@ impl Averager {
     }
 
     /// Whether an operation begins in this epoch; a grid has but one.
-    pub fn go(&self, operation: u32) -> Go<Box<Side>> {
+    pub fn go(&self, operation: u32) -> Go<Box<Session>> {
         match self {
-            Averager::Flat(side) => side.epochs.go(operation),
+            Averager::Flat(session) => session.epochs.go(operation),
             Averager::Grid { .. } => Go::Begin,
         }
     }
@@ -82,7 +80,7 @@ impl Averager {
     /// The epoch, of a grid its row's.
     pub fn epoch(&self) -> u16 {
         match self {
-            Averager::Flat(side) => side.membership.epoch,
+            Averager::Flat(session) => session.membership.epoch,
             Averager::Grid { memberships, .. } => memberships[0].epoch,
         }
     }
@@ -90,16 +88,16 @@ impl Averager {
     /// This rank's places, by job.
     pub fn memberships(&self) -> Vec<Membership> {
         match self {
-            Averager::Flat(side) => vec![side.membership.clone()],
+            Averager::Flat(session) => vec![session.membership.clone()],
             Averager::Grid { memberships, .. } => memberships.to_vec(),
         }
     }
 
     /// Of which ranks this one hears nothing. Rows and columns keep their members, whoever is silent.
     pub fn suspect(&self, ranks: Vec<u16>) {
-        if let Averager::Flat(side) = self {
+        if let Averager::Flat(session) = self {
             let ranks: Vec<u32> = ranks.into_iter().map(u32::from).collect();
-            side.suspects.send_if_modified(|now| {
+            session.suspects.send_if_modified(|now| {
                 let changes = *now != ranks;
                 *now = ranks;
                 changes

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `options.rs` | the command line |
 //! | `run.rs` | joins, waits until all are there, runs every rank, leaves |
-//! | `seat.rs`, `side.rs` | a rank of this host, and its part in each job that it is in: one, or a row and a column |
+//! | `seat.rs` | a rank of this host: its session in one job, or in a row and a column |
 //! | `averager.rs` | what averages: a collective, or a grid's two |
 //! | `rank.rs` | one rank's operations |
 //! | `data.rs` | what is averaged, and the exact mean to compare with |
@@ -17,7 +17,6 @@ mod rank;
 mod report;
 mod run;
 mod seat;
-mod side;
 
 pub use options::Options;
 pub use run::run;

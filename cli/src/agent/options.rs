@@ -5,6 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ultima_agent::Settings;
 use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
 
 use crate::command::controller_address::ControllerAddress;
@@ -103,4 +104,25 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
+}
+
+impl Options {
+    /// The settings of this agent's ranks.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            t_b: self.deadline,
+            t_s: self.flush,
+            slot_bytes: self.slot_bytes,
+            hadamard: !self.no_hadamard,
+            recycling: self.recycle,
+            timeouts: self.timeouts,
+            element: self.element,
+            estimation: self.estimator,
+            rate: self.rate,
+            rate_policy: self.rate_control,
+            incast: self.incast,
+            gather_start: self.gather_start,
+            answers: self.answers,
+        }
+    }
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use ultima_agent::{Go, Membership, Next, Quiet, RENDEZVOUS, ask, meet};
+use ultima_agent::{Context, Go, Membership, Next, Quiet, RENDEZVOUS, Start, ask, meet};
 use ultima_host::{
     ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Phases, Prober, Report,
     StartError, Stopped,
@@ -18,7 +18,6 @@ use ultima_host::{
 
 use super::averager::{Averager, Place};
 use super::data::{self, Data};
-use super::side::{Shared, Start};
 
 /// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
 /// adds up thousands of values, each rounded to about 6 × 10⁻⁸.
@@ -228,8 +227,8 @@ pub struct Work {
     pub place: Place,
     /// How it begins.
     pub start: Start,
-    /// What ranks of the process share.
-    pub shared: Shared,
+    /// What the sessions of the process share.
+    pub context: Context,
     /// The names of the jobs that it is in.
     pub jobs: Vec<String>,
     /// What is averaged.
@@ -257,7 +256,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     let Work {
         mut place,
         start,
-        shared,
+        context,
         jobs,
         mut data,
         repeat,
@@ -298,13 +297,13 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         match averager.go(step) {
             Go::Begin => {}
             Go::Over(Next::Place(next)) => {
-                if let Averager::Flat(side) = &mut averager {
-                    let before = side.go_over(next, step, &shared);
+                if let Averager::Flat(session) = &mut averager {
+                    let before = session.go_over(next, step, &context);
                     ending.push(thread::spawn(move || before.collective.finish(linger)));
-                    let config = side.collective.config();
+                    let config = session.collective.config();
                     place = Place::flat((config.rank, config.ranks));
-                    quiet = vec![side.quiet.clone()];
-                    elsewhere = side.membership.elsewhere();
+                    quiet = vec![session.quiet.clone()];
+                    elsewhere = session.membership.elsewhere();
                 }
                 data.ranks = place.ranks;
                 probers = averager.probers();

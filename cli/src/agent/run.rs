@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
 use nix::ifaddrs::getifaddrs;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use ultima_agent::{Exporter, Membership, Metrics};
+use ultima_agent::{Context, Exporter, Membership, Metrics, Start, give_up};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_host::Config;
@@ -21,16 +21,18 @@ use super::data::Data;
 use super::options::Options;
 use super::rank::{Done, Silence, Work};
 use super::report::Report;
-use super::seat::{Named, Ready, Seat, configure};
-use super::side::{Shared, Start, give_up};
+use super::seat::{Named, Ready, Seat};
 use crate::document;
 use crate::exit::Exit;
 use ultima_console::output;
 
 /// Runs the agent. Ctrl-C ends it; the exit code is then 130.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    // What cannot work at all is said before anybody is asked.
-    configure(options, Config::new(1, 1, 0, 2, 0, options.deadline)).validate()?;
+    // Settings that no job accepts are refused before the controller is asked.
+    let settings = options.settings();
+    settings
+        .apply(Config::new(1, 1, 0, 2, 0, options.deadline))
+        .validate()?;
     if let Some(path) = &options.trace {
         File::create(path).with_context(|| path.display().to_string())?;
     }
@@ -75,16 +77,17 @@ async fn work(options: &Options) -> Result<ExitCode> {
         Some(address) => Some(export(address, metrics.clone()).await?),
         None => None,
     };
-    let shared = Shared {
+    let context = Context {
         client: client.clone(),
-        options: Arc::new(options.clone()),
         host: host.as_str().into(),
+        settings: options.settings(),
         metrics,
+        notice: |line| eprintln!("{}", output::visible(line)),
     };
     let mut trace = None;
     let mut seats: Vec<Seat> = Vec::new();
     for _ in 0..options.ranks.get() {
-        match Seat::join(&shared, &named, &mut trace).await {
+        match Seat::join(&context, options, &named, &mut trace).await {
             Ok(seat) => seats.push(seat),
             Err(error) => {
                 for seat in &seats {
@@ -95,7 +98,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         }
     }
     let ready = seats.iter_mut().map(|seat| async {
-        anyhow::Ok(match seat.ready(&shared).await? {
+        anyhow::Ok(match seat.ready(&context, options).await? {
             Ready::Begins(start) => Some(start),
             // The others go on without it.
             Ready::NoPlace(why) => {
@@ -144,11 +147,11 @@ async fn work(options: &Options) -> Result<ExitCode> {
     let (check_ended, checked) = watch::channel(false);
     let memberships: Vec<Membership> = seats.iter().flat_map(Seat::memberships).cloned().collect();
     let running = seats.into_iter().zip(starts).map(|(seat, start)| {
-        let (place, sides) = (seat.place(), &seat.sides);
+        let (place, sessions) = (seat.place(), &seat.sessions);
         let work = Work {
             place,
             start,
-            shared: shared.clone(),
+            context: context.clone(),
             jobs: seat
                 .memberships()
                 .map(|membership| membership.job.clone())
@@ -161,9 +164,12 @@ async fn work(options: &Options) -> Result<ExitCode> {
             repeat: options.repeat.get(),
             verify: options.verify,
             recycles: options.recycle,
-            quiet: sides.iter().map(|side| side.quiet.clone()).collect(),
-            elsewhere: match &sides[..] {
-                [side] => side.membership.elsewhere(),
+            quiet: sessions
+                .iter()
+                .map(|session| session.quiet.clone())
+                .collect(),
+            elsewhere: match &sessions[..] {
+                [session] => session.membership.elsewhere(),
                 _ => None,
             },
             linger: options.deadline,

@@ -2,24 +2,18 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
-use ultima_agent::Membership;
+use ultima_agent::{Configure, Context, Link, Membership, Session, Start, Unready, give_up};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::Line;
 use ultima_host::trace::TraceFile;
-use ultima_host::{Coding, Config, EarlyBounds, Grid, GridBounds, Hierarchical, Pacing, Recycling};
+use ultima_host::{Config, Grid, GridBounds, Hierarchical};
 
 use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
-use super::side::{Configure, Shared, Side, Start, Unready, give_up};
-
-/// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
-/// Operations that a rank may fall behind before packets of the newest find no room.
-const EARLY_OPERATIONS: usize = 64;
 
 /// The job that a name stands for.
 pub enum Named {
@@ -83,7 +77,7 @@ pub enum Ready {
 pub struct Seat {
     grid: Option<Grid>,
     /// One, or a row's and a column's.
-    pub sides: Vec<Side>,
+    pub sessions: Vec<Session>,
     /// Whether it has given up one place and has no other yet.
     waits: bool,
 }
@@ -91,76 +85,75 @@ pub struct Seat {
 impl Seat {
     /// Takes the next free rank of this host.
     pub async fn join(
-        shared: &Shared,
+        context: &Context,
+        options: &Options,
         named: &Named,
         trace: &mut Option<TraceFile>,
     ) -> Result<Self> {
-        let options = &shared.options;
         let (grid, jobs) = match named {
             Named::Flat(job) => {
-                let options = options.clone();
-                let configure: Configure = Arc::new(move |config| configure(&options, config));
-                let side = Side::join(shared, &job.name, trace, &configure).await?;
-                let sides = vec![side];
+                let whole: Configure = Arc::new(|config| config);
+                let mut session = Session::join(context, &job.name, Link::Udp, &whole).await?;
+                if let Err(error) = begin_trace(&mut session, options, trace) {
+                    session.end();
+                    give_up(&context.client, &session.membership).await;
+                    return Err(error);
+                }
                 return Ok(Self {
                     grid: None,
-                    sides,
+                    sessions: vec![session],
                     waits: false,
                 });
             }
             Named::Grid(grid, jobs) => (*grid, jobs),
         };
-        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *shared.host);
+        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *context.host);
         let groups = usize::from(grid.groups());
         let Some(group) = jobs[..groups].iter().position(is_here) else {
-            bail!("no group of {} has host {}", options.job, shared.host);
+            bail!("no group of {} has host {}", options.job, context.host);
         };
         let bounded = |of: fn(GridBounds, Config) -> Config| -> Configure {
-            let options = options.clone();
-            Arc::new(move |config| {
-                let config = configure(&options, config);
-                of(GridBounds::new(config.t_s, config.t_b), config)
-            })
+            Arc::new(move |config| of(GridBounds::new(config.t_s, config.t_b), config))
         };
         let of_row = bounded(|bounds, config| bounds.of_row(config));
-        let row = Side::join(shared, &jobs[group].name, trace, &of_row).await?;
+        let row = Session::join(context, &jobs[group].name, Link::Udp, &of_row).await?;
         let member = row.membership.rank;
         let job = &jobs[groups + usize::from(member)].name;
         let of_column = bounded(|bounds, config| bounds.of_column(config));
-        let column = Side::join(shared, job, trace, &of_column);
+        let column = Session::join(context, job, Link::Udp, &of_column);
         let column = match column.await {
             Ok(column) => column,
             Err(error) => {
-                give_up(&shared.client, &row.membership).await;
-                return Err(error);
+                give_up(&context.client, &row.membership).await;
+                return Err(error.into());
             }
         };
         let seat = Self {
             grid: Some(grid),
-            sides: vec![row, column],
+            sessions: vec![row, column],
             waits: false,
         };
-        if usize::from(seat.sides[1].membership.rank) != group {
-            seat.leave(&shared.client).await;
+        if usize::from(seat.sessions[1].membership.rank) != group {
+            seat.leave(&context.client).await;
             bail!(
                 "{job} gave host {} another group's rank; its ranks are to be of one group",
-                shared.host
+                context.host
             );
         }
         Ok(seat)
     }
 
     pub fn memberships(&self) -> impl Iterator<Item = &Membership> {
-        self.sides.iter().map(|side| &side.membership)
+        self.sessions.iter().map(|session| &session.membership)
     }
 
     /// Which rank of its job it is.
     pub fn place(&self) -> Place {
-        let of = |side: &Side| {
-            let config = side.collective.config();
+        let of = |session: &Session| {
+            let config = session.collective.config();
             (config.rank, config.ranks)
         };
-        match (self.grid, &self.sides[..]) {
+        match (self.grid, &self.sessions[..]) {
             (Some(grid), [row, column, ..]) => {
                 let ((member, _), (group, _)) = (of(row), of(column));
                 Place {
@@ -169,7 +162,7 @@ impl Seat {
                     grid: Some(grid),
                 }
             }
-            (_, sides) => Place::flat(sides.first().map(of).unwrap_or_default()),
+            (_, sessions) => Place::flat(sessions.first().map(of).unwrap_or_default()),
         }
     }
 
@@ -177,9 +170,12 @@ impl Seat {
     ///
     /// # Errors
     /// The controller does not answer, or refuses it.
-    pub async fn ready(&mut self, shared: &Shared) -> Result<Ready> {
+    pub async fn ready(&mut self, context: &Context, options: &Options) -> Result<Ready> {
         loop {
-            let ready = self.sides.iter_mut().map(|side| side.ready(shared));
+            let ready = self
+                .sessions
+                .iter_mut()
+                .map(|session| session.ready(context));
             let (why, is_over) = match try_join_all(ready).await {
                 // A row and a column begin with the job's first operation.
                 Ok(starts) => {
@@ -189,22 +185,22 @@ impl Seat {
                 Err(Unready::LeftOut(why)) => (why, false),
                 Err(Unready::Over(why)) => (why, true),
             };
-            let Some(side) = self.sides.pop() else {
+            let Some(session) = self.sessions.pop() else {
                 bail!("a rank without a job: {why}");
             };
             // Rows and columns keep their members; and what there is of a trace says which epoch it is of.
-            let is_alone = self.sides.is_empty() && shared.options.trace.is_none();
-            if is_over && is_alone && side.never_was(&shared.client).await? {
+            let is_alone = self.sessions.is_empty() && options.trace.is_none();
+            if is_over && is_alone && session.never_was(&context.client).await? {
                 self.waits = true;
-                self.sides.push(side.join_again(shared, &why).await?);
+                self.sessions.push(session.join_again(context, &why).await?);
                 self.waits = false;
                 continue;
             }
-            let Membership { job, rank, .. } = &side.membership;
+            let Membership { job, rank, .. } = &session.membership;
             let no_place = format!("rank {rank} of job {job} has no place any more: {why}");
-            side.end();
-            give_up(&shared.client, &side.membership).await;
-            self.leave(&shared.client).await;
+            session.end();
+            give_up(&context.client, &session.membership).await;
+            self.leave(&context.client).await;
             return Ok(Ready::NoPlace(no_place));
         }
     }
@@ -223,10 +219,11 @@ impl Seat {
 
     /// Does its work.
     pub async fn run(self, work: Work) -> Result<Done> {
-        let mut sides = self.sides;
-        let averager = match (self.grid, sides.pop(), sides.pop()) {
+        let mut sessions = self.sessions;
+        let averager = match (self.grid, sessions.pop(), sessions.pop()) {
             (Some(grid), Some(column), Some(row)) => {
-                let memberships = Box::new([&row, &column].map(|side| side.membership.clone()));
+                let memberships =
+                    Box::new([&row, &column].map(|session| session.membership.clone()));
                 let attending = [row.attending(), column.attending()];
                 let both = Hierarchical::new(grid, row.collective, column.collective)?;
                 Averager::Grid {
@@ -235,38 +232,27 @@ impl Seat {
                     attending,
                 }
             }
-            (_, Some(side), _) => Averager::Flat(Box::new(side)),
+            (_, Some(session), _) => Averager::Flat(Box::new(session)),
             _ => bail!("a rank without a job"),
         };
         tokio::task::spawn_blocking(move || rank::run(work, averager)).await?
     }
 }
 
-/// A rank's configuration as the command line has it.
-pub fn configure(options: &Options, config: Config) -> Config {
-    Config {
-        slot_bytes: options.slot_bytes.unwrap_or(config.slot_bytes),
-        coding: match options.no_hadamard {
-            true => Coding::Identity,
-            false => Coding::default(),
-        },
-        t_s: options.flush.unwrap_or(config.t_s),
-        timeouts: options.timeouts,
-        element: options.element,
-        estimation: options.estimator,
-        recycling: options.recycle.then(Recycling::default),
-        pacing: options.rate.map(|bits_per_second| Pacing {
-            bits_per_second,
-            burst: PACING_BURST,
-            policy: options.rate_control,
-        }),
-        incast: options.incast,
-        gather_start: options.gather_start,
-        answers: options.answers,
-        early: EarlyBounds {
-            operations: EARLY_OPERATIONS,
-            ..config.early
-        },
-        ..config
+/// Writes the session's packets to the agent's trace file, which the first session creates.
+fn begin_trace(
+    session: &mut Session,
+    options: &Options,
+    trace: &mut Option<TraceFile>,
+) -> Result<()> {
+    match (&options.trace, &trace) {
+        (Some(path), None) => {
+            let source = format!("job {}", session.membership.job);
+            let file = session.trace_to(path, &source);
+            *trace = Some(file.with_context(|| path.display().to_string())?);
+        }
+        (_, Some(trace)) => session.collective.trace(Box::new(trace.sink())),
+        (None, None) => {}
     }
+    Ok(())
 }

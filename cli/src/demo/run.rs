@@ -15,6 +15,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
+use ultima_agent::Settings;
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_host::Estimation;
@@ -187,18 +188,22 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             steps: options.steps,
             straggler: options.straggler,
             bounds,
-            hadamard: !options.no_hadamard,
-            recycling: options.recycling == Recycle::On,
-            timeouts: options.timeouts,
-            estimation: options.estimator,
+            settings: Settings {
+                t_s: Some(bounds.t_s),
+                hadamard: !options.no_hadamard,
+                recycling: options.recycling == Recycle::On,
+                timeouts: options.timeouts,
+                estimation: options.estimator,
+                rate: options.link_rate,
+                rate_policy: options.rate_control,
+                incast: options.incast,
+                ..Settings::new(bounds.t_b)
+            },
             late_ms: (options.late)
                 .filter(|late| usize::from(late.rank) == rank)
                 .map(|late| late.sleep_ms),
             longest_sleep: options.longest_sleep(),
             rules: options.rules(),
-            link_rate: options.link_rate,
-            rate_control: options.rate_control,
-            incast: options.incast,
             trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
         };
         let (child, stream) = start_worker(&config, port)?;

@@ -3,21 +3,19 @@
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use ultima_agent::Membership;
+use tokio::time::timeout;
+use ultima_agent::{Configure, Link, Session, Settings, Unready};
 use ultima_controller::client::Client;
-use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
-use ultima_host::{
-    Coding, Collective, Config, EarlyBounds, Estimation, IncastPolicy, OperationId, Pacing,
-    RatePolicy, Recycling, Rules, Timeouts,
-};
+use ultima_host::{OperationId, Rules};
 
 use super::agreement::{Agreed, Agreement, GRADIENT};
 use super::deadline::Bounds;
@@ -27,11 +25,6 @@ use crate::process;
 use ultima_digits::random::{self, Purpose};
 use ultima_digits::training::{Plan, Trainer, learning_rate};
 
-/// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
-/// Operations that a worker may fall behind before packets of the newest find no room: a straggler sleeps through many
-/// where the deadline is short.
-const EARLY_OPERATIONS: usize = 64;
 /// Steps that a worker may be behind before it skips forward: as many as recycling keeps what it could contribute to.
 const PASS_AFTER: u32 = 8;
 /// How long a worker waits until all the others have joined.
@@ -67,28 +60,16 @@ pub struct WorkerConfig {
     pub steps: u32,
     /// Sleeps before steps.
     pub straggler: Straggler,
-    /// t_S and t_B.
+    /// t_S and t_B of operations that agree, which both settings and agreements need.
     pub bounds: Bounds,
-    /// Whether gradients are Hadamard-coded.
-    pub hadamard: bool,
-    /// Whether losses are made good in later steps.
-    pub recycling: bool,
-    /// What t_S and t_B become.
-    pub timeouts: Timeouts,
-    /// What owners make of the contributions that arrive.
-    pub estimation: Estimation,
+    /// The collective's settings.
+    pub settings: Settings,
     /// Milliseconds that this worker sleeps before every step.
     pub late_ms: Option<f64>,
     /// The longest that any worker sleeps before a step.
     pub longest_sleep: Duration,
     /// What the workers agree on.
     pub rules: Rules,
-    /// The wires' rate in bits per second, to pace to.
-    pub link_rate: Option<u64>,
-    /// How it follows the network.
-    pub rate_control: RatePolicy,
-    /// How many workers send to one at a time.
-    pub incast: IncastPolicy,
     /// Where what happens is written.
     pub trace: Option<PathBuf>,
 }
@@ -130,16 +111,21 @@ fn train(
     main_process: &mut File,
     report: &mut BufWriter<File>,
 ) -> Result<()> {
-    let membership = join(config)?;
-    let rank = membership.rank;
-    let host = host_config(config, &membership);
+    // Its thread keeps contact with the controller while this one trains.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let mut session = runtime.block_on(join(config, port))?;
+    let rank = session.membership.rank;
     let trace = (config.trace.as_deref())
-        .map(|path| start_trace(path, &host))
+        .map(|path| {
+            let file = session.trace_to(path, "ultima demo");
+            file.with_context(|| path.display().to_string())
+        })
         .transpose()?;
-    let mut collective = Collective::over_port(host, membership.port(port))?;
-    if let Some(trace) = &trace {
-        collective.trace(Box::new(trace.sink()));
-    }
+    let attending = session.attending();
+    let mut collective = session.collective;
     link::send(report, Message::Joined, &[])?;
 
     let mut trainer = Trainer::new(config.plan, rank)?;
@@ -209,6 +195,9 @@ fn train(
     };
     link::send(report, trained, &[trainer.parameters()])?;
 
+    if let Some(attending) = attending {
+        attending.abort();
+    }
     // The main process writes one byte when nothing is on its way to us any more.
     main_process.read_exact(&mut [0])?;
     let totals = collective.finish(Duration::ZERO)?.totals;
@@ -220,40 +209,19 @@ fn train(
 }
 
 /// Takes this worker's rank and waits until all others have theirs.
-fn join(config: &WorkerConfig) -> Result<Membership> {
-    crate::command::runtime()?.block_on(async {
-        let controller = Client::connect(&config.controller).await?;
-        let WorkerConfig { job, host, .. } = config;
-        Ok(Membership::join(&controller, job, host, JOIN_TIMEOUT).await?)
-    })
-}
-
-fn start_trace(path: &Path, host: &Config) -> Result<TraceFile> {
-    let head = Head::new(host, Clock::Real, "ultima demo");
-    TraceFile::create(path, &head, WhenFull::Drop).with_context(|| path.display().to_string())
-}
-
-fn host_config(config: &WorkerConfig, membership: &Membership) -> Config {
-    Config {
-        coding: if config.hadamard {
-            Coding::default()
-        } else {
-            Coding::Identity
-        },
-        t_s: config.bounds.t_s,
-        recycling: config.recycling.then(Recycling::default),
-        timeouts: config.timeouts,
-        estimation: config.estimation,
-        early: EarlyBounds {
-            operations: EARLY_OPERATIONS,
-            ..EarlyBounds::default()
-        },
-        pacing: config.link_rate.map(|bits_per_second| Pacing {
-            bits_per_second,
-            burst: PACING_BURST,
-            policy: config.rate_control,
-        }),
-        incast: config.incast,
-        ..membership.config(config.bounds.t_b)
+async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
+    let context = ultima_agent::Context {
+        client: Client::connect(&config.controller).await?,
+        host: config.host.as_str().into(),
+        settings: config.settings,
+        metrics: Arc::default(),
+        notice: |line| eprintln!("{line}"),
+    };
+    let whole: Configure = Arc::new(|config| config);
+    let mut session = Session::join(&context, &config.job, Link::Port(port), &whole).await?;
+    match timeout(JOIN_TIMEOUT, session.ready(&context)).await {
+        Ok(Ok(_)) => Ok(session),
+        Ok(Err(Unready::LeftOut(why) | Unready::Over(why))) => bail!("{why}"),
+        Err(_) => bail!("after {JOIN_TIMEOUT:?} not all workers have joined"),
     }
 }

@@ -252,9 +252,10 @@ impl ManagedSwitch {
                     let problem = format!("another client is primary: {message}");
                     (problem, self.elsewhere(*highest))
                 }
-                Mastership::Vacant { highest } => {
-                    ("the switch has no primary".to_owned(), self.elsewhere(*highest))
-                }
+                Mastership::Vacant { highest } => (
+                    "the switch has no primary".to_owned(),
+                    self.elsewhere(*highest),
+                ),
                 Mastership::Lost { reason } => (reason.clone(), Lost::Silent),
                 Mastership::Primary => return Lost::Elsewhere,
             },

@@ -204,10 +204,16 @@ async fn collect(
                 Ok(loss) => {
                     told.inc();
                     if !lock(&registry).told(Told { switch, at, loss }) {
-                        tracing::debug!(switch = switch.0, job = loss.job.0, "loss report for an unknown job");
+                        tracing::debug!(
+                            switch = switch.0,
+                            job = loss.job.0,
+                            "loss report for an unknown job"
+                        );
                     }
                 }
-                Err(error) => tracing::warn!(switch = switch.0, %error, "cannot decode a loss report"),
+                Err(error) => {
+                    tracing::warn!(switch = switch.0, %error, "cannot decode a loss report")
+                }
             }
         }
     }

@@ -1,17 +1,15 @@
 //! Changes of a job's members while what is decided cannot be kept.
 
-mod chaos;
-mod crew;
-mod group;
-mod target;
-
 use std::time::Duration;
 
-use crew::Crew;
-use group::Bed;
 use ultima_controller::api;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::{Client, JobWatch};
+
+use crate::crew;
+use crate::crew::Crew;
+use crate::group;
+use crate::group::Bed;
 
 const WAIT: Duration = Duration::from_secs(60);
 

@@ -1,14 +1,7 @@
 //! Several controllers for one fabric: one leads, others stand by and take over, and one that is cut off does no harm.
 
-mod chaos;
-mod crew;
-mod group;
-mod target;
-
 use std::time::{Duration, Instant};
 
-use chaos::wire::Wire;
-use group::{Bed, GRACE, Node, names, until};
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MemberState};
 use ultima_controller::client::Client;
@@ -16,6 +9,13 @@ use ultima_controller::job::JobSpec;
 use ultima_controller::p4rt::Term;
 use ultima_controller::server::{Group, JobRequestError, Listen};
 use ultima_controller::store::Store;
+
+use crate::chaos;
+use crate::chaos::wire::Wire;
+use crate::crew;
+use crate::group;
+use crate::group::{Bed, GRACE, Node, names, until};
+use crate::target::Target;
 
 /// What is promised is known to who takes over, switches keep what they have, and the first one follows when it is back.
 #[tokio::test]
@@ -406,7 +406,7 @@ async fn a_move_that_loses_the_lead_half_way_is_finished_later() {
     let held = bed.switches[2].held();
     let slow = &bed.switches[0];
     slow.state().stalls_writes = true;
-    let link = target::part("s2/8-s3/8");
+    let link = Target::of_run().part("s2/8-s3/8");
     let draining = tokio::spawn({
         let (client, link) = (client.clone(), link.clone());
         async move { client.drain(&link, true).await }

@@ -1,12 +1,7 @@
 //! Switches that go away, and digests that nobody takes: what the controller says all the same.
 
-mod chaos;
-mod target;
-
 use std::time::Duration;
 
-use chaos::ChaosSwitch;
-use chaos::wire::Wire;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use tonic::Code;
@@ -17,19 +12,23 @@ use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
+use crate::chaos::ChaosSwitch;
+use crate::chaos::wire::Wire;
+use crate::target::Target;
+
 const TICK: Duration = Duration::from_millis(5);
 
 /// Two switches with a trunk and a job with one rank at each.
 async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
     let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
     let [s1, s2] = &switches;
-    let text = include_str!("../../topologies/two-switches.yaml")
+    let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("127.0.0.1:9559", &s1.address().to_string())
         .replace("127.0.0.1:9560", &s2.address().to_string())
         .replace("device_id: 2", "device_id: 1");
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(target::fabric(&text, "two.yaml"))
+        ..Target::of_run().config_for(&text, "two.yaml")
     };
     let handle = server::serve(config).await.unwrap();
     let client = Client::connect(&handle.address().to_string())

@@ -1,16 +1,10 @@
 //! Jobs that get other members while they run.
 
-mod chaos;
-mod crew;
-mod target;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use chaos::{ChaosSwitch, Fault};
-use crew::Crew;
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,7 +23,12 @@ use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
 
-const TWO: &str = include_str!("../../topologies/two-switches.yaml");
+use crate::chaos::{ChaosSwitch, Fault};
+use crate::crew;
+use crate::crew::Crew;
+use crate::target::Target;
+
+const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A controller with two switches that fail on purpose.
@@ -52,7 +51,7 @@ async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
         listen: Listen::Unix(socket.to_owned()),
         patience: Duration::from_millis(500),
         state: Some(state.to_owned()),
-        ..target::config(target::fabric(text, "two.yaml"))
+        ..Target::of_run().config_for(text, "two.yaml")
     };
     let handle = loop {
         match server::serve(config.clone()).await {

@@ -24,7 +24,7 @@ use ultima_switch::{Switch, SwitchConfig};
 async fn switch() -> Switch {
     let config = SwitchConfig {
         grpc: "127.0.0.1:0".parse().unwrap(),
-        emulation: target::emulation(),
+        target: target::emulation(),
         ..SwitchConfig::default()
     };
     Switch::start(config).await.unwrap()

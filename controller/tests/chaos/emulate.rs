@@ -1,12 +1,13 @@
 //! What a test server refuses and forgets where it is to be a Tofino.
 
 use tonic::Status;
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TofinoProgram;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
 use ultima_p4runtime::v1::{
     Entity, SetForwardingPipelineConfigRequest, Update, WriteRequest, entity,
 };
-use ultima_switch::emulation::{self, Refusal};
+use ultima_switch::target::{Refusal, Target as _};
 
 use super::super::target::chip;
 use super::State;
@@ -18,13 +19,13 @@ fn status(refusal: Refusal) -> Status {
 pub fn check_batch(request: &WriteRequest) -> Result<(), Status> {
     match chip() {
         None => Ok(()),
-        Some(chip) => emulation::check_batch(chip, request.atomicity).map_err(status),
+        Some(chip) => Tofino(chip).check_batch(request.atomicity).map_err(status),
     }
 }
 
 pub fn check_read(wanted: &Entity) -> Result<(), Status> {
     match (chip(), &wanted.entity) {
-        (Some(chip), Some(wanted)) => emulation::check_read(chip, wanted).map_err(status),
+        (Some(chip), Some(wanted)) => Tofino(chip).check_read(wanted).map_err(status),
         _ => Ok(()),
     }
 }
@@ -50,12 +51,12 @@ pub fn admit(state: &State, update: &mut Update) -> Result<(), Refusal> {
     else {
         return Ok(());
     };
-    let groups = state.held.values().filter_map(|held| match &held.entity {
+    let mut groups = state.held.values().filter_map(|held| match &held.entity {
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match &entry.r#type {
             Some(Type::MulticastGroupEntry(group)) => Some(group),
             _ => None,
         },
         _ => None,
     });
-    emulation::admit(chip, groups, kind, entity)
+    Tofino(chip).admit(&mut groups, kind, entity)
 }

@@ -1,15 +1,18 @@
 //! On which target a test's switches are: v1model, and once more, where `emulated.rs` includes the test, a Tofino as
-//! `ultima_switch::emulation` has it. Fabrics are written for v1model.
+//! `ultima_emulation` has it. Fabrics are written for v1model.
 
 #![allow(dead_code)] // Each test uses its part.
+
+use std::sync::Arc;
 
 use ultima_controller::fabric::{self, Fabric};
 use ultima_controller::program::Program;
 use ultima_controller::server::Config;
 use ultima_controller::target::ProgramForm;
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::{Chip, METER, TOFINO, TofinoProgram};
 use ultima_p4runtime::v1::{Entity, MeterConfig, Update};
-use ultima_switch::emulation::{self, Emulation};
+use ultima_switch::target::Target;
 
 /// What is emulated; none on v1model.
 pub fn chip() -> Option<&'static Chip> {
@@ -17,11 +20,8 @@ pub fn chip() -> Option<&'static Chip> {
 }
 
 /// How an embedded switch is started.
-pub fn emulation() -> Option<Emulation> {
-    chip().map(|chip| Emulation {
-        chip,
-        program: ultima_p4::v1model().device_config.to_vec(),
-    })
+pub fn emulation() -> Option<Arc<dyn Target>> {
+    chip().map(|chip| Arc::new(Tofino(chip)) as _)
 }
 
 /// The controller's program. What an emulated switch runs is its own, but it takes only what is packed for a Tofino.
@@ -55,7 +55,8 @@ pub fn forget(update: &mut Update) {
         }),
     ) = (chip(), &mut update.entity)
     {
-        emulation::admit(chip, std::iter::empty(), kind, entity).unwrap();
+        let mut no_groups = std::iter::empty();
+        Tofino(chip).admit(&mut no_groups, kind, entity).unwrap();
     }
 }
 

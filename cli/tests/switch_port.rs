@@ -96,7 +96,10 @@ fn what_would_never_end_or_be_read_is_refused() {
     let said = start(&["-i", &socket, "--exit-when-done"]);
     assert!(said.contains("no port replays a pcap file"), "{said}");
     let said = start(&["-i", "1@lo", "-i", "2@lo"]);
-    assert!(said.contains("port 2: lo is port 1's already"), "{said}");
+    assert!(
+        said.contains("port 2: lo is already attached to port 1"),
+        "{said}"
+    );
     let said = start(&["-i", "1@pcap:/dev/zero"]);
     assert!(
         said.contains("/dev/zero: expected a regular file"),

@@ -106,7 +106,7 @@ fn what_is_more_particular_wins_and_changes_live() {
 
     let error = switch.refused_with(4, &["tm", "set", "--port", "9", "--rate", "1G"]);
     assert!(
-        error.contains("port 9 is not there; there are: 1, 2, 3"),
+        error.contains("there is no port 9; there are: 1, 2, 3"),
         "{error}"
     );
     let error = switch.refused_with(4, &["tm", "show", "--port", "9"]);

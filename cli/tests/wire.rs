@@ -189,7 +189,7 @@ fn bad_input_is_refused_in_one_line() {
         ),
         (
             &["wire", "-i", "v1", "-i", "v1"],
-            "port 2: v1 is port 1's already",
+            "port 2: v1 is already attached to port 1",
         ),
         (
             &["wire", "-i", "nosuch0", "-i", "v2"],

@@ -224,9 +224,9 @@ impl Program {
         let program = TofinoProgram {
             name: TOFINO_NAME.into(),
             pipeline: TOFINO_PIPELINE.into(),
-            bfrt: own.bfrt.to_vec(),
-            context: own.context.to_vec(),
-            binary: own.binary.to_vec(),
+            bfrt: own.bfrt,
+            context: own.context,
+            binary: own.binary,
         };
         Program::tofino(form, program, own.p4info, "ultima.p4info.txtpb")
     }

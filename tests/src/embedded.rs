@@ -1,10 +1,12 @@
 //! Our own switch, in this process.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use ultima_switch::{Attach, Emulation, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_emulation::Tofino;
+use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
@@ -22,7 +24,7 @@ impl Embedded {
         Self::emulating(runtime, switch, ports, None)
     }
 
-    /// As [`Embedded::start`], presenting itself as a chip if one is given.
+    /// As [`Embedded::start`], but the switch presents itself as `tofino` if that is given.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -30,7 +32,7 @@ impl Embedded {
         runtime: &Runtime,
         switch: usize,
         ports: Vec<(u16, Attach)>,
-        emulation: Option<Emulation>,
+        tofino: Option<Tofino>,
     ) -> Self {
         let ports = ports.into_iter().map(|(number, attach)| PortConfig {
             number,
@@ -42,7 +44,7 @@ impl Embedded {
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             ports: ports.collect(),
             seed: 0,
-            emulation,
+            target: tofino.map(|tofino| Arc::new(tofino) as _),
             ..SwitchConfig::default()
         };
         Self(

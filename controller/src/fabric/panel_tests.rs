@@ -200,7 +200,7 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "wedge100bf-32x-odd",
             "{ 1: 64 }",
-            "f.yaml:8:43: switches[1].port_map: connector 1: device port 64 is port 64 of pipe 0, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+            "f.yaml:8:43: switches[1].port_map: connector 1: device port 64 is port 64 of pipe 0, expected a front-panel port, 0 to 63 of each pipe",
         ),
         (
             "wedge100bf-32x-odd",

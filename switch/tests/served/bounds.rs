@@ -1,4 +1,4 @@
-//! What one client may take of the switch, and of the time of others.
+//! Limits on the memory and time that one client can use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
     CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry, Update,
 };
 
-use crate::common::{Bed, Controller, DEVICE};
+use crate::served::common::{Bed, Controller, DEVICE};
 
 const A: u64 = 0x0200_0000_0001;
 

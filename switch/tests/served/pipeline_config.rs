@@ -1,6 +1,8 @@
-//! Setting programs over P4Runtime, and what a running packet sees of changes.
+//! Setting programs over P4Runtime, also while packets flow.
 
-use crate::common::{Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe};
+use crate::served::common::{
+    Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe,
+};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;
@@ -260,7 +262,10 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
     bed.entered(1, 400).await;
     for port in [2u16, 3] {
         for _ in 0..packets(&bed.port(port).await.ordered) {
-            at.insert(crate::common::number(&bed.peers[&port].receive()), port);
+            at.insert(
+                crate::served::common::number(&bed.peers[&port].receive()),
+                port,
+            );
         }
     }
     assert_eq!(at.len(), 400);

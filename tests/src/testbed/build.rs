@@ -5,8 +5,9 @@ use std::path::Path;
 
 use tokio::runtime::{Builder, Runtime};
 
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TOFINO;
-use ultima_switch::{Attach, Emulation};
+use ultima_switch::Attach;
 
 use super::{RunningSwitch, Testbed};
 use crate::bmv2::Bmv2;
@@ -71,11 +72,7 @@ impl Testbed {
         Self::build(fabric, links, |runtime, switch, ports| {
             let attach = |(port, name)| (port, Attach::Interface(name));
             let ports = ports.into_iter().map(attach).collect();
-            let emulation = Emulation {
-                chip: &TOFINO,
-                program: ultima_p4::v1model().device_config.to_vec(),
-            };
-            Embedded::emulating(runtime, switch, ports, Some(emulation))
+            Embedded::emulating(runtime, switch, ports, Some(Tofino(&TOFINO)))
         })
     }
 

@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
-use ultima_p4runtime::tofino;
+use ultima_emulation::Tofino;
+use ultima_p4runtime::tofino::{self, Chip};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::WireChange;
-use ultima_switch::{
-    Attach, Emulation, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig,
-};
+use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
 
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
@@ -94,13 +94,10 @@ enum Emulated {
 }
 
 impl Emulated {
-    fn emulation(self) -> Emulation {
-        Emulation {
-            chip: match self {
-                Emulated::Tofino => &tofino::TOFINO,
-                Emulated::Tofino2 => &tofino::TOFINO2,
-            },
-            program: ultima_p4::v1model().device_config.to_vec(),
+    fn chip(self) -> &'static Chip {
+        match self {
+            Emulated::Tofino => &tofino::TOFINO,
+            Emulated::Tofino2 => &tofino::TOFINO2,
         }
     }
 }
@@ -145,7 +142,7 @@ pub fn run(options: Options) -> Result<()> {
         pcap_dir: options.pcap,
         replay_after: options.replay_after,
         exit_when_done: options.exit_when_done,
-        emulation: options.emulate.map(Emulated::emulation),
+        target: options.emulate.map(|it| Arc::new(Tofino(it.chip())) as _),
         ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()
@@ -156,7 +153,7 @@ pub fn run(options: Options) -> Result<()> {
             let started = Switch::start(config).await;
             let switch = started.map_err(|error| with_file(error, paths))?;
             if let Some(emulated) = options.emulate {
-                let chip = emulated.emulation().chip.name;
+                let chip = emulated.chip().name;
                 eprintln!(
                     "ultima switch: emulates a {chip}; packets are forwarded by the v1model program"
                 );

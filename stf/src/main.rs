@@ -1,5 +1,7 @@
-//! Runs a folder of packet tests, in the language of p4c's own (STF), on the embedded switch or on
-//! any other v1model target that serves P4Runtime.
+//! The command `stf`: runs p4c's packet tests (Simple Test Framework) over P4Runtime and a target's ports.
+//!
+//! [`case`] finds and runs tests. [`script`] parses them, [`session`] executes their lines on a [`target`], and
+//! [`report`] counts verdicts.
 
 use std::io::{self, Write as _, stdout};
 use std::net::SocketAddr;
@@ -9,30 +11,49 @@ use std::time::Duration;
 
 use clap::Parser;
 
-mod suite;
+mod case;
+mod client;
+mod cursor;
+mod ends;
+mod entry;
+mod interface;
+mod literal;
+mod lookup;
+// The switch's own AF_PACKET sockets; no other crate needs them, so the switch does not export them.
+#[path = "../../switch/src/port/packet_socket.rs"]
+#[allow(dead_code, reason = "the switch uses more of it")]
+mod packet_socket;
+mod pattern;
+mod replication;
+mod report;
+mod script;
+mod session;
+mod target;
+#[cfg(test)]
+mod tests;
 
-use suite::case::{self, FolderError};
-use suite::report::{self, Tally};
-use suite::target::{Target, TargetError};
+use case::FolderError;
+use report::Tally;
+use target::{Target, TargetError};
 
-/// Runs packet tests and counts how many pass.
+/// Runs the packet tests of a folder and counts their verdicts.
 ///
-/// A test is NAME.json and NAME.p4info.txtpb, as p4c-bm2-ss prints them, and NAME.stf. Each one
-/// gets an embedded switch of its own, with the ports that it speaks of. A test with a line that is
-/// not understood is skipped. Exit code: 0 when none failed, 1 when one did, 2 for bad input.
+/// A test is three files: NAME.json and NAME.p4info.txtpb, written by p4c-bm2-ss, and NAME.stf. Each test gets an
+/// embedded switch of its own with the ports that it names. A test with an unknown command is skipped. Exit code: 0 if no
+/// test failed, 1 if a test failed, 2 for bad input.
 #[derive(Parser)]
 #[command(name = "stf")]
 #[command(after_help = "Examples:\n  \
-    stf tests/programs\n  \
-    stf --grpc 127.0.0.1:9559 --device-id 0 -i 0@far0 -i 1@far1 tests/programs")]
+    stf switch/tests/programs\n  \
+    stf --grpc 127.0.0.1:9559 --device-id 0 -i 0@far0 -i 1@far1 switch/tests/programs")]
 struct Arguments {
-    /// The folder
+    /// Folder with tests
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Run the tests on the target that serves P4Runtime here, instead of on embedded switches
+    /// Run the tests on the P4Runtime target at this address instead of embedded switches
     #[arg(long, value_name = "ADDR", requires = "ports")]
     grpc: Option<SocketAddr>,
-    /// Far end of one of the target's ports; tests with other ports are skipped
+    /// Interface at the far end of a port of the target; tests with other ports are skipped
     #[arg(
         short = 'i',
         long = "interface",
@@ -41,10 +62,10 @@ struct Arguments {
     )]
     #[arg(value_parser = port)]
     ports: Vec<(u16, String)>,
-    /// The target's P4Runtime device id
+    /// P4Runtime device id of the target
     #[arg(long, value_name = "ID", default_value_t = 1, requires = "grpc")]
     device_id: u64,
-    /// How long the target is silent when it has nothing more to send
+    /// Time without a frame after which a test counts as finished
     #[arg(
         long,
         value_name = "MILLISECONDS",
@@ -54,7 +75,7 @@ struct Arguments {
     quiet: u64,
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 enum InputError {
     #[error(transparent)]
@@ -88,23 +109,25 @@ async fn run(arguments: Arguments) -> Result<Tally, InputError> {
     let mut tally = Tally::default();
     for case in cases {
         let verdict = case.run(&mut target).await;
-        say(&report::line(&case.name, &verdict))?;
+        print(&report::line(&case.name, &verdict))?;
         tally.add(&verdict);
     }
-    say(&tally.to_string())?;
+    print(&tally.to_string())?;
     Ok(tally)
 }
 
-/// A line on standard output.
-fn say(line: &str) -> Result<(), InputError> {
+/// Prints a line to standard output.
+fn print(line: &str) -> Result<(), InputError> {
     writeln!(stdout(), "{line}").map_err(InputError::Output)
 }
 
-/// `PORT@IFACE`.
+/// Parses `PORT@IFACE`.
 fn port(text: &str) -> Result<(u16, String), String> {
-    let (port, interface) = text.split_once('@').ok_or("expected PORT@INTERFACE")?;
+    let (port, interface) = text
+        .split_once('@')
+        .ok_or("expected PORT@IFACE, such as 0@far0")?;
     let number = port
         .parse()
-        .map_err(|_| format!("`{port}` is not a port number"))?;
+        .map_err(|_| format!("`{port}` is not a port number, expected 0 to 65535"))?;
     Ok((number, interface.to_owned()))
 }

@@ -1,6 +1,4 @@
-//! The whole switch, served: everything that needs one running, over sockets, interfaces and P4Runtime.
-//!
-//! One binary, because each takes its time and place to link.
+//! Tests of a running switch, over sockets, interfaces and P4Runtime.
 
 mod arbitration;
 mod authority;

@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::field_match::FieldMatchType;
 use ultima_p4runtime::v1::{self, p4_data, table_action};
 use ultima_p4runtime::{text, v1::P4Data};
 
-const PROGRAM: &str = include_str!("data/every_kind.p4info.txtpb");
+const PROGRAM: &str = include_str!("../data/every_kind.p4info.txtpb");
 
 fn names() -> Names {
     Names::new(text::parse(PROGRAM).unwrap()).unwrap()
@@ -148,7 +148,7 @@ fn every_kind_of_match_is_built() {
 }
 
 #[test]
-fn what_matches_anything_is_left_out() {
+fn fields_that_match_anything_are_omitted() {
     let names = names();
     let key = filter(&names)
         .ternary("src_addr", 0u32, 0u32)
@@ -188,7 +188,7 @@ fn the_default_entry_has_an_action_and_no_key() {
     let keyed = filter.default_entry().exact("port", 1u8).unwrap().key();
     assert_eq!(
         keyed.unwrap_err().to_string(),
-        "table \"Ingress.acl.filter\": the default entry has no key and no priority"
+        "table \"Ingress.acl.filter\": key or priority in the default entry, expected neither"
     );
     let scoped = filter.default_entry().action("label", &[]).unwrap_err();
     assert!(
@@ -239,7 +239,7 @@ fn wrong_keys_are_refused_with_what_would_be_right() {
     );
     assert_eq!(
         text(filter_table.entry().range("dst_port", 256u16, 255u16)),
-        r#"table "Ingress.acl.filter": "dst_port" is to be from 0x0100 to 0xff, which is no value"#
+        r#"table "Ingress.acl.filter": "dst_port": range 0x0100 to 0xff is empty, expected low <= high"#
     );
     assert_eq!(
         text(route.entry().exact("vrf", 1u8).unwrap().exact("vrf", 1u8)),
@@ -292,7 +292,7 @@ fn incomplete_entries_are_refused() {
     );
     assert_eq!(
         text(route.entry().exact("vrf", 1u8).unwrap().build()),
-        r#"table "Ingress.routing.route": the entry has no action"#
+        r#"table "Ingress.routing.route": the entry has no action, expected one"#
     );
 }
 
@@ -338,7 +338,7 @@ fn wrong_actions_are_refused() {
             .action("forward", &[])
             .unwrap_err()
             .to_string(),
-        r#"table "Ingress.ecmp" takes its actions from an action profile; its entries don't name them"#
+        r#"table "Ingress.ecmp" has an action profile: expected a member, a group or a set, not an action"#
     );
 }
 
@@ -357,7 +357,7 @@ fn cells_stay_inside_their_array() {
     );
     assert_eq!(
         received.cell(4).unwrap_err().to_string(),
-        r#"counter "Ingress.received" has 4 cells, from 0; there is no cell 4"#
+        r#"counter "Ingress.received": there is no cell 4, expected 0 to 3"#
     );
     assert_eq!(received.cells().index, None);
 
@@ -499,14 +499,14 @@ fn contradictions_in_a_p4info_are_refused() {
     );
     assert_eq!(
         text("{ id: 2 name: \"src_addr\"", "{ id: 1 name: \"src_addr\""),
-        r#"table "Ingress.acl.filter": id 1 stands for two things"#
+        r#"table "Ingress.acl.filter": id 1 is given twice, expected unique ids"#
     );
     assert_eq!(
         text(
             "params { id: 2 name: \"dst_mac\"",
             "params { id: 1 name: \"dst_mac\""
         ),
-        r#"action "Ingress.routing.forward": id 1 stands for two things"#
+        r#"action "Ingress.routing.forward": id 1 is given twice, expected unique ids"#
     );
     assert_eq!(
         text("size: 4", "size: -4"),
@@ -579,7 +579,7 @@ fn entries_refer_to_members_groups_and_sets() {
     let refused = filter(&names).member(7).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        r#"table "Ingress.acl.filter" has no action profile; its entries name actions"#
+        r#"table "Ingress.acl.filter" has no action profile: expected an action, not a member, a group or a set"#
     );
 }
 

@@ -1,11 +1,13 @@
-//! The engine, through programs of our own and through its control side; no switch runs, nothing is sent.
+//! Tests of the engine alone, through its control interface. No switch runs.
 
 mod arithmetic;
 mod control;
 mod copies;
 mod hashes;
+mod hostile;
 mod idle;
 mod lookups;
+mod memory;
 mod mutants;
 mod parsing;
 mod profiles;
@@ -19,7 +21,7 @@ mod value_sets;
 /// Loads a program of `tests/programs`.
 macro_rules! program {
     ($name:literal) => {
-        $crate::control::Testbed::new(
+        $crate::engine::control::Testbed::new(
             include_bytes!(concat!("../programs/", $name, ".json")),
             include_str!(concat!("../programs/", $name, ".p4info.txtpb")),
         )

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_named_with_its_line() {
+    fn unknown_commands_are_reported_with_their_line() {
         for wrong in [
             "packet 1",
             "packet 1 0a1",

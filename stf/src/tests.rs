@@ -1,31 +1,29 @@
-//! The runner of packet tests (the example `stf`), on tests of this project's own programs.
+//! Runs the packet tests of the switch's test programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-#[expect(dead_code, reason = "running targets are for the command line")]
-#[path = "../examples/stf/suite/mod.rs"]
-mod suite;
+use crate::case::{self, FolderError, Verdict};
+use crate::report::{self, Tally};
+use crate::target::Target;
 
-use suite::case::{self, FolderError, Verdict};
-use suite::report::{self, Tally};
-use suite::target::Target;
-
-fn tests() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+/// The folder of the switch's test programs.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../switch/tests/programs")
 }
 
-/// A folder with these scripts, each for the program of this name.
-fn folder(scripts: &Path, program: &str) -> TempDir {
+/// Returns a folder with a test for each script of this crate, on the program `testbed`.
+fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("temporary folder");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     for script in fs::read_dir(scripts).expect("scripts") {
         let script = script.expect("a script").path();
         let name = script.file_stem().expect("a name").to_str().expect("UTF-8");
         fs::copy(&script, folder.path().join(format!("{name}.stf"))).expect("copied");
         for ending in ["json", "p4info.txtpb"] {
-            let from = tests().join(format!("programs/{program}.{ending}"));
+            let from = programs().join(format!("testbed.{ending}"));
             let to = folder.path().join(format!("{name}.{ending}"));
             fs::copy(from, to).expect("copied");
         }
@@ -44,8 +42,8 @@ async fn run(folder: &Path) -> (Tally, Vec<(String, Verdict)>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tests_of_our_programs_pass() {
-    let (tally, verdicts) = run(&tests().join("programs")).await;
+async fn tests_of_the_switchs_programs_pass() {
+    let (tally, verdicts) = run(&programs()).await;
     for (name, verdict) in &verdicts {
         assert_eq!(*verdict, Verdict::Passed, "{name}");
     }
@@ -53,8 +51,8 @@ async fn the_tests_of_our_programs_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_hold_fails_and_what_is_not_understood_is_skipped() {
-    let folder = folder(&tests().join("stf"), "testbed");
+async fn a_wrong_expectation_fails_and_an_unknown_command_is_skipped() {
+    let folder = folder();
     let (tally, verdicts) = run(folder.path()).await;
     assert_eq!(tally.to_string(), "0 passed, 5 failed, 1 skipped");
     let lines: Vec<String> = verdicts
@@ -82,8 +80,8 @@ async fn what_does_not_hold_fails_and_what_is_not_understood_is_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_missing_or_does_not_load_fails() {
-    let folder = folder(&tests().join("stf"), "testbed");
+async fn a_missing_or_invalid_program_fails() {
+    let folder = folder();
     fs::remove_file(folder.path().join("count.json")).expect("there");
     fs::write(folder.path().join("wrong.json"), "{}").expect("written");
     let (_, verdicts) = run(folder.path()).await;
@@ -103,7 +101,7 @@ async fn a_program_that_is_missing_or_does_not_load_fails() {
 }
 
 #[test]
-fn a_folder_without_tests_is_refused() {
+fn a_folder_without_tests_is_rejected() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let refused = case::cases(folder.path()).expect_err("empty");
     assert!(matches!(refused, FolderError::Empty(_)));

@@ -126,7 +126,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
             for seat in &seats {
                 seat.leave(&client).await;
             }
-            return Err(Exit::TooLate.because(late).into());
+            return Err(Exit::TimedOut.because(late).into());
         }
     };
 
@@ -136,7 +136,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         .unzip();
     if seats.is_empty() {
         let job = &options.job;
-        return Err(Exit::Refused
+        return Err(Exit::Rejected
             .because(format!("job {job} was resized without host {host}"))
             .into());
     }

@@ -1,25 +1,24 @@
-//! Ultima's P4 programs as p4c compiled them, the names that they give to things, and the manifest
-//! that ties the compiled files to their sources.
+//! Ultima's compiled P4 programs, the names of their tables and fields, and the manifests that tie them to their sources.
 //!
-//! The sources are `ultima_v1model.p4`, `ultima_tna.p4` and `include/`; [`v1model`], [`tofino`] and [`tofino2`] are what the
-//! compilers printed for them, embedded, so that a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile`
-//! prints them anew where p4c is on the PATH.
+//! The sources are `ultima_v1model.p4`, `ultima_tna.p4` and `include/`. [`v1model`], [`tofino`] and [`tofino2`] return the
+//! compiled programs, which are embedded: a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile` compiles
+//! them with the p4c on the PATH.
 
 pub mod manifest;
 pub mod names;
+pub mod normal;
 mod schema;
-mod terse;
 
-/// A compiled program, in the form that P4Runtime's SetForwardingPipelineConfig takes.
+/// A compiled program in the form of P4Runtime's SetForwardingPipelineConfig.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The target's device configuration: for v1model p4c's BMv2 JSON.
+    /// The target's device configuration. For v1model: p4c's BMv2 JSON.
     pub device_config: &'static [u8],
     /// P4Info in protobuf text format.
     pub p4info: &'static str,
 }
 
-/// Ultima for v1model: BMv2's simple_switch_grpc and the embedded switch.
+/// Returns the program for v1model: BMv2's simple_switch_grpc and the embedded switch.
 pub fn v1model() -> Program {
     Program {
         device_config: include_bytes!("../compiled/v1model/ultima.json"),
@@ -27,7 +26,7 @@ pub fn v1model() -> Program {
     }
 }
 
-/// A program that was compiled and assembled for a Tofino: the parts of what its P4Runtime servers take.
+/// A program that is compiled and assembled for a Tofino: the parts of its P4Runtime device configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct TofinoProgram {
     /// P4Info in protobuf text format.
@@ -40,7 +39,7 @@ pub struct TofinoProgram {
     pub binary: &'static [u8],
 }
 
-/// Ultima for Tofino.
+/// Returns the program for Tofino.
 pub fn tofino() -> TofinoProgram {
     TofinoProgram {
         p4info: include_str!("../compiled/tofino/ultima.p4info.txtpb"),
@@ -50,7 +49,7 @@ pub fn tofino() -> TofinoProgram {
     }
 }
 
-/// Ultima for Tofino 2.
+/// Returns the program for Tofino 2.
 pub fn tofino2() -> TofinoProgram {
     TofinoProgram {
         p4info: include_str!("../compiled/tofino2/ultima.p4info.txtpb"),

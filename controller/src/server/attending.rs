@@ -1,4 +1,4 @@
-//! What goes to and fro between the controller and a member that attends.
+//! A member's session: passing orders to the member, and its messages to the controller.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -15,22 +15,23 @@ use crate::api::attend_response::Order as Word;
 use crate::api::{self, RoundReport};
 use crate::job::{JobId, Rank};
 
-/// What a member hears.
+/// The channel to a member.
 type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;
 
-/// What a member is to be told of a change when it is its turn, which it is once it has read what came before: who reads nothing takes no room.
+/// A change to announce when the member has read all earlier messages. A member that reads nothing
+/// takes no room for messages in flight.
 struct Waiting<'a> {
     turn: Pin<Box<dyn Future<Output = Option<Turn<'a>>> + Send + 'a>>,
     preparation: Arc<Preparation>,
 }
 
-/// Its place among what goes to the member, and the room that it takes.
+/// The message's place in the channel, and its room in flight.
 type Turn<'a> = (
     mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
     OnItsWay,
 );
 
-/// Hands orders to a member and its reports to who ordered, until either side ends.
+/// Passes orders to a member and its reports back, until either side ends.
 pub async fn pass_on(
     controller: &Controller,
     who: (JobId, Rank),
@@ -39,7 +40,7 @@ pub async fn pass_on(
     mut requests: Streaming<api::AttendRequest>,
 ) {
     let mut asked: Option<(u32, oneshot::Sender<RoundReport>)> = None;
-    // What comes after it is told after it.
+    // While this waits, later orders wait too.
     let mut waiting: Option<Waiting<'_>> = None;
     let mut told: Option<OnItsWay> = None;
     loop {
@@ -90,7 +91,7 @@ pub async fn pass_on(
                 let said = match event {
                     Some(Event::Report(report)) => {
                         if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
-                            // Who ordered may have lost patience.
+                            // The receiver may have timed out.
                             let _ = answer.send(report);
                         }
                         continue;
@@ -114,8 +115,8 @@ pub async fn pass_on(
     }
 }
 
-/// Says something to a member, however long it takes to read what came before; what it was told of a change gives its room back as soon as it
-/// counts as on its way no more. False where the member has gone.
+/// Sends a message, however long the member takes to read the earlier ones. Meanwhile the room of
+/// an announced change is released when it expires. Returns false if the member has gone.
 async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<OnItsWay>) -> bool {
     let mut said = pin!(answers.send(Ok(answer)));
     loop {
@@ -126,7 +127,7 @@ async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<O
     }
 }
 
-/// Waits until what a member was told does not count as on its way any more; for ever where it was told nothing.
+/// Waits until an announced change no longer counts as in flight; forever if there is none.
 async fn forgotten(told: &Option<OnItsWay>) {
     match told {
         Some(told) => told.forgotten().await,
@@ -139,9 +140,9 @@ mod tests {
     use super::super::telling::Telling;
     use super::*;
 
-    /// It has been told of a change, and then of something else.
+    /// A change was announced to the member, and then another message sent.
     #[tokio::test]
-    async fn who_reads_nothing_gives_its_room_back() {
+    async fn a_member_that_reads_nothing_releases_its_room() {
         let telling = Telling::default();
         let (answers, unread) = mpsc::channel(1);
         answers

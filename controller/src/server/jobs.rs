@@ -1,4 +1,4 @@
-//! Jobs come and go.
+//! Creating and deleting jobs: planning, installation on switches, and storing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -21,7 +21,7 @@ use crate::job::{Job, JobId, JobSpec};
 use crate::plan::JobPlan;
 use crate::store::{Change, JobRecord, SeatRecord};
 
-/// Says how long the parts of something took.
+/// Logs how long each phase of a request took.
 struct Phases(Instant);
 
 impl Phases {
@@ -29,27 +29,27 @@ impl Phases {
         Phases(Instant::now())
     }
 
-    /// One has ended, and the next begins.
+    /// Logs the phase that has ended and begins the next.
     fn ended(&mut self, phase: &str) {
         tracing::debug!(phase, took = ?self.0.elapsed(), "ended");
         self.0 = Instant::now();
     }
 }
 
-/// The span that we are in, which says now that it is of this epoch.
+/// The current span, with this epoch recorded in it.
 pub(super) fn epoch_in_span(job: &Job) -> Span {
     let span = Span::current();
     span.record("id", job.id.0).record("epoch", job.epoch.0);
     span
 }
 
-/// Why none of several jobs was created.
+/// The reason why none of several jobs was created.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct JobsRefused {
-    /// The one that it is about, by its place in the request; none where it is about all of them, or something else.
+    /// The index of the refused job in the request; none if the reason is not one job's.
     pub at: Option<usize>,
-    /// Why.
+    /// The reason.
     pub error: Box<JobRequestError>,
 }
 
@@ -60,12 +60,12 @@ impl From<JobRequestError> for JobsRefused {
     }
 }
 
-/// What errors call jobs that are installed together.
+/// The name for jobs that are installed together, in errors.
 fn names_of(all: &[(&Job, &JobPlan)]) -> String {
     called(all.iter().map(|(job, _)| job.name.as_str()))
 }
 
-/// What errors and spans call jobs that are created together.
+/// The name for jobs that are created together, in errors and spans.
 fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let first = names.next().unwrap_or_default();
     match names.len() {
@@ -75,7 +75,7 @@ fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
 }
 
 impl Controller {
-    /// Creates a job: on all switches that it needs, or on none.
+    /// Creates a job on all switches that it needs, or on none.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -85,10 +85,10 @@ impl Controller {
         Ok(created.pop().expect("as many as were asked for"))
     }
 
-    /// Creates jobs: all of them, each on all switches that it needs, or none.
+    /// Creates several jobs, each on all switches that it needs, or none of them.
     ///
     /// # Errors
-    /// The first that is refused, and why.
+    /// The first job that is refused, and the reason.
     #[tracing::instrument(
         name = "create",
         skip_all,
@@ -119,7 +119,7 @@ impl Controller {
         };
         let records = all.iter().map(record).collect();
         self.put_on_switches(&changes, &all, records).await?;
-        tracing::info!("created");
+        tracing::info!("job created");
         let mut registry = self.registry();
         let added = proposed.into_iter().map(|(job, plan)| {
             let id = registry.add(&self.fabric, job, plan).job.id;
@@ -128,7 +128,8 @@ impl Controller {
         Ok(added.collect())
     }
 
-    /// Numbers and places for jobs, and what each needs on the switches beside those before it. Nothing is taken yet.
+    /// Allocates ids for jobs and plans their entries, each job after those before it. Reserves
+    /// nothing.
     fn propose(&self, specs: &[JobSpec]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
         let (fabric, program) = (&self.fabric, self.program());
         let refused = |at| {
@@ -141,7 +142,7 @@ impl Controller {
             let proposed = self.registry().propose(fabric, program.names(), spec);
             return Ok(vec![proposed.map_err(refused(0))?]);
         }
-        // Nobody else changes what there is meanwhile.
+        // The caller holds the change lock, so the registry stays as it is.
         let mut trial = self.registry().trial();
         let proposed = specs.iter().enumerate().map(|(at, spec)| {
             let created = trial.create(fabric, program, spec, rand::random());
@@ -153,7 +154,8 @@ impl Controller {
         Ok(proposed.into_iter().map(own).collect())
     }
 
-    /// Puts jobs, or another epoch of one, on all their switches and then in the store, or in none.
+    /// Installs jobs, or a new epoch of one, on all their switches, and then stores them; or
+    /// neither.
     pub(super) async fn put_on_switches(
         &self,
         changes: &Changes<'_>,
@@ -162,7 +164,7 @@ impl Controller {
     ) -> Result<(), JobRequestError> {
         let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
         match self.install(&clients, all).await {
-            // Something was done late, or by somebody else, after the switch was looked at.
+            // Another client, or a late write, has changed the switch since it was read.
             Err(error) if self.is_mended(&error) => self.install(&clients, all).await?,
             installed => installed?,
         }
@@ -180,11 +182,12 @@ impl Controller {
                 error,
             });
         }
-        phases.ended("kept");
+        phases.ended("stored");
         Ok(())
     }
 
-    /// Whether an installation was stopped by what a switch should not hold, and which is put right before the next one.
+    /// True if an installation failed on entries that the switch should not have, and which the
+    /// next attempt resyncs first.
     fn is_mended(&self, error: &JobRequestError) -> bool {
         let JobRequestError::Install { error, .. } = error else {
             return false;
@@ -198,7 +201,7 @@ impl Controller {
         switch.may_differ()
     }
 
-    /// Puts jobs on all their switches, or on none.
+    /// Installs jobs on all their switches, or on none.
     async fn install(
         &self,
         clients: &Clients,
@@ -206,7 +209,8 @@ impl Controller {
     ) -> Result<(), JobRequestError> {
         let mut phases = Phases::begin();
         self.mend(clients).await?;
-        // First, so that they take nothing of the others' parts, and meet no meter of an earlier job.
+        // Before the entries, so that the jobs take no bandwidth of others and meet no meter of an
+        // earlier job.
         let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
         if let Err(error) = self.divide(clients, &jobs).await {
             self.divide_again(&install::undoing(clients)).await;
@@ -238,7 +242,7 @@ impl Controller {
         states.collect()
     }
 
-    /// Their names.
+    /// The names of all jobs.
     pub(super) fn names_of_jobs(&self) -> Vec<String> {
         self.registry().names()
     }
@@ -246,7 +250,7 @@ impl Controller {
     /// One job.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No job has that name.
     pub fn job(&self, name: &str) -> Result<JobState, JobRequestError> {
         let registry = self.registry();
         registry
@@ -254,10 +258,10 @@ impl Controller {
             .map(|record| state_of(&registry, record))
     }
 
-    /// Deletes a job; returns the switches on which something of it is left until they are back.
+    /// Deletes a job. Returns the switches that still have entries of it until they reconnect.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No job has that name, or the deletion cannot be stored.
     #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let changes = self.change().await?;
@@ -266,14 +270,14 @@ impl Controller {
             let job = Arc::clone(&registry.named(name)?.job);
             (job, registry.epochs_of(name))
         };
-        // The epoch that it is in last: what is left of a job whose deletion is cut short is a job.
+        // The current epoch last: if the deletion is interrupted, the job still exists.
         let mut pending = BTreeSet::new();
         let mut called_off = None;
         for id in epochs {
             let next = self.registry().coming(id);
             let left = self.take_off(&changes, id).await;
             if left.is_err() && self.registry().next_of(job.id).is_none() {
-                // Who has pledged for a change that went before waits for its end.
+                // Members that have prepared for a change that is gone wait for its end.
                 self.attendants
                     .tell_all(job.id, &Word::CallOff(CallOffEpoch {}));
             }
@@ -284,7 +288,7 @@ impl Controller {
         Ok(pending.into_iter().collect())
     }
 
-    /// Why a job is still there, of which an epoch that was to come may be gone already.
+    /// The error for a job that was not deleted, although its next epoch may be gone.
     fn not_deleted(
         &self,
         job: &Job,
@@ -295,7 +299,7 @@ impl Controller {
         let Some(next) = called_off else {
             return JobRequestError::Store { name, error };
         };
-        let reason = format!("the job was to be deleted: {error}");
+        let reason = format!("deleting the job failed: {error}");
         self.tell_of_no_change(job.id, &next, reason);
         JobRequestError::DeletedInPart {
             name,
@@ -304,18 +308,18 @@ impl Controller {
         }
     }
 
-    /// Takes a job in one of its epochs out of the store and off its switches; returns those on which something of it is left until they
-    /// are back.
+    /// Removes one epoch of a job from the store and from its switches. Returns the switches that
+    /// still have entries of it until they reconnect.
     ///
     /// # Errors
-    /// That cannot be promised: the job is as it was.
+    /// The removal cannot be committed: the job is unchanged.
     pub(super) async fn take_off(
         &self,
         changes: &Changes<'_>,
         id: JobId,
     ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
-        // What is kept of it meanwhile would be lost, where it is put back.
+        // A record that is written between the removal and its rollback would be lost.
         let Some(kept) = changes.unless_hurried(self.seats.hold()).await else {
             return Err(self.journal.given_up());
         };
@@ -333,7 +337,8 @@ impl Controller {
             let client = self.switches[id.0].client().ok()?;
             Some((*id, changes.client(&client)))
         };
-        // It is promised: where that took all the time that there was, there is as much again for it.
+        // The removal is committed: a reroute that has used up this request's time does not stop
+        // it.
         let clients: Clients = plan.keys().filter_map(reachable).collect();
         let clients = install::undoing(&clients);
         let pending = install::remove(&clients, written).await;
@@ -341,21 +346,21 @@ impl Controller {
         self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
         self.attendants.end(id);
-        // There may be room now for one that could not move.
+        // Another job may have room for a reroute now.
         self.try_again();
-        tracing::info!("deleted");
+        tracing::info!("job removed");
         Ok(pending)
     }
 
-    /// Undoes a change that could not be promised, by what it returns. Where that fails too the change may be kept: whoever leads then has it
-    /// whole.
+    /// Rolls back a change that could not be committed. Returns the error for the client. If the
+    /// rollback fails too, the change may stand: the next primary has it whole or not at all.
     pub(super) async fn take_back(&self, change: Change, error: KeepError) -> KeepError {
         match self.journal.commit(change).await {
             Ok(_) => error,
             Err(reason) => {
-                tracing::warn!(%reason, %error, "a change that was not promised may be kept");
+                tracing::warn!(%reason, %error, "a change that failed may be stored all the same");
                 match error {
-                    // Nothing was written.
+                    // The store is unchanged.
                     error @ (KeepError::Store(_)
                     | KeepError::Followers { .. }
                     | KeepError::NotPrimary) => error,
@@ -367,7 +372,7 @@ impl Controller {
         }
     }
 
-    /// What is on switches of plans that were installed.
+    /// The entries of installed plans, by switch.
     fn written<'a>(&self, plans: impl IntoIterator<Item = &'a JobPlan>) -> WrittenOn {
         let names = self.program().names();
         let mut written = WrittenOn::new();
@@ -399,7 +404,7 @@ impl Controller {
             .collect::<Result<BTreeMap<_, _>, _>>()
     }
 
-    /// Looks at those of these switches that may hold something else than they should, all at once, before they get more.
+    /// Resyncs those of these switches that may differ from the desired state, in parallel.
     async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
         let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
         let doubtful: Vec<_> = clients.iter().filter(may_differ).collect();

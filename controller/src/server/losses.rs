@@ -1,4 +1,4 @@
-//! The lossy operations of a job that switches have told of.
+//! The lossy operations of a job that switches have reported.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -6,10 +6,10 @@ use std::time::SystemTime;
 use crate::fabric::SwitchId;
 use crate::telemetry::OperationLoss;
 
-/// How many are kept of each job.
+/// Reports kept of each job.
 const KEPT: usize = 4096;
 
-/// A lossy operation, and where and when it was told.
+/// A reported lossy operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     pub switch: SwitchId,
@@ -17,7 +17,7 @@ pub struct Told {
     pub loss: OperationLoss,
 }
 
-/// The latest of one job.
+/// The latest reports of one job.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     told: VecDeque<Told>,
@@ -25,7 +25,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Keeps one, in the oldest one's place where there is no room.
+    /// Adds a report. If there is no room, the oldest is dropped.
     pub fn add(&mut self, told: Told) {
         if self.told.len() == KEPT {
             self.told.pop_front();
@@ -34,7 +34,7 @@ impl Losses {
         self.told.push_back(told);
     }
 
-    /// Those that were told after so many others, as far as they are kept, oldest first.
+    /// The reports after the first `known` ones, as far as they are kept, oldest first.
     pub fn since(&self, known: u64) -> impl Iterator<Item = &Told> {
         let known = known.saturating_sub(self.forgotten);
         let kept = self.told.len();
@@ -42,12 +42,12 @@ impl Losses {
             .range(usize::try_from(known).map_or(kept, |known| known.min(kept))..)
     }
 
-    /// How many there were, those that had to go too.
+    /// The number of reports, including those that were dropped.
     pub fn told(&self) -> u64 {
         self.forgotten + self.told.len() as u64
     }
 
-    /// How many older ones had to go.
+    /// The number of reports that were dropped.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -59,7 +59,7 @@ pub mod tests {
     use crate::job::{Epoch, JobId, Rank};
     use crate::target::PortNumber;
 
-    /// A loss of an operation, as a switch tells it.
+    /// A report of an operation's loss.
     pub fn told(job: JobId, epoch: Epoch, step: u32) -> Told {
         Told {
             switch: SwitchId(0),
@@ -79,7 +79,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_are_counted() {
+    fn the_oldest_reports_are_dropped_and_counted() {
         let mut losses = Losses::default();
         let kept = KEPT as u32;
         (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));

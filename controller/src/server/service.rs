@@ -1,4 +1,5 @@
-//! The control API: requests to calls of the [`Controller`], and its answers to messages.
+//! The gRPC service `Control`: turns requests into calls of the [`Controller`], and results into
+//! messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +25,14 @@ use crate::fabric::SwitchId;
 use crate::membership::{Lost, Terms};
 use crate::reconcile::Diff;
 
-/// How long one who attends may take to say who it is.
+/// How long a member that opens a session may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 
-/// How long newcomers may be given to join at the most: nothing else changes a job's members meanwhile, also where one is lost.
+/// The longest time for new members to join: no other change of the job's members, not even the
+/// removal of a failed one, can start meanwhile.
 const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Serves the control API for a controller.
+/// The control API of a controller.
 pub struct ControlService {
     pub(super) controller: Arc<Controller>,
 }
@@ -40,7 +42,7 @@ impl ControlService {
         ControlService { controller }
     }
 
-    /// In what each switch is not as it should be; with `mend` it is put right.
+    /// Compares all switches with the desired state; with `mend` it also reconciles them.
     async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
         let controller = Arc::clone(&self.controller);
         let audited = to_the_end(async move { controller.audit(mend).await }).await?;
@@ -80,7 +82,7 @@ impl Control for ControlService {
     ) -> Result<Response<api::CreateJobsResponse>, Status> {
         let specs = specs(request.into_inner().jobs)?;
         if specs.is_empty() {
-            return Err(Status::invalid_argument("jobs: name at least one"));
+            return Err(Status::invalid_argument("jobs: expected at least one job"));
         }
         let controller = Arc::clone(&self.controller);
         let states = to_the_end(async move { controller.create_jobs(&specs).await }).await??;
@@ -161,11 +163,12 @@ impl Control for ControlService {
         use api::attend_request::Event;
         let mut requests = request.into_inner();
         let first = timeout(FIRST_WORD, requests.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nobody said who attends"))?;
+        let first =
+            first.map_err(|_| Status::deadline_exceeded("no Attendance arrived within 5 s"))?;
         let first = first?.and_then(|request| request.event);
         let Some(Event::Attendance(attendance)) = first else {
             return Err(Status::invalid_argument(
-                "the first message must say who attends: an Attendance",
+                "the first message must be an Attendance",
             ));
         };
         let api::Attendance {
@@ -182,14 +185,14 @@ impl Control for ControlService {
                 let (answers, stream) = mpsc::channel(words.len().max(1));
                 for word in words {
                     let order = Some(word);
-                    // There is room for all of them, and then the stream ends.
+                    // The channel has room for all of them; then the stream ends.
                     let _ = answers.try_send(Ok(api::AttendResponse { order }));
                 }
                 return Ok(Response::new(ReceiverStream::new(stream)));
             }
         };
         if let Err(closed) = self.controller.open() {
-            // Those of before are ended by who closes it. This one ends with its orders.
+            // `close` has ended the earlier sessions. This one ends with its orders.
             drop(orders);
             self.controller.attendants.tell_news(who.0);
             return Err(closed.into());
@@ -328,7 +331,7 @@ impl Control for ControlService {
             api::AdminState::InUse => false,
             api::AdminState::Unspecified => {
                 return Err(Status::invalid_argument(
-                    "state: say ADMIN_STATE_DRAINED or ADMIN_STATE_IN_USE",
+                    "state: expected ADMIN_STATE_DRAINED or ADMIN_STATE_IN_USE",
                 ));
             }
         };
@@ -363,7 +366,7 @@ impl Control for ControlService {
         let most = LONGEST_JOIN_WAIT.as_millis();
         if u128::from(join_wait_ms) > most {
             return Err(Status::invalid_argument(format!(
-                "join_wait_ms: {join_wait_ms}: expected {most}, a day, at most, or 0 for a minute"
+                "join_wait_ms: {join_wait_ms}: expected at most {most} (a day), or 0 for a minute"
             )));
         }
         let terms = Terms {
@@ -402,7 +405,7 @@ impl Control for ControlService {
             Some(Named::Host(host)) => Evictee::Host(host),
             None => {
                 return Err(Status::invalid_argument(
-                    "member: say its rank, or its host where that has one rank",
+                    "member: expected a rank, or a host with only one rank",
                 ));
             }
         };

@@ -1,4 +1,4 @@
-//! The control API: what is linked to what, and by which ports.
+//! The control API's requests about the fabric: hosts, links, and switch ports.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::chassis_push::{self, PushError};
 use crate::fabric::{SwitchId, TrunkId};
 
 impl ControlService {
-    /// Has a switch's own software take its ports.
+    /// Pushes the port configuration to a switch's own software.
     pub(super) async fn ports_of(&self, name: &str) -> Result<(), Status> {
         self.controller.open()?;
         let fabric = self.controller.fabric();
@@ -50,12 +50,12 @@ impl ControlService {
     }
 }
 
-/// Has a switch's own software take its ports, unless somebody else does: each would set up what the other one is setting up.
+/// Pushes the port configuration of a switch. Two concurrent pushes would configure the same ports.
 async fn give_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
     let switch = controller.fabric().switch(id);
     let Some(_alone) = controller.switches[id.0].begin_to_give_ports() else {
         return Err(Status::failed_precondition(format!(
-            "switch {} is being given its ports by another request; ask again when that has ended",
+            "another request is configuring the ports of switch {}; try again when it has ended",
             switch.name
         )));
     };

@@ -1,4 +1,4 @@
-//! The control API: what happens to a job's members.
+//! The control API's watches of jobs' members.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use super::streams;
 use crate::api;
 use crate::api::membership_event::Kind;
 
-/// How many may watch jobs at once: one for each job that a switch has room for.
+/// Limit of concurrent watches: one for each job that a switch has room for.
 pub(super) const WATCHES: usize = 1024;
 
-/// What one who watches a job is told.
+/// A message of a watch.
 pub(super) type Happened = Result<api::WatchJobResponse, Status>;
 
 impl Controller {
-    /// Starts to tell somebody what happens to a job's members.
+    /// Starts a watch of a job's members.
     pub(super) fn watch_job(
         self: &Arc<Self>,
         name: String,
     ) -> Result<ReceiverStream<Happened>, Status> {
-        // Before the job as it is, which is long where it has many members.
+        // Before the job is encoded, which is expensive with many members.
         let place = self.job_watches.take()?;
-        // First, so that nothing is missed between the job as it is and what happens to it.
+        // Subscribed first, to miss no event after the job is read.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
         let job = job_of(self.fabric(), &self.job(&name)?);
         let (answers, stream) = mpsc::channel(1);
@@ -48,7 +48,7 @@ impl Controller {
     }
 }
 
-/// Whether a job has other epochs than before.
+/// True for events that change a job's epochs.
 fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     matches!(
         event.kind(),
@@ -56,7 +56,7 @@ fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     )
 }
 
-/// The last word on a job, which was in this epoch as far as is known.
+/// The last event of a job, in its last known epoch.
 fn deleted_in(epoch: u32) -> api::MembershipEvent {
     api::MembershipEvent {
         kind: Kind::Deleted.into(),
@@ -65,13 +65,14 @@ fn deleted_in(epoch: u32) -> api::MembershipEvent {
     }
 }
 
-/// Whether a job of the same name is another one than that which was in this epoch with this number.
+/// True if a job of the same name is not the one that had this epoch and id.
 fn is_another(job: &api::Job, (epoch, id): (u32, u32)) -> bool {
     job.epoch < epoch || job.epoch == epoch && job.id != id
 }
 
-/// Says how a job is now, and then what happens to its members, until it is deleted. The job is long, and is said only where it is another or the client
-/// may not know it. Who was too slow to hear of the deletion hears of it nevertheless.
+/// Sends the job and then its members' events, until it is deleted. The job, which is large, is
+/// sent again only when its epochs have changed or the client missed events. A client that missed
+/// the deletion receives a deletion event all the same.
 async fn tell_of_members(
     name: &str,
     job_now: impl Fn() -> Option<api::Job>,
@@ -125,7 +126,8 @@ mod tests {
         }
     }
 
-    /// What one is told of a job that is so at first, who then misses all that happens, and finds it so.
+    /// The messages to a client that watches the job `before`, misses all events, and then finds
+    /// `after`.
     async fn told(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
         let events = broadcast::Sender::new(2);
         let listening = events.subscribe();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_missed_it_hears_that_a_job_is_deleted() {
+    async fn a_slow_client_learns_that_a_job_is_deleted() {
         let as_it_is = |job| api::WatchJobResponse {
             job: Some(job),
             event: None,
@@ -157,7 +159,7 @@ mod tests {
         };
         let first = || as_it_is(job(2, 7));
         assert_eq!(told(job(2, 7), None).await, [first(), last(2)]);
-        // Somebody has created another one of that name.
+        // Another job of that name was created.
         for another in [job(1, 8), job(2, 8)] {
             assert_eq!(told(job(2, 7), Some(another)).await, [first(), last(2)]);
         }

@@ -1,4 +1,5 @@
-//! Who may be told of a change now: each member is told of all, so that a job of many members is many long messages.
+//! Bounding the messages in flight that announce a change of members: each lists all members and
+//! goes to each of them, which is a lot in a large job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +7,19 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// Members listed in all messages that are on their way at once, counted once for each message: at some 60 bytes each, 16 MB.
+/// Members listed in all messages in flight, counted per message: about 60 bytes each, 16 MB in
+/// total.
 const ENTRIES: u32 = 1 << 18;
 
-/// How long a message counts as on its way where it is not answered. A member opens sockets before it answers, and who does not read has no
-/// right to keep others waiting.
+/// How long a message without an answer counts as in flight. A member opens sockets before it
+/// answers; one that does not read must not delay others.
 const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
-/// Messages up to so long have room of their own, as much again: a large job's change does not hold up those of small ones.
+/// Longest message with room of its own, as much again: a large job's change must not delay small
+/// ones.
 const SHORT: u32 = 256;
 
-/// Room for messages that list all members.
+/// The room for messages in flight.
 #[derive(Clone, Debug)]
 pub struct Telling {
     long: Arc<Semaphore>,
@@ -31,7 +34,7 @@ impl Default for Telling {
     }
 }
 
-/// One message on its way.
+/// The room of one message.
 #[derive(Debug)]
 pub struct OnItsWay {
     _room: Option<OwnedSemaphorePermit>,
@@ -39,8 +42,9 @@ pub struct OnItsWay {
 }
 
 impl Telling {
-    /// Waits until there is room for a message that lists so many members, behind all who have waited longer, but that [short](SHORT) ones do
-    /// not wait for long ones. A longer one than there is room for goes alone.
+    /// Waits for room for a message that lists `entries` members, first come, first served;
+    /// [short](SHORT) messages and long ones have separate queues. A message that exceeds the whole
+    /// room is sent alone.
     pub fn turn(&self, entries: usize) -> impl Future<Output = OnItsWay> + Send + use<> {
         let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
         let room = match entries <= SHORT {
@@ -50,7 +54,7 @@ impl Telling {
         let room = Arc::clone(room).acquire_many_owned(entries);
         async move {
             OnItsWay {
-                // Nobody closes it.
+                // The semaphore is never closed.
                 _room: room.await.ok(),
                 until: Instant::now() + ON_ITS_WAY,
             }
@@ -59,7 +63,7 @@ impl Telling {
 }
 
 impl OnItsWay {
-    /// Waits until it does not count as on its way any more.
+    /// Waits until the message no longer counts as in flight.
     pub async fn forgotten(&self) {
         sleep_until(self.until).await;
     }
@@ -72,9 +76,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_is_on_its_way_at_once_than_there_is_room_for() {
+    async fn messages_in_flight_do_not_exceed_the_room() {
         let telling = Telling::default();
-        // They leave room for a shorter one, but not for another of them.
+        // They leave room for a shorter message, but not for another of them.
         let (long, shorter) = (1100, 300);
         let most = ENTRIES as usize / long;
         assert!((shorter..long).contains(&(ENTRIES as usize % long)));
@@ -84,7 +88,7 @@ mod tests {
         }
         let mut next = Box::pin(telling.turn(long));
         assert!(next.as_mut().now_or_never().is_none());
-        // It is not overtaken by shorter ones, but for those that are short.
+        // Shorter messages do not overtake it, unless they are short.
         let mut shorter = Box::pin(telling.turn(shorter));
         assert!(shorter.as_mut().now_or_never().is_none());
         assert!(telling.turn(SHORT as usize).now_or_never().is_some());

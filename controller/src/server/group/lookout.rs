@@ -1,4 +1,4 @@
-//! What the switches say of who leads them.
+//! Observing which controller is primary at each switch, without taking part in the arbitration.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,28 +11,30 @@ use crate::fabric::Fabric;
 use crate::p4rt::{Device, ELECTION_ID, Mastership, Observer, Term};
 use crate::server::switch::device_of;
 
-/// How long a switch may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The pause before a switch that did not is asked again.
+/// Timeout of a connection to a switch.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before a switch is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What one switch says.
+/// A switch's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Says {
-    /// Nothing at present.
+    /// No answer at present.
     #[default]
     Nothing,
     /// It has a primary.
     Led,
-    /// It has none: only this is a reason to take over.
+    /// It has no primary. Only this is a reason to take over.
     Vacant,
 }
 
 impl Says {
-    /// What a switch that tells us this says, and the latest term that it knows of: term 0 of a controller that leads alone.
+    /// Interprets an arbitration answer. Also returns the latest term known to the switch: term 0
+    /// for a controller that leads alone.
     fn of(standing: &Mastership) -> (Says, Option<Term>) {
         match standing {
-            // Somebody who looks on like us, where nobody has led yet or the highest that is there is made primary.
+            // Another observer is its primary: no controller has led yet, or the switch promotes
+            // the highest bidder.
             Mastership::Primary => (Says::Vacant, None),
             Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Says::Vacant, None),
             Mastership::Backup { highest, .. } => (Says::Led, term_of(*highest)),
@@ -42,7 +44,8 @@ impl Says {
     }
 }
 
-/// Whose election id it is, if a controller's: of one that leads alone the switch does not say which.
+/// The term of an election id, if it is a controller's. The id of a single controller does not tell
+/// which.
 fn term_of(election_id: u128) -> Option<Term> {
     match election_id {
         ELECTION_ID => Some(Term::default()),
@@ -57,7 +60,7 @@ struct Seen {
     latest: Option<Term>,
 }
 
-/// Streams to all switches of a fabric that change nothing there. They end with it.
+/// Observing connections to all switches of a fabric. Dropping it closes them.
 pub struct Lookout {
     seen: Arc<Mutex<Seen>>,
     news: watch::Receiver<()>,
@@ -65,7 +68,7 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// Begins to look on.
+    /// Connects to all switches.
     pub fn start(fabric: &Fabric) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             switches: vec![Says::default(); fabric.switches().len()],
@@ -94,26 +97,27 @@ impl Lookout {
         }
     }
 
-    /// How many switches say that they have no primary.
+    /// The number of switches that report no primary.
     pub fn vacant(&self) -> usize {
         self.count(Says::Vacant)
     }
 
-    /// Whether more than half of all switches say that they have no primary.
+    /// True if more than half of all switches report no primary.
     pub fn is_vacant(&self) -> bool {
         let switches = self.with_seen(|seen| seen.switches.len());
         self.vacant() * 2 > switches
     }
 
-    /// The latest term that a switch has told of: 0 of a controller that leads alone, none where no controller is known to have led.
+    /// The latest term that a switch has reported: 0 of a controller that leads alone, none if no
+    /// controller has led.
     pub fn latest(&self) -> Option<Term> {
         self.with_seen(|seen| seen.latest)
     }
 
-    /// Returns when more than half of all switches say whether they have a primary.
+    /// Returns when more than half of all switches report whether they have a primary.
     pub async fn wait_for_most(&self) {
         let mut news = self.news.clone();
-        // It does not end while this does not.
+        // The sender lives as long as this.
         let _ = news
             .wait_for(|()| {
                 self.with_seen(|seen| {
@@ -124,7 +128,8 @@ impl Lookout {
             .await;
     }
 
-    /// Returns when more than half of all switches have said all the time for that long that they have no primary.
+    /// Returns when more than half of all switches have reported no primary for the whole time
+    /// `grace`.
     pub async fn wait_for_vacancy(&self, grace: Duration) {
         let mut news = self.news.clone();
         loop {
@@ -151,15 +156,15 @@ impl Lookout {
     }
 
     fn with_seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Tells what a switch says, whenever it says something else, for ever.
+/// Observes a switch and reports each change, forever.
 async fn observe(device: Device, tell: impl Fn((Says, Option<Term>))) {
     loop {
-        match Observer::connect(&device, PATIENCE).await {
+        match Observer::connect(&device, CONNECT_TIMEOUT).await {
             Ok(observer) => {
                 let mut standing = observer.standing();
                 loop {
@@ -171,7 +176,7 @@ async fn observe(device: Device, tell: impl Fn((Says, Option<Term>))) {
                     }
                 }
             }
-            Err(error) => tracing::debug!(switch = device.name, %error, "says nothing"),
+            Err(error) => tracing::debug!(switch = device.name, %error, "no answer"),
         }
         tell((Says::Nothing, None));
         sleep(PAUSE).await;

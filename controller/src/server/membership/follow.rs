@@ -1,4 +1,4 @@
-//! A change on its way, from its installation to the end of the old epoch.
+//! Carrying out a change of members, from its installation to the removal of the old epoch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,32 +20,33 @@ use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};
 
-/// The pause before something is tried again that could not be kept: too few other controllers have stored it, or switches obey nobody for a
-/// moment. Where another controller leads from now on, this one is closed, and everything that follows changes with it.
+/// The pause before a step is retried that could not be stored, because too few controllers follow
+/// or the switches accept no primary. If another controller leads from now on this one is closed,
+/// and the new one continues the change.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether there is more to do.
+/// What to do after a step.
 #[derive(PartialEq, Eq)]
 enum Then {
-    /// At once.
+    /// Take the next steps at once.
     Again,
-    /// When something has happened.
+    /// Wait for an event.
     Wait,
-    /// Nothing.
+    /// End: the change is over.
     Over,
 }
 
-/// What becomes of the members of an epoch, by its number.
+/// The message for members of an epoch, with that epoch's id.
 type Prepared = (Arc<Preparation>, JobId);
 
 impl Controller {
-    /// Takes up all changes that were on their way when the controller ended.
+    /// Continues all changes that were in progress when the controller stopped.
     pub(in super::super) fn follow_changes(self: &Arc<Self>) {
         let changing = self.registry().changing();
         changing.into_iter().for_each(|id| self.follow_change(id));
     }
 
-    /// Follows a change, by the number of the epoch that comes.
+    /// Starts the task that carries out a change, by the id of the next epoch.
     pub(super) fn follow_change(self: &Arc<Self>, id: JobId) {
         let controller = Arc::clone(self);
         self.in_background(async move { controller.follow_to_the_end(id).await });
@@ -90,7 +91,8 @@ impl Controller {
         }
     }
 
-    /// Takes a step; `told` is what those have been told that were told before what becomes of them, in the same round.
+    /// Takes a step. `told` caches the message that all members of the old epoch receive in this
+    /// round.
     async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Prepared>) -> Then {
         match step {
             Step::Prepare(rank) => {
@@ -134,7 +136,7 @@ impl Controller {
         Then::Wait
     }
 
-    /// The span that we are in is of this epoch.
+    /// Records this epoch in the current span.
     fn in_span_of(&self, id: JobId) {
         if let Some(next) = self.registry().get(id) {
             in_span(&next.job);
@@ -148,19 +150,20 @@ impl Controller {
     #[tracing::instrument(name = "decide", skip_all, fields(job, id, epoch, first))]
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
         self.in_span_of(id);
-        // Then some may have kept it, and lead next: it can neither be told nor called off.
+        // A failed write may be stored by followers, one of which may lead next. Then the change
+        // can be neither announced nor cancelled.
         let mut may_be_kept = false;
         loop {
             match self.seats.decide(id, first).await {
                 Ok(()) => break,
                 Err(KeepError::Store(error)) if !may_be_kept => {
-                    self.call_off(id, format!("it could not be kept: {error}"))
+                    self.call_off(id, format!("the decision could not be stored: {error}"))
                         .await;
                     return Then::Over;
                 }
                 Err(error) => {
                     may_be_kept = true;
-                    tracing::warn!(%error, "a new epoch is not decided yet");
+                    tracing::warn!(%error, "cannot store the decision for a new epoch; retrying");
                     sleep(AGAIN).await;
                 }
             }
@@ -197,7 +200,7 @@ impl Controller {
         Then::Again
     }
 
-    /// The epoch that was to come is taken back; the one before goes on.
+    /// Cancels a change: removes the next epoch. The current one continues.
     #[tracing::instrument(name = "call_off", skip_all, fields(job, id, epoch))]
     async fn call_off(&self, id: JobId, reason: String) {
         self.in_span_of(id);
@@ -209,15 +212,15 @@ impl Controller {
             job = next.name,
             epoch = next.epoch.0,
             reason,
-            "a change is called off"
+            "change cancelled"
         );
         self.tell_of_no_change(before, &next, reason);
     }
 
-    /// Says that an epoch is not to be: to whoever asks how its job is, in the epoch before, and to whoever watches it.
+    /// Records and reports a cancelled change: in the job's state and to its watchers.
     pub(in super::super) fn tell_of_no_change(&self, before: JobId, next: &Job, reason: String) {
         if let Some(record) = self.registry().get_mut(before) {
-            record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
+            record.unchanged = Some(format!("epoch {} was cancelled: {reason}", next.epoch.0));
             record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
         self.metrics.changed(false);
@@ -225,7 +228,7 @@ impl Controller {
         self.tell_of(next, Kind::CalledOff, None, None, reason);
     }
 
-    /// Makes the change without members that did not answer.
+    /// Begins the change again without the members that did not answer.
     async fn leave_out(self: &Arc<Self>, id: JobId, ranks: Vec<Rank>) {
         let known = self.of_next(id, |next| next.origin.clone());
         let (Some(origin), Some((before, next))) = (known, self.withdraw(id).await) else {
@@ -250,14 +253,14 @@ impl Controller {
         }
     }
 
-    /// Takes an epoch that is not decided off the switches, and tells its job's members, however long that takes; the number of the epoch
-    /// before, and what it was. None where it is gone.
+    /// Removes an undecided epoch from the switches and notifies the members, however long that
+    /// takes. Returns the previous epoch's id and the removed epoch; none if it is gone.
     async fn withdraw(&self, id: JobId) -> Option<(JobId, Arc<Job>)> {
         loop {
             match self.try_to_withdraw(id).await {
                 Ok(withdrawn) => return withdrawn,
                 Err(error) => {
-                    tracing::warn!(id = id.0, %error, "an epoch that was called off is still kept");
+                    tracing::warn!(id = id.0, %error, "cannot remove a cancelled epoch; retrying");
                     sleep(AGAIN).await;
                 }
             }
@@ -286,11 +289,12 @@ impl Controller {
         Ok(Some((of, job)))
     }
 
-    /// Takes the old epoch off the switches, however long that takes: its packets are admitted no more.
+    /// Removes the old epoch from the switches, which then drop its packets, however long that
+    /// takes.
     #[tracing::instrument(name = "fence", skip_all, fields(job, id, epoch))]
     async fn fence(&self, id: JobId) {
         while let Err(error) = self.try_to_fence(id).await {
-            tracing::warn!(id = id.0, %error, "an epoch that is over is still kept");
+            tracing::warn!(id = id.0, %error, "cannot remove an epoch that is over; retrying");
             sleep(AGAIN).await;
         }
     }
@@ -318,7 +322,7 @@ impl Controller {
     }
 }
 
-/// The span that we are in is of a job in one of its epochs.
+/// Records this epoch and its job in the current span.
 pub(super) fn in_span(job: &Job) {
     epoch_in_span(job).record("job", &job.name);
 }
@@ -328,7 +332,7 @@ fn unkept(job: &Job, error: KeepError) -> JobRequestError {
     JobRequestError::Store { name, error }
 }
 
-/// From which operation on an epoch is its job's.
+/// The message with the epoch's first operation, once it is decided.
 pub(super) fn beginning(next: &Record) -> Option<BeginEpoch> {
     Some(BeginEpoch {
         job_id: next.job.id.0.into(),

@@ -55,7 +55,7 @@ impl GNmi for Stratum {
 
 /// A testbed whose switch is there.
 fn testbed(address: &str) -> Fabric {
-    let text = include_str!("../../topologies/tofino32.yaml");
+    let text = include_str!("../../../topologies/tofino32.yaml");
     let line = text.lines().find(|line| line.contains("grpc:")).unwrap();
     let (before, _) = line.split_once("grpc:").unwrap();
     let text = text.replace(line, &format!("{before}grpc: \"{address}\""));

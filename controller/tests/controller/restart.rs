@@ -1,19 +1,18 @@
 //! A controller that ends and comes back, with its jobs.
 
-mod chaos;
-mod target;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chaos::{Call, ChaosSwitch, Fault};
 use ultima_controller::api::MemberState;
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 
-const TWO: &str = include_str!("../../topologies/two-switches.yaml");
+use crate::chaos::{Call, ChaosSwitch, Fault};
+use crate::target::{Target, on_each_target};
+
+const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 
 /// The fabric of two switches, at these servers.
 fn on(switches: &[ChaosSwitch; 2], text: &str) -> String {
@@ -26,11 +25,15 @@ fn on(switches: &[ChaosSwitch; 2], text: &str) -> String {
 }
 
 async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
+    serve_on(Target::of_run(), fabric, state).await
+}
+
+async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, ServeError> {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         patience: Duration::from_millis(500),
         state: Some(state.to_owned()),
-        ..target::config(target::fabric(fabric, "two.yaml"))
+        ..target.config_for(fabric, "two.yaml")
     };
     loop {
         match server::serve(config.clone()).await {
@@ -42,6 +45,8 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
         }
     }
 }
+
+on_each_target!(a_fabric_that_has_changed_is_one_line_or_a_way_round);
 
 /// A controller that was started with an empty store.
 struct Begun {
@@ -55,11 +60,18 @@ struct Begun {
 }
 
 async fn begin() -> Begun {
+    begin_on(Target::of_run()).await
+}
+
+async fn begin_on(target: Target) -> Begun {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let switches = [
+        ChaosSwitch::start_as(target).await,
+        ChaosSwitch::start_as(target).await,
+    ];
     let text = on(&switches, TWO);
-    let handle = serve(&text, &state).await.unwrap();
+    let handle = serve_on(target, &text, &state).await.unwrap();
     Begun {
         folder,
         state,
@@ -234,15 +246,14 @@ async fn a_drained_switch_may_be_off_also_where_no_job_ever_was() {
     assert_eq!(connected(&client(&handle).await).await, [true, false]);
 }
 
-#[tokio::test]
-async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
+async fn a_fabric_that_has_changed_is_one_line_or_a_way_round(target: Target) {
     let Begun {
         folder: _folder,
         state,
         switches: _switches,
         text,
         handle,
-    } = begin().await;
+    } = begin_on(target).await;
     let job = client(&handle)
         .await
         .create_job(&spec("train"))
@@ -254,7 +265,7 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
         .replace("name: h3,", "name: h9,")
         .replace("[h3,", "[h9,");
     assert_ne!(without, text);
-    let error = serve(&without, &state)
+    let error = serve_on(target, &without, &state)
         .await
         .map(drop)
         .unwrap_err()
@@ -266,7 +277,7 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
 
     // The trunk has moved to other ports.
     let moved = text.replace("s1/9", "s1/7").replace("s2/9", "s2/8");
-    let handle = serve(&moved, &state).await.unwrap();
+    let handle = serve_on(target, &moved, &state).await.unwrap();
     let now = client(&handle).await.job("train").await.unwrap();
     assert_eq!((now.id, now.epoch, now.seed), (job.id, job.epoch, job.seed));
     let ports = |job: &ultima_controller::api::Job| {
@@ -279,7 +290,7 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round() {
         ports
     };
     let [old, on_s1, on_s2] = [("s1", 9), ("s1", 7), ("s2", 8)]
-        .map(|(switch, port)| (switch.to_owned(), u32::from(target::port(port))));
+        .map(|(switch, port)| (switch.to_owned(), u32::from(target.port(port))));
     assert!(ports(&job).contains(&old) && !ports(&now).contains(&old));
     assert!(ports(&now).contains(&on_s1) && ports(&now).contains(&on_s2));
 }
@@ -308,7 +319,7 @@ async fn who_waits_while_it_is_stopped_changes_nothing() {
     handle.stop().await;
     assert!(waiting.await.unwrap().is_err());
 
-    let stopping = "the controller is being stopped; ask again when it is back";
+    let stopping = "the controller is stopping; try again when it is back";
     let error = controller.create_job(&spec("other")).await.unwrap_err();
     assert_eq!(error.to_string(), stopping);
     let error = controller.delete_job("train").await.unwrap_err();

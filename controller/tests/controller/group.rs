@@ -1,14 +1,9 @@
 //! Controllers that stand by for each other, each with ways of its own to switches and to the others.
 
-#![allow(dead_code)] // Each test uses its part.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chaos::wire::Wire;
-use super::chaos::{ChaosSwitch, Held};
-use super::target;
 use tonic::transport::Channel;
 use ultima_controller::api::replication_client::ReplicationClient;
 use ultima_controller::api::{self, GetStandingResponse};
@@ -19,6 +14,10 @@ use ultima_controller::server::{
     self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
 };
 use ultima_controller::store::StoreError;
+
+use crate::chaos::wire::Wire;
+use crate::chaos::{ChaosSwitch, Held};
+use crate::target::Target;
 
 /// For how long switches are to be without a primary.
 pub const GRACE: Duration = Duration::from_millis(300);
@@ -171,7 +170,7 @@ impl Bed {
             listen: "127.0.0.1:0".parse().unwrap(),
             patience: Duration::from_millis(500),
             state: Some(self.state(at)),
-            ..target::config(target::fabric(&text, "three.yaml"))
+            ..Target::of_run().config_for(&text, "three.yaml")
         };
         (self.settings)(&mut config);
         config

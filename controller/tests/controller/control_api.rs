@@ -1,12 +1,8 @@
 //! The control API as its clients see it.
 
-mod chaos;
-mod target;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chaos::ChaosSwitch;
 use futures_util::future::{BoxFuture, FutureExt, select_all};
 use tokio::sync::watch;
 use tonic::Code;
@@ -20,20 +16,30 @@ use ultima_controller::fabric;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
+use crate::chaos::ChaosSwitch;
+use crate::target::{Target, on_each_target};
+
 /// Longer than any test waits on purpose.
 const LONG: Duration = Duration::from_secs(60);
 
+on_each_target!(
+    jobs_are_created_listed_shown_and_deleted,
+    a_group_over_the_limit_is_refused_before_anything_is_written,
+    a_plan_opens_no_files,
+    ports_are_configured_where_a_switch_lets_them_be,
+);
+
 /// A controller of `topologies/star4.yaml`, changed in one place, on a test switch.
-async fn start_with(from: &str, to: &str) -> (ChaosSwitch, Handle, Client) {
-    let switch = ChaosSwitch::start().await;
-    let text = include_str!("../../topologies/star4.yaml")
+async fn start_with(target: Target, (from, to): (&str, &str)) -> (ChaosSwitch, Handle, Client) {
+    let switch = ChaosSwitch::start_as(target).await;
+    let text = include_str!("../../../topologies/star4.yaml")
         .replace("127.0.0.1:9559", &switch.address().to_string());
     assert!(text.contains(from), "{from} in the topology");
-    let fabric = target::fabric(&text.replace(from, to), "star.yaml");
+    let fabric = target.fabric(&text.replace(from, to), "star.yaml");
     let listen = "127.0.0.1:0".parse().unwrap();
     let handle = server::serve(Config {
         listen,
-        ..target::config(fabric)
+        ..target.config(fabric)
     })
     .await
     .unwrap();
@@ -44,8 +50,8 @@ async fn start_with(from: &str, to: &str) -> (ChaosSwitch, Handle, Client) {
 }
 
 /// The same with room for two ranks on h1.
-async fn start() -> (ChaosSwitch, Handle, Client) {
-    start_with("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }").await
+async fn start(target: Target) -> (ChaosSwitch, Handle, Client) {
+    start_with(target, ("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }")).await
 }
 
 fn spec(name: &str, members: &[&str]) -> JobSpec {
@@ -62,9 +68,8 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String)
     }
 }
 
-#[tokio::test]
-async fn jobs_are_created_listed_shown_and_deleted() {
-    let (_switch, _handle, client) = start().await;
+async fn jobs_are_created_listed_shown_and_deleted(target: Target) {
+    let (_switch, _handle, client) = start(target).await;
     assert_eq!(client.jobs().await.unwrap(), []);
     let one = client
         .create_job(&spec("one", &["h1", "h2", "h1"]))
@@ -84,11 +89,11 @@ async fn jobs_are_created_listed_shown_and_deleted() {
         ip: "10.0.0.1".into(),
         udp_port: u32::from(ultima_wire::UDP_PORT) + 1,
         switch: "s1".into(),
-        switch_port: target::port(1).into(),
+        switch_port: target.port(1).into(),
         source_index: 3,
         cut_off: false,
         state: MemberState::Free.into(),
-        switch_port_name: target::part("s1/1"),
+        switch_port_name: target.part("s1/1"),
     };
     assert_eq!(one.members[2], last);
 
@@ -127,7 +132,7 @@ async fn jobs_are_created_listed_shown_and_deleted() {
 
 #[tokio::test]
 async fn what_cannot_be_is_refused_with_its_reason() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("one", &["h1", "h2"]))
         .await
@@ -140,7 +145,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
         create(spec("one", &["h1", "h2"])).await,
         (
             Code::AlreadyExists,
-            "job one exists already; delete it first, or choose another name".into()
+            "job one already exists; delete it first, or choose another name".into()
         )
     );
     assert_eq!(
@@ -184,14 +189,14 @@ fn field<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<(String, 
 #[tokio::test]
 async fn a_refusal_names_the_field_that_is_in_the_way() {
     let limit = "device_id: 1, limits: { group_replicas: 3 } }";
-    let (_switch, handle, client) = start_with("device_id: 1 }", limit).await;
+    let (_switch, handle, client) = start_with(Target::of_run(), ("device_id: 1 }", limit)).await;
     client
         .create_job(&spec("one", &["h1", "h2"]))
         .await
         .unwrap();
     let said = |field: &str, problem: &str| Some((field.to_owned(), problem.to_owned()));
     let no_host = "the fabric has no host \"h7\"; it has h1, h2, h3, h4";
-    let taken = "job one exists already; delete it first, or choose another name";
+    let taken = "job one already exists; delete it first, or choose another name";
     for (spec, wanted) in [
         (spec("one", &["h1", "h2"]), said("name", taken)),
         (spec("x", &["h1", "h7"]), said("members[1]", no_host)),
@@ -245,7 +250,7 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
 
 #[tokio::test]
 async fn several_jobs_are_created_together_or_none() {
-    let (switch, _handle, client) = start().await;
+    let (switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("one", &["h1", "h2"]))
         .await
@@ -283,10 +288,9 @@ async fn several_jobs_are_created_together_or_none() {
     }
 }
 
-#[tokio::test]
-async fn a_group_over_the_limit_is_refused_before_anything_is_written() {
+async fn a_group_over_the_limit_is_refused_before_anything_is_written(target: Target) {
     let limit = "device_id: 1, limits: { group_replicas: 3 } }";
-    let (switch, _handle, client) = start_with("device_id: 1 }", limit).await;
+    let (switch, _handle, client) = start_with(target, ("device_id: 1 }", limit)).await;
     let updates = switch.updates();
     assert_eq!(
         refusal(client.create_job(&spec("big", &["h1", "h2", "h3", "h4"])).await),
@@ -297,7 +301,7 @@ async fn a_group_over_the_limit_is_refused_before_anything_is_written() {
 
 #[tokio::test]
 async fn members_learn_their_rank_when_all_have_come() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2", "h1"]))
         .await
@@ -335,7 +339,7 @@ async fn members_learn_their_rank_when_all_have_come() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 are taken; `ultima job evict train` takes the place of a member that is lost, and `ultima job resize train --members ...` with all hosts gives places anew".into())
+        (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // Who leaves a job that has begun leaves a hole.
     client.leave("train", (1, 0), 1).await.unwrap();
@@ -352,7 +356,7 @@ async fn members_learn_their_rank_when_all_have_come() {
     client.leave("train", (1, 0), 2).await.unwrap();
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await).1,
-        "all 1 of job train's ranks on host h2 are taken; all of its members have left: delete job train and create it again"
+        "all 1 ranks of job train on host h2 are taken; all of its members have left: delete job train and create it again"
     );
     assert_eq!(
         refusal(client.leave("train", (1, 0), 1).await),
@@ -366,8 +370,11 @@ async fn members_learn_their_rank_when_all_have_come() {
 #[tokio::test]
 async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
     let (_switch, _handle, client) = start_with(
-        "{ ends: [h2, s1/2] }",
-        "{ ends: [h2, s1/2], mtu: 1400, a_to_b: { rate: 1G } }",
+        Target::of_run(),
+        (
+            "{ ends: [h2, s1/2] }",
+            "{ ends: [h2, s1/2], mtu: 1400, a_to_b: { rate: 1G } }",
+        ),
     )
     .await;
     let sealed = |name: &str, members: &[&str]| JobSpec {
@@ -407,7 +414,7 @@ async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
 
 #[tokio::test]
 async fn who_stops_waiting_has_not_joined() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2", "h3"]))
         .await
@@ -448,7 +455,7 @@ async fn who_stops_waiting_has_not_joined() {
 
 #[tokio::test]
 async fn those_who_wait_for_a_deleted_job_are_told() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -472,7 +479,7 @@ async fn those_who_wait_for_a_deleted_job_are_told() {
 
 #[tokio::test]
 async fn who_does_not_belong_is_told_so() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -481,15 +488,14 @@ async fn who_does_not_belong_is_told_so() {
         refusal(client.join("train", "h3", LONG).await),
         (
             Code::NotFound,
-            "job train has no member on host h3; its members sit on h1, h2".into()
+            "job train has no member on host h3; its members are on h1, h2".into()
         )
     );
     assert_eq!(
         refusal(client.join("train", "h9", LONG).await),
         (
             Code::NotFound,
-            "the fabric has no host \"h9\"; say the name that the fabric file gives this host"
-                .into()
+            "the fabric has no host \"h9\"; use the host's name in the fabric file".into()
         )
     );
     assert_eq!(
@@ -500,7 +506,7 @@ async fn who_does_not_belong_is_told_so() {
 
 #[tokio::test]
 async fn counters_start_at_zero() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -527,7 +533,7 @@ async fn counters_start_at_zero() {
 
 #[tokio::test]
 async fn telemetry_is_told_again_and_again() {
-    let (_switch, handle, client) = start().await;
+    let (_switch, handle, client) = start(Target::of_run()).await;
     let every = Duration::from_millis(100);
     let refused = async |job: Option<&str>, every: Duration| {
         let watch = client.watch_telemetry(job, every).await;
@@ -579,7 +585,7 @@ async fn telemetry_is_told_again_and_again() {
 
 #[tokio::test]
 async fn a_resize_is_of_the_members_that_it_was_made_from() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -601,7 +607,7 @@ async fn a_resize_is_of_the_members_that_it_was_made_from() {
 
 #[tokio::test]
 async fn what_a_resize_would_do_is_said_before() {
-    let (_switch, _handle, client) = start().await;
+    let (_switch, _handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -643,10 +649,9 @@ async fn what_a_resize_would_do_is_said_before() {
 }
 
 /// They are on the client's machine, and its user may name any.
-#[tokio::test]
-async fn a_plan_opens_no_files() {
-    let (_switch, _handle, client) = start().await;
-    let text = include_str!("../../topologies/star4.yaml");
+async fn a_plan_opens_no_files(target: Target) {
+    let (_switch, _handle, client) = start(target).await;
+    let text = include_str!("../../../topologies/star4.yaml");
     let tls = "device_id: 1, tls: { ca: no.pem, cert: no.pem, key: no.pem } }";
     let named = text.replace("device_id: 1 }", tls);
     let opened = fabric::parse(&named, "star.yaml").unwrap_err().to_string();
@@ -658,13 +663,13 @@ async fn a_plan_opens_no_files() {
     let planned = plan(&named).await;
     assert_eq!(planned, plan(text).await);
     // A Tofino's program is not for this fabric.
-    assert_eq!(planned.is_ok(), target::chip().is_none(), "{planned:?}");
+    assert_eq!(planned.is_ok(), target.chip().is_none(), "{planned:?}");
 }
 
 /// Its machine answers, and it takes nothing of what it asked for.
 #[tokio::test]
 async fn who_reads_nothing_does_not_hold_up_the_end() {
-    let (_switch, handle, client) = start().await;
+    let (_switch, handle, client) = start(Target::of_run()).await;
     let job = spec("train", &["h1", "h2"]);
     client.create_job(&job).await.unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
@@ -705,7 +710,7 @@ async fn a_controller_that_is_not_there_is_named() {
         )
     );
 
-    let (_switch, handle, client) = start().await;
+    let (_switch, handle, client) = start(Target::of_run()).await;
     let address = handle.address().clone();
     handle.stop().await;
     let error = client.jobs().await.unwrap_err().to_string();
@@ -741,7 +746,7 @@ impl Prober for Listener {
 
 #[tokio::test]
 async fn members_attend_until_they_leave_or_the_controller_stops() {
-    let (_switch, handle, client) = start().await;
+    let (_switch, handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
         .await
@@ -788,11 +793,11 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
     // A server that was killed has left its socket behind.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let switch = ChaosSwitch::start().await;
-    let text = include_str!("../../topologies/star4.yaml")
+    let text = include_str!("../../../topologies/star4.yaml")
         .replace("127.0.0.1:9559", &switch.address().to_string());
     let config = || Config {
         listen: Listen::Unix(path.clone()),
-        ..target::config(target::fabric(&text, "star.yaml"))
+        ..Target::of_run().config_for(&text, "star.yaml")
     };
     let handle = server::serve(config()).await.unwrap();
     let address = format!("unix:{}", path.display());
@@ -819,11 +824,10 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
 }
 
 /// What a switch without a front panel has no ports for, and one that speaks no gNMI refuses.
-#[tokio::test]
-async fn ports_are_configured_where_a_switch_lets_them_be() {
-    let (_switch, _handle, client) = start().await;
+async fn ports_are_configured_where_a_switch_lets_them_be(target: Target) {
+    let (_switch, _handle, client) = start(target).await;
     let (code, said) = refusal(client.configure_ports("s1").await);
-    match target::chip() {
+    match target.chip() {
         None => assert_eq!(code, Code::FailedPrecondition, "{said}"),
         Some(_) => assert_eq!(code, Code::Aborted, "{said}"),
     }
@@ -839,11 +843,8 @@ async fn ports_are_configured_where_a_switch_lets_them_be() {
 /// Each would set up what the other one is setting up.
 #[tokio::test]
 async fn a_switch_is_given_its_ports_by_one_at_a_time() {
-    // What has no front panel is not asked.
-    if target::chip().is_none() {
-        return;
-    }
-    let (switch, _handle, client) = start().await;
+    // A v1model switch has no front panel.
+    let (switch, _handle, client) = start(Target::Tofino).await;
     switch.swallow(true);
     let asked: Vec<_> = (0..2)
         .map(|_| client.configure_ports("s1").boxed())
@@ -851,7 +852,7 @@ async fn a_switch_is_given_its_ports_by_one_at_a_time() {
     let (second, _, first) = select_all(asked).await;
     let (code, said) = refusal(second);
     assert_eq!(code, Code::FailedPrecondition, "{said}");
-    let taken = "switch s1 is being given its ports by another request";
+    let taken = "another request is configuring the ports of switch s1";
     assert!(said.starts_with(taken), "{said}");
     switch.swallow(false);
     // It speaks no gNMI.

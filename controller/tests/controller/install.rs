@@ -1,16 +1,10 @@
 //! All or nothing, against switches that refuse and disconnect.
 
-mod chaos;
-mod several;
-mod target;
-
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chaos::{ChaosSwitch, Fault};
-use several::several;
 use ultima_controller::MacAddr;
 use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{JobSpec, Weight};
@@ -22,27 +16,48 @@ use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_p4runtime::v1::Update;
 
+use crate::chaos::{ChaosSwitch, Fault};
+use crate::several::several;
+use crate::target::{Target, on_each_target};
+
+on_each_target!(
+    jobs_divide_a_trunk_as_they_come_and_go,
+    a_job_comes_and_goes_whole,
+    whichever_update_is_refused_nothing_stays,
+    a_switch_that_was_restarted_gets_everything_back,
+    a_restarted_controller_writes_only_what_is_not_right,
+    a_pipeline_of_another_version_is_replaced,
+    what_somebody_changed_is_put_right,
+);
+
 /// Two switches with a trunk, two hosts at each.
-fn fabric_on(switches: &[ChaosSwitch; 2]) -> Fabric {
+fn fabric_on(target: Target, switches: &[ChaosSwitch; 2]) -> Fabric {
     let [s1, s2] = [&switches[0], &switches[1]].map(ChaosSwitch::address);
-    let text = include_str!("../../topologies/two-switches.yaml")
+    let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("127.0.0.1:9559", &s1.to_string())
         .replace("127.0.0.1:9560", &s2.to_string())
         .replace("device_id: 2", "device_id: 1");
-    target::fabric(&text, "two.yaml")
+    target.fabric(&text, "two.yaml")
 }
 
-async fn serve(switches: &[ChaosSwitch; 2]) -> Handle {
+async fn serve(target: Target, switches: &[ChaosSwitch; 2]) -> Handle {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(fabric_on(switches))
+        ..target.config(fabric_on(target, switches))
     };
     server::serve(config).await.unwrap()
 }
 
-async fn start() -> ([ChaosSwitch; 2], Handle) {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let handle = serve(&switches).await;
+async fn two_switches(target: Target) -> [ChaosSwitch; 2] {
+    [
+        ChaosSwitch::start_as(target).await,
+        ChaosSwitch::start_as(target).await,
+    ]
+}
+
+async fn start(target: Target) -> ([ChaosSwitch; 2], Handle) {
+    let switches = two_switches(target).await;
+    let handle = serve(target, &switches).await;
     (switches, handle)
 }
 
@@ -54,17 +69,17 @@ fn spec(name: &str) -> JobSpec {
 }
 
 /// As [`start`], with a trunk that has a rate.
-async fn start_rated() -> ([ChaosSwitch; 2], Handle) {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+async fn start_rated(target: Target) -> ([ChaosSwitch; 2], Handle) {
+    let switches = two_switches(target).await;
     let [s1, s2] = [&switches[0], &switches[1]].map(ChaosSwitch::address);
-    let text = include_str!("../../topologies/two-switches.yaml")
+    let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("127.0.0.1:9559", &s1.to_string())
         .replace("127.0.0.1:9560", &s2.to_string())
         .replace("device_id: 2", "device_id: 1")
         .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 800M, queue: 256k }");
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(target::fabric(&text, "rated.yaml"))
+        ..target.config_for(&text, "rated.yaml")
     };
     let handle = server::serve(config).await.unwrap();
     (switches, handle)
@@ -91,13 +106,12 @@ fn rates(switch: &ChaosSwitch) -> Vec<i64> {
 /// 95 % of 800 Mbit/s.
 const TRUNK: i64 = 95_000_000;
 
-#[tokio::test]
-async fn jobs_divide_a_trunk_as_they_come_and_go() {
-    let (switches, handle) = start_rated().await;
+async fn jobs_divide_a_trunk_as_they_come_and_go(target: Target) {
+    let (switches, handle) = start_rated(target).await;
     let controller = handle.controller();
     let both = |expected: &[i64]| {
         for switch in &switches {
-            let expected: Vec<i64> = expected.iter().map(|rate| target::rate(*rate)).collect();
+            let expected: Vec<i64> = expected.iter().map(|rate| target.rate(*rate)).collect();
             assert_eq!(rates(switch), expected);
         }
     };
@@ -162,7 +176,7 @@ async fn a_job_that_does_not_come_takes_nothing_of_the_others_parts() {
 
 /// As [`start_rated`], with two jobs that divide the trunk.
 async fn start_with_two() -> ([ChaosSwitch; 2], Handle) {
-    let (switches, handle) = start_rated().await;
+    let (switches, handle) = start_rated(Target::of_run()).await;
     for name in ["one", "two"] {
         let created = handle.controller().create_job(&across(name, 1)).await;
         created.unwrap();
@@ -173,7 +187,7 @@ async fn start_with_two() -> ([ChaosSwitch; 2], Handle) {
 /// A job is deleted while a switch is away: the other has all of the trunk when the switch is back, restarted or not.
 #[tokio::test]
 async fn parts_are_right_when_a_switch_is_back() {
-    let (switches, handle) = start_rated().await;
+    let (switches, handle) = start_rated(Target::of_run()).await;
     let controller = handle.controller();
     let alone = switches.each_ref().map(ChaosSwitch::meters);
     for restarted in [false, true] {
@@ -212,9 +226,8 @@ async fn connected(handle: &Handle) {
     }
 }
 
-#[tokio::test]
-async fn a_job_comes_and_goes_whole() {
-    let (switches, handle) = start().await;
+async fn a_job_comes_and_goes_whole(target: Target) {
+    let (switches, handle) = start(target).await;
     let base = switches.each_ref().map(ChaosSwitch::held);
     assert_eq!(
         base.each_ref().map(|held| held.len()),
@@ -238,9 +251,8 @@ async fn a_job_comes_and_goes_whole() {
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
 
-#[tokio::test]
-async fn whichever_update_is_refused_nothing_stays() {
-    let (switches, handle) = start().await;
+async fn whichever_update_is_refused_nothing_stays(target: Target) {
+    let (switches, handle) = start(target).await;
     let base = switches.each_ref().map(ChaosSwitch::held);
     let before = switches[1].updates();
     handle
@@ -286,7 +298,7 @@ async fn whichever_update_is_refused_nothing_stays() {
 
 #[tokio::test]
 async fn whenever_the_connection_breaks_nothing_stays() {
-    let (switches, handle) = start().await;
+    let (switches, handle) = start(Target::of_run()).await;
     let before = switches[0].updates();
     let created = handle.controller().create_job(&spec("train")).await;
     created.unwrap();
@@ -297,7 +309,7 @@ async fn whenever_the_connection_breaks_nothing_stays() {
     several(in_parts(&faults, updates).map(|(fault, part)| {
         let name = format!("{fault:?} at updates {part:?}");
         let case = async move {
-            let (switches, handle) = start().await;
+            let (switches, handle) = start(Target::of_run()).await;
             let controller = handle.controller();
             let base = switches.each_ref().map(ChaosSwitch::held);
             for nth in part {
@@ -331,12 +343,12 @@ fn in_parts(faults: &[Fault], updates: usize) -> impl Iterator<Item = (Fault, Ra
 #[tokio::test]
 async fn what_is_in_a_jobs_way_is_put_right_or_left_alone() {
     for repair in [true, false] {
-        let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+        let switches = two_switches(Target::of_run()).await;
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             repair,
             audit_every: Duration::from_secs(600),
-            ..target::config(fabric_on(&switches))
+            ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
         };
         let handle = server::serve(config).await.unwrap();
         let controller = handle.controller();
@@ -374,12 +386,12 @@ async fn what_is_in_a_jobs_way_is_put_right_or_left_alone() {
 /// Whoever restarts a switch may leave it its program: that it is empty is not what somebody wanted, whether or not such is repaired.
 #[tokio::test]
 async fn a_switch_that_comes_back_empty_with_the_program_is_filled_without_repairs() {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let switches = two_switches(Target::of_run()).await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         repair: false,
         audit_every: Duration::from_secs(600),
-        ..target::config(fabric_on(&switches))
+        ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let handle = server::serve(config).await.unwrap();
     let job = spec("train");
@@ -392,9 +404,8 @@ async fn a_switch_that_comes_back_empty_with_the_program_is_filled_without_repai
     }
 }
 
-#[tokio::test]
-async fn a_switch_that_was_restarted_gets_everything_back() {
-    let (switches, handle) = start().await;
+async fn a_switch_that_was_restarted_gets_everything_back(target: Target) {
+    let (switches, handle) = start(target).await;
     handle
         .controller()
         .create_job(&spec("train"))
@@ -412,7 +423,7 @@ async fn a_switch_that_was_restarted_gets_everything_back() {
 
 #[tokio::test]
 async fn a_switch_that_only_lost_the_connection_is_not_written_anew() {
-    let (switches, handle) = start().await;
+    let (switches, handle) = start(Target::of_run()).await;
     handle
         .controller()
         .create_job(&spec("train"))
@@ -428,14 +439,13 @@ async fn a_switch_that_only_lost_the_connection_is_not_written_anew() {
 }
 
 /// Another controller knows its program again, and takes off only what is of no job of its own.
-#[tokio::test]
-async fn a_restarted_controller_writes_only_what_is_not_right() {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let handle = serve(&switches).await;
+async fn a_restarted_controller_writes_only_what_is_not_right(target: Target) {
+    let switches = two_switches(target).await;
+    let handle = serve(target, &switches).await;
     let base = switches.each_ref().map(ChaosSwitch::held);
     let updates = switches.each_ref().map(ChaosSwitch::updates);
     handle.stop().await;
-    let handle = serve(&switches).await;
+    let handle = serve(target, &switches).await;
     assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
 
     handle
@@ -446,7 +456,7 @@ async fn a_restarted_controller_writes_only_what_is_not_right() {
     let whole = switches.each_ref().map(ChaosSwitch::held);
     handle.stop().await;
     let updates = switches.each_ref().map(ChaosSwitch::updates);
-    let handle = serve(&switches).await;
+    let handle = serve(target, &switches).await;
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
     for at in [0, 1] {
         let stale = whole[at].len() - base[at].len();
@@ -460,9 +470,8 @@ async fn a_restarted_controller_writes_only_what_is_not_right() {
 }
 
 /// A switch with the program of another version, and groups that BMv2 would keep, gets ours and what belongs beside it.
-#[tokio::test]
-async fn a_pipeline_of_another_version_is_replaced() {
-    let (switches, handle) = start().await;
+async fn a_pipeline_of_another_version_is_replaced(target: Target) {
+    let (switches, handle) = start(target).await;
     handle
         .controller()
         .create_job(&spec("train"))
@@ -487,15 +496,14 @@ async fn a_pipeline_of_another_version_is_replaced() {
 }
 
 /// Whatever somebody does behind its back, the controller sees it, says it, and puts it right with one update each.
-#[tokio::test]
-async fn what_somebody_changed_is_put_right() {
-    let (switches, handle) = start().await;
+async fn what_somebody_changed_is_put_right(target: Target) {
+    let (switches, handle) = start(target).await;
     let controller = handle.controller();
     controller.create_job(&spec("train")).await.unwrap();
     let whole = switches[0].held();
     let all = || async {
         let audit = controller.audit(false).await;
-        let names = target::program();
+        let names = target.program();
         let of = |(_, diff): &(_, Result<ultima_controller::reconcile::Diff, String>)| {
             let diff = diff.as_ref().unwrap();
             let texts = diff
@@ -538,12 +546,12 @@ async fn what_somebody_changed_is_put_right() {
 #[tokio::test]
 async fn without_repairs_what_somebody_changed_is_left() {
     for repair in [true, false] {
-        let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+        let switches = two_switches(Target::of_run()).await;
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             repair,
             audit_every: Duration::from_millis(20),
-            ..target::config(fabric_on(&switches))
+            ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
         };
         let handle = server::serve(config).await.unwrap();
         let controller = handle.controller();
@@ -587,11 +595,11 @@ fn spoil(switch: &ChaosSwitch, gone: &Vec<u8>, other: &Vec<u8>) {
 /// The same, without being asked.
 #[tokio::test]
 async fn switches_are_looked_at_from_time_to_time() {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
+    let switches = two_switches(Target::of_run()).await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         audit_every: Duration::from_millis(20),
-        ..target::config(fabric_on(&switches))
+        ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let handle = server::serve(config).await.unwrap();
     handle
@@ -608,10 +616,10 @@ async fn switches_are_looked_at_from_time_to_time() {
 
 #[tokio::test]
 async fn a_second_controller_is_turned_away() {
-    let (switches, handle) = start().await;
+    let (switches, handle) = start(Target::of_run()).await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(fabric_on(&switches))
+        ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let error = server::serve(config)
         .await
@@ -722,7 +730,7 @@ async fn a_switch_that_takes_nothing_is_known_by_its_first_call() {
 
 #[tokio::test]
 async fn a_client_with_a_higher_election_id_is_noticed() {
-    let (switches, handle) = start().await;
+    let (switches, handle) = start(Target::of_run()).await;
     let other = client(&switches[0], u128::MAX).await;
     let error = handle
         .controller()
@@ -745,8 +753,8 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
 
 #[tokio::test]
 async fn switches_that_cannot_be_used_are_one_line_each() {
-    let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
-    let good = fabric_on(&switches);
+    let switches = two_switches(Target::of_run()).await;
+    let good = fabric_on(Target::of_run(), &switches);
     let s1 = switches[0].address().to_string();
     let text = format!(
         "switches:\n  - {{ name: s1, target: v1model, grpc: \"{s1}\", device_id: 9 }}\nhosts: []\nlinks: []"
@@ -754,7 +762,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     let config = |fabric| Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         patience: Duration::from_millis(300),
-        ..target::config(fabric)
+        ..Target::of_run().config(fabric)
     };
     let line = |config| async {
         server::serve(config)
@@ -765,7 +773,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     };
 
     assert_eq!(
-        line(config(target::fabric(&text, "f"))).await,
+        line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
             "{s1} has no device 9: there is no device 9; correct `device_id` of switch s1 in the fabric"
         )
@@ -779,7 +787,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
         .to_string();
     let text = text.replace(&s1, &silent);
     assert_eq!(
-        line(config(target::fabric(&text, "f"))).await,
+        line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
             "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
         )
@@ -790,7 +798,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     let address = mute.local_addr().unwrap().to_string();
     let text = text.replace(&silent, &address);
     assert_eq!(
-        line(config(target::fabric(&text, "f"))).await,
+        line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
             "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
         )

@@ -1,15 +1,9 @@
 //! Whatever the fabric, whatever its jobs, and whatever fails while they come and go, move and are put right: in the end each job that was
 //! promised is on its switches, and a packet to its group reaches all of its ranks, each once, and nobody else.
 
-mod bed;
-mod chaos;
-mod target;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bed::{TERMS, until};
-use chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
@@ -24,6 +18,10 @@ use ultima_p4::names::replica::TRUNK_RID;
 use ultima_p4runtime::v1::{
     Entity, entity, packet_replication_engine_entry::Type, replica::PortKind,
 };
+
+use crate::bed::{TERMS, until};
+use crate::chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
+use crate::target::Target;
 
 const JOBS: [&str; 3] = ["one", "two", "three"];
 /// Ports of a switch; emulated chips have as many connectors.
@@ -420,7 +418,7 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
         audit_every: Duration::from_millis(300),
         state: Some(folder.path().join("state")),
         terms: TERMS,
-        ..target::config(target::fabric(text, "fabric.yaml"))
+        ..Target::of_run().config_for(text, "fabric.yaml")
     };
     let mut served = None;
     until("a controller starts", async || {

@@ -1,12 +1,12 @@
-//! What compilers for chips print, the same every time: without the time and the number of the run, which are 0 instead; and
-//! JSON on one line, half as long.
+//! The committed form of compiler output: JSON without white space, and files without a run's time and id, so that two
+//! runs of a compiler give equal bytes.
 
-/// The members whose values, which are strings, are made 0: when the compiler ran, and which run it was.
+/// JSON members that describe one run of a compiler. Their values are strings; each character becomes 0.
 const OF_A_RUN: [&str; 2] = ["build_date", "run_id"];
 
-/// A binary, which begins with a document in BSON, without the number of its run.
-pub(crate) fn timeless(mut binary: Vec<u8>) -> Vec<u8> {
-    // The member's type, a string, and its name; then the length, the last zero included.
+/// Returns an assembled binary with its run id set to zeros. The binary begins with a BSON document.
+pub(crate) fn binary(mut binary: Vec<u8>) -> Vec<u8> {
+    // BSON: the type (2, a string), the name, the length with the final zero, the text.
     let name = b"\x02run_id\0";
     let found = binary.windows(name.len()).position(|bytes| bytes == name);
     if let Some(value) = found.and_then(|at| binary.get_mut(at + name.len() + 4..)) {
@@ -16,8 +16,8 @@ pub(crate) fn timeless(mut binary: Vec<u8>) -> Vec<u8> {
     binary
 }
 
-/// JSON without the space between its tokens, with the order of its members as it was.
-pub(crate) fn terse(json: &[u8]) -> Vec<u8> {
+/// Returns JSON on one line, without white space between tokens, without a run's time and id. Members keep their order.
+pub fn json(json: &[u8]) -> Vec<u8> {
     let mut short = Vec::with_capacity(json.len() / 2);
     let mut rest = json;
     let mut zeroes_next = false;
@@ -47,7 +47,7 @@ pub(crate) fn terse(json: &[u8]) -> Vec<u8> {
     short
 }
 
-/// Bytes of a string behind its first quote, the last one included.
+/// Returns the number of bytes from behind a string's opening quote to its closing quote, inclusive.
 fn string_length(text: &[u8]) -> usize {
     let mut escaped = false;
     let end = text.iter().position(|byte| {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn space_and_time_are_taken_out_and_nothing_else() {
+    fn json_loses_white_space_and_run_and_nothing_else() {
         let printed = br#"{
             "build_date": "Sat Nov 21 09:34:18 2026",
             "zebra" : [ 1, -2.5e3, true ],
@@ -73,20 +73,20 @@ mod tests {
         let expected: &[u8] = br#"{"build_date":"000000000000000000000000","zebra":[1,-2.5e3,true],"ant":{"say":"a \"b\" \\","run_id":"000000","build_date":3},"empty":""}
 "#;
         assert_eq!(
-            String::from_utf8_lossy(&terse(printed)),
+            String::from_utf8_lossy(&json(printed)),
             String::from_utf8_lossy(expected)
         );
-        assert_eq!(terse(expected), expected);
+        assert_eq!(json(expected), expected);
     }
 
     #[test]
-    fn a_binary_is_that_of_no_run() {
+    fn binary_loses_its_run_id() {
         let of = |run: &str| {
             let head = b"\x02asm_version\0\x06\0\0\x001.0.1\0\x02run_id\0\x05\0\0\0";
             [&head[..], run.as_bytes(), b"\0\x02target\0 run_id"].concat()
         };
-        assert_eq!(timeless(of("c0de")), of("0000"));
-        assert_eq!(timeless(b"\x02run_id\0".to_vec()), b"\x02run_id\0");
-        assert_eq!(timeless(b"none".to_vec()), b"none");
+        assert_eq!(binary(of("c0de")), of("0000"));
+        assert_eq!(binary(b"\x02run_id\0".to_vec()), b"\x02run_id\0");
+        assert_eq!(binary(b"none".to_vec()), b"none");
     }
 }

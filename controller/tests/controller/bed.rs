@@ -1,7 +1,5 @@
 //! A leaf-spine fabric of switches that fail on purpose, and room for controllers.
 
-#![allow(dead_code)] // Each test uses its part.
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -17,8 +15,8 @@ use ultima_controller::server::{
 };
 use ultima_controller::store::StoreError;
 
-use super::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
-use super::target;
+use crate::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
+use crate::target::Target;
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
 const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
@@ -82,7 +80,10 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
     loop {
         let controller = controller.lock().unwrap().upgrade();
         if let Some(controller) = controller {
-            let link = controller.fabric().part_named(&target::part(LINK)).unwrap();
+            let link = controller
+                .fabric()
+                .part_named(&Target::of_run().part(LINK))
+                .unwrap();
             controller.see(link, !all.iter().any(Hanging::any));
         }
         pause().await;
@@ -153,7 +154,7 @@ impl Bed {
 
     /// A switch says of one of these ports that it is up, or not.
     pub fn port(&self, at: usize, nth: usize, is_up: bool) {
-        let port = target::port(ports_of(at)[nth]);
+        let port = Target::of_run().port(ports_of(at)[nth]);
         self.switches[at].port(port, is_up);
     }
 
@@ -169,7 +170,7 @@ impl Bed {
             repair: self.repairs,
             state: Some(self.folder.path().join(name)),
             terms: TERMS,
-            ..target::config(target::fabric(&self.text, "leaf-spine.yaml"))
+            ..Target::of_run().config_for(&self.text, "leaf-spine.yaml")
         }
     }
 
@@ -345,7 +346,10 @@ pub async fn trusted(client: &Client) {
     })
     .await;
     // Answers when all has moved that is to move; this itself is nothing.
-    client.drain(&target::part(LINK), false).await.unwrap();
+    client
+        .drain(&Target::of_run().part(LINK), false)
+        .await
+        .unwrap();
 }
 
 pub async fn names(client: &Client) -> Vec<String> {

@@ -1,12 +1,7 @@
 //! Switches that go away, and digests that nobody takes: what the controller says all the same.
 
-mod chaos;
-mod target;
-
 use std::time::Duration;
 
-use chaos::ChaosSwitch;
-use chaos::wire::Wire;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use tonic::Code;
@@ -17,19 +12,23 @@ use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
+use crate::chaos::ChaosSwitch;
+use crate::chaos::wire::Wire;
+use crate::target::Target;
+
 const TICK: Duration = Duration::from_millis(5);
 
 /// Two switches with a trunk and a job with one rank at each.
 async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
     let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
     let [s1, s2] = &switches;
-    let text = include_str!("../../topologies/two-switches.yaml")
+    let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("127.0.0.1:9559", &s1.address().to_string())
         .replace("127.0.0.1:9560", &s2.address().to_string())
         .replace("device_id: 2", "device_id: 1");
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(target::fabric(&text, "two.yaml"))
+        ..Target::of_run().config_for(&text, "two.yaml")
     };
     let handle = server::serve(config).await.unwrap();
     let client = Client::connect(&handle.address().to_string())
@@ -238,7 +237,7 @@ async fn a_program_that_was_replaced_is_ours_again() {
     assert_eq!(
         (diff[0].problem.as_str(), diff[1].problem.as_str()),
         (
-            "switch s1 has another program by now, and is given ours again",
+            "switch s1 runs another program; the controller installs its own again",
             ""
         )
     );
@@ -256,7 +255,7 @@ async fn one_that_does_not_answer_is_lost() {
     let diff = client.diff_fabric().await.unwrap();
     assert_eq!(
         diff[0].problem,
-        "switch s1 didn't say what it holds: the connection was lost: no answer for 400 ms"
+        "cannot read the entries of switch s1: the connection was lost: no answer for 400 ms"
     );
     while client.switches().await.unwrap()[0].connected {
         sleep(TICK).await;

@@ -13,7 +13,7 @@ async fn refusal(program: Program) -> String {
     };
     let switch = Switch::start(config).await.unwrap();
     let grpc = switch.grpc_addr().to_string();
-    let text = include_str!("../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
+    let text = include_str!("../../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
     let fabric = fabric::parse(&text, "star.yaml").unwrap();
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),

@@ -1,16 +1,10 @@
 //! The controller's log says of whom it speaks: a span for each thing that is done to a job, and in it one for each switch.
 
-mod chaos;
-mod crew;
-mod target;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chaos::ChaosSwitch;
-use crew::Crew;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
@@ -23,6 +17,10 @@ use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::Client;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config};
+
+use crate::chaos::ChaosSwitch;
+use crate::crew::Crew;
+use crate::target::Target;
 
 /// A span that has begun.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +102,7 @@ impl Spans {
     }
 }
 
-const TOPOLOGY: &str = include_str!("../../topologies/leaf-spine.yaml");
+const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
 const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
 
 fn on(switches: &[&str]) -> BTreeSet<String> {
@@ -128,7 +126,7 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
     }
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        ..target::config(target::fabric(&text, "leaf-spine.yaml"))
+        ..Target::of_run().config_for(&text, "leaf-spine.yaml")
     };
     let handle = server::serve(config).await.unwrap();
     let address = handle.address().to_string();

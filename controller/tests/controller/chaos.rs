@@ -1,7 +1,5 @@
 //! A P4Runtime server that holds what is written to it and fails on purpose, and says of its ports what it is told to.
 
-#![allow(dead_code)] // Each test uses its part.
-
 mod emulate;
 mod ports;
 mod service;
@@ -13,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ports::Ports;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
@@ -22,9 +21,9 @@ use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 use ultima_p4runtime::v1::{
     Entity, ForwardingPipelineConfig, MeterConfig, StreamMessageResponse, update,
 };
-
-use ports::Ports;
 use wire::Wire;
+
+use crate::target::Target;
 
 /// What a switch is asked for, and where it may go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,8 +194,12 @@ const KEEPALIVE: Duration = Duration::from_millis(200);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ChaosSwitch {
-    /// Starts a switch, device 1, on a free port of loopback.
+    /// Starts a switch of the run's target, device 1, on a free port of loopback.
     pub async fn start() -> Self {
+        Self::start_as(Target::of_run()).await
+    }
+
+    pub async fn start_as(target: Target) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server_address = listener.local_addr().unwrap();
         let wire = Arc::new(Wire::start(server_address).await);
@@ -204,6 +207,7 @@ impl ChaosSwitch {
         let state = Arc::new(Mutex::new(State::default()));
         let hanging = Hanging::default();
         let service = service::Service {
+            target,
             state: Arc::clone(&state),
             hanging: hanging.clone(),
             wires: Arc::clone(&wires),

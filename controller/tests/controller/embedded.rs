@@ -1,7 +1,5 @@
 //! The controller and the embedded switch.
 
-mod target;
-
 use std::collections::BTreeSet;
 
 use prost::Message as _;
@@ -20,35 +18,42 @@ use ultima_p4runtime::v1::{
 };
 use ultima_switch::{Switch, SwitchConfig};
 
+use crate::target::{Target, on_each_target};
+
+on_each_target!(
+    what_is_planned_is_what_the_switch_has,
+    a_controller_that_starts_anew_starts_from_nothing,
+);
+
 /// A switch without ports or program.
-async fn switch() -> Switch {
+async fn switch(target: Target) -> Switch {
     let config = SwitchConfig {
         grpc: "127.0.0.1:0".parse().unwrap(),
-        emulation: target::emulation(),
+        emulation: target.emulation(),
         ..SwitchConfig::default()
     };
     Switch::start(config).await.unwrap()
 }
 
 /// Four hosts on `switch`.
-fn star_on(switch: &Switch) -> Fabric {
+fn star_on(target: Target, switch: &Switch) -> Fabric {
     let grpc = switch.grpc_addr().to_string();
-    let text = include_str!("../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
-    target::fabric(&text, "star.yaml")
+    let text = include_str!("../../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
+    target.fabric(&text, "star.yaml")
 }
 
-fn config(fabric: &Fabric) -> Config {
+fn config(target: Target, fabric: &Fabric) -> Config {
     let listen = "127.0.0.1:0".parse().unwrap();
     Config {
         listen,
-        ..target::config(fabric.clone())
+        ..target.config(fabric.clone())
     }
 }
 
-async fn start() -> (Switch, Fabric, Handle) {
-    let switch = switch().await;
-    let fabric = star_on(&switch);
-    let handle = server::serve(config(&fabric)).await.unwrap();
+async fn start(target: Target) -> (Switch, Fabric, Handle) {
+    let switch = switch(target).await;
+    let fabric = star_on(target, &switch);
+    let handle = server::serve(config(target, &fabric)).await.unwrap();
     (switch, fabric, handle)
 }
 
@@ -64,7 +69,7 @@ fn routes(fabric: &Fabric) -> Routes {
 }
 
 /// All entries and groups, read by a client that is nobody's primary.
-async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
+async fn read_all(target: Target, switch: &Switch) -> BTreeSet<Vec<u8>> {
     let address = format!("http://{}", switch.grpc_addr());
     let mut client = P4RuntimeClient::connect(address).await.unwrap();
     let entities = vec![
@@ -72,7 +77,7 @@ async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
         MulticastGroupEntry::default().into(),
         CloneSessionEntry::default().into(),
         DigestEntry {
-            digest_id: target::program().names().digest(loss::DIGEST).unwrap().id,
+            digest_id: target.program().names().digest(loss::DIGEST).unwrap().id,
             ..Default::default()
         }
         .into(),
@@ -91,28 +96,30 @@ async fn read_all(switch: &Switch) -> BTreeSet<Vec<u8>> {
 }
 
 /// What `entities` should look like when read.
-fn expected<'a>(entities: impl IntoIterator<Item = &'a Entity>) -> BTreeSet<Vec<u8>> {
-    let program = target::program();
+fn expected<'a>(
+    target: Target,
+    entities: impl IntoIterator<Item = &'a Entity>,
+) -> BTreeSet<Vec<u8>> {
+    let program = target.program();
     let entities = entities
         .into_iter()
         .filter(|entity| !matches!(entity, Entity::Counter(_)));
     let read = |entity: &Entity| {
         let mut written = entity.creation(program.names()).unwrap();
-        target::forget(&mut written);
+        target.forget(&mut written);
         written.entity.unwrap().encode_to_vec()
     };
     entities.map(read).collect()
 }
 
-#[tokio::test]
-async fn what_is_planned_is_what_the_switch_has() {
-    let (switch, fabric, handle) = start().await;
+async fn what_is_planned_is_what_the_switch_has(target: Target) {
+    let (switch, fabric, handle) = start(target).await;
     let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
-    assert_eq!(read_all(&switch).await, expected(&base));
+    assert_eq!(read_all(target, &switch).await, expected(target, &base));
 
     let state = handle.controller().create_job(&spec()).await.unwrap();
     let routes = routes(&fabric);
-    let program = target::program();
+    let program = target.program();
     let ledger = Ledger::new(&fabric, &routes);
     let (job, plan) = ledger
         .propose(&fabric, &routes, program.names(), &spec(), 0)
@@ -122,30 +129,29 @@ async fn what_is_planned_is_what_the_switch_has() {
     let all = base
         .iter()
         .chain(plan.values().flat_map(SwitchPlan::entities));
-    assert_eq!(read_all(&switch).await, expected(all));
+    assert_eq!(read_all(target, &switch).await, expected(target, all));
 
     let counters = handle.controller().counters("train").await.unwrap();
     assert_eq!(counters.len(), 1);
     handle.controller().delete_job("train").await.unwrap();
-    assert_eq!(read_all(&switch).await, expected(&base));
+    assert_eq!(read_all(target, &switch).await, expected(target, &base));
     handle.stop().await;
     switch.stop().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_controller_that_starts_anew_starts_from_nothing() {
-    let (switch, fabric, handle) = start().await;
+async fn a_controller_that_starts_anew_starts_from_nothing(target: Target) {
+    let (switch, fabric, handle) = start(target).await;
     handle.controller().create_job(&spec()).await.unwrap();
     handle.stop().await;
-    let handle = server::serve(config(&fabric)).await.unwrap();
+    let handle = server::serve(config(target, &fabric)).await.unwrap();
     let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
-    assert_eq!(read_all(&switch).await, expected(&base));
+    assert_eq!(read_all(target, &switch).await, expected(target, &base));
     handle.controller().create_job(&spec()).await.unwrap();
 }
 
 #[tokio::test]
 async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again() {
-    let (switch, fabric, handle) = start().await;
+    let (switch, fabric, handle) = start(Target::of_run()).await;
     let device = Device {
         name: "s1".into(),
         grpc: switch.grpc_addr().to_string(),
@@ -178,11 +184,13 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
 
 #[test]
 fn the_embedded_switch_has_room_for_what_the_target_promises() {
-    let limits = ultima_switch::engine::Limits::default();
-    let (limits, promised) = match target::emulation() {
-        None => (limits, V1MODEL.limits),
-        Some(emulation) => (emulation.limits(limits), TOFINO.limits),
-    };
-    assert!(limits.groups >= promised.groups as usize);
-    assert!(limits.replicas >= promised.group_replicas as usize);
+    let own = ultima_switch::engine::Limits::default;
+    let emulation = Target::Tofino.emulation().expect("an emulation");
+    for (limits, promised) in [
+        (own(), V1MODEL.limits),
+        (emulation.limits(own()), TOFINO.limits),
+    ] {
+        assert!(limits.groups >= promised.groups as usize);
+        assert!(limits.replicas >= promised.group_replicas as usize);
+    }
 }

@@ -4,21 +4,27 @@ use serde_json::Value;
 use ultima_controller::{fabric, job};
 
 const TOPOLOGIES: [(&str, &str); 7] = [
-    ("dumbbell", include_str!("../../topologies/dumbbell.yaml")),
+    (
+        "dumbbell",
+        include_str!("../../../topologies/dumbbell.yaml"),
+    ),
     (
         "leaf-spine",
-        include_str!("../../topologies/leaf-spine.yaml"),
+        include_str!("../../../topologies/leaf-spine.yaml"),
     ),
-    ("star16", include_str!("../../topologies/star16.yaml")),
-    ("star4", include_str!("../../topologies/star4.yaml")),
+    ("star16", include_str!("../../../topologies/star16.yaml")),
+    ("star4", include_str!("../../../topologies/star4.yaml")),
     (
         "two-switches",
-        include_str!("../../topologies/two-switches.yaml"),
+        include_str!("../../../topologies/two-switches.yaml"),
     ),
-    ("tofino32", include_str!("../../topologies/tofino32.yaml")),
+    (
+        "tofino32",
+        include_str!("../../../topologies/tofino32.yaml"),
+    ),
     (
         "tofino32-pair",
-        include_str!("../../topologies/tofino32-pair.yaml"),
+        include_str!("../../../topologies/tofino32-pair.yaml"),
     ),
 ];
 
@@ -46,12 +52,12 @@ fn committed_copies_are_up_to_date() {
         (
             "fabric",
             fabric::schema(),
-            include_str!("../../docs/schema/fabric.json"),
+            include_str!("../../../docs/schema/fabric.json"),
         ),
         (
             "job",
             job::schema(),
-            include_str!("../../docs/schema/job.json"),
+            include_str!("../../../docs/schema/job.json"),
         ),
     ] {
         let now = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";

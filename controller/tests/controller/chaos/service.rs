@@ -15,6 +15,7 @@ use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
 use super::{Answers, Call, Done, Fault, Hanging, Hangs, State, Wires, cut_all, emulate};
+use crate::target::Target;
 
 /// How late what is late is.
 const LATE: Duration = Duration::from_millis(150);
@@ -32,6 +33,7 @@ static NOW: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone)]
 pub struct Service {
+    pub target: Target,
     pub state: Arc<Mutex<State>>,
     pub hanging: Hanging,
     pub wires: Wires,
@@ -96,8 +98,8 @@ impl State {
         self.faults.remove(&place)
     }
 
-    fn apply(&mut self, mut update: Update) -> Error {
-        if let Err(refusal) = emulate::admit(self, &mut update) {
+    fn apply(&mut self, target: Target, mut update: Update) -> Error {
+        if let Err(refusal) = emulate::admit(target, self, &mut update) {
             return batch::failure(refusal.code, refusal.to_string());
         }
         let entity = update.entity.clone().unwrap();
@@ -278,7 +280,7 @@ impl Service {
                     self.state.lock().unwrap().forget();
                     return Err(self.break_off().await);
                 }
-                _ => outcomes.push(self.state.lock().unwrap().apply(update)),
+                _ => outcomes.push(self.state.lock().unwrap().apply(self.target, update)),
             }
             self.after(fault).await?;
         }
@@ -295,7 +297,7 @@ impl Service {
             if request.election_id.as_ref().map(u128::from) != state.primary() {
                 return Err(Status::permission_denied("not primary"));
             }
-            emulate::check_pipeline(&request)?;
+            emulate::check_pipeline(self.target, &request)?;
             let is_whole = fault != Some(Fault::HalfApply);
             state.pipeline = request.config.filter(|_| is_whole);
             state.empty();
@@ -323,7 +325,7 @@ impl p4_runtime_server::P4Runtime for Service {
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
-        emulate::check_batch(&request)?;
+        emulate::check_batch(self.target, &request)?;
         self.state.lock().unwrap().stalled_writes += 1;
         self.stall(|state| state.stalls_writes).await;
         self.state.lock().unwrap().stalled_writes -= 1;
@@ -359,7 +361,7 @@ impl p4_runtime_server::P4Runtime for Service {
             }
             let mut entities = Vec::new();
             for wanted in request.into_inner().entities {
-                emulate::check_read(&wanted)?;
+                emulate::check_read(self.target, &wanted)?;
                 entities.extend(state.find(&wanted)?);
             }
             entities

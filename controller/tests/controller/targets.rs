@@ -82,8 +82,8 @@ fn said(names: &Names) -> BTreeSet<String> {
 /// The program in this binary for a fabric of one switch of a target.
 fn said_of(target: &str) -> BTreeSet<String> {
     let text = match target {
-        "v1model" => include_str!("../../topologies/star4.yaml").to_owned(),
-        tofino => include_str!("../../topologies/tofino32.yaml")
+        "v1model" => include_str!("../../../topologies/star4.yaml").to_owned(),
+        tofino => include_str!("../../../topologies/tofino32.yaml")
             .replace("target: tofino", &format!("target: {tofino}")),
     };
     let text = match target {

@@ -1,17 +1,14 @@
 //! Switches that take so long for a call that it is given up, as a move waits, and do it all the same, late.
 
-mod bed;
-mod chaos;
-mod target;
-
 use std::time::Duration;
 
-use bed::{Bed, LEAF1, NAMES, names, settle, spec, spec_on, until, whole};
-use chaos::{Call, Fault, Held};
 use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::client::Client;
 use ultima_controller::server::Handle;
 use ultima_p4runtime::v1::update::Type;
+
+use crate::bed::{Bed, LEAF1, NAMES, names, settle, spec, spec_on, until, whole};
+use crate::chaos::{Call, Fault, Held};
 
 /// What a change says that was given up.
 const GIVEN_UP: &str = "no answer yet when trees had to move";

@@ -2,20 +2,15 @@
 //! disconnect, forget, and hang while a link is lost, so that what hangs is given up and done late; one of them or several. Whatever happens, in the end each job is whole or not there, as was answered, nothing
 //! else is on any switch, and who is not concerned was left alone.
 
-mod bed;
-mod chaos;
-mod crew;
-mod several;
-mod target;
-
 use std::time::Duration;
 
-use bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
-use chaos::{CALLS, Call, FAULTS, Fault};
-use crew::Crew;
-use several::several;
 use ultima_controller::api::evict_member_request::Member;
 use ultima_controller::client::Client;
+
+use crate::bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
+use crate::chaos::{CALLS, Call, FAULTS, Fault};
+use crate::crew::Crew;
+use crate::several::several;
 
 /// How often each thing is done with each fault at least, each time with it elsewhere; every other time in a storm.
 const SEEDS: usize = 4;

@@ -3,17 +3,9 @@
 //! wrong. In the end switches hold what they should, by themselves, and nothing else, and members that stayed have run each operation in the
 //! same epoch.
 
-mod bed;
-mod chaos;
-mod crew;
-mod target;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bed::{Bed, NAMES, is_whole_but, names, ports_of, spec_on, trusted, until};
-use chaos::{CALLS, Call, FAULTS, Fault, Held};
-use crew::Crew;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::FileFailurePersistence;
@@ -22,6 +14,11 @@ use ultima_controller::api::{self, Job, MemberState};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::Handle;
+
+use crate::bed::{Bed, NAMES, is_whole_but, names, ports_of, spec_on, trusted, until};
+use crate::chaos::{CALLS, Call, FAULTS, Fault, Held};
+use crate::crew::Crew;
+use crate::target::Target;
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
 /// The job that has members that run.
@@ -209,7 +206,7 @@ impl World {
             Event::Clear => self.crew.suspect(&[]),
             Event::Drain(part, drained) => {
                 // Where jobs have no room elsewhere it is refused.
-                let name = target::part(part);
+                let name = Target::of_run().part(part);
                 if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
                         true => self.drained.insert(*part),
@@ -322,7 +319,7 @@ impl World {
             self.happens(&Event::Delete(RUNS)).await;
         }
         for part in std::mem::take(&mut self.drained) {
-            let name = target::part(part);
+            let name = Target::of_run().part(part);
             self.client.drain(&name, false).await.unwrap();
         }
         self.rests().await;

@@ -1,13 +1,9 @@
 //! Switches that go and come back, and parts that are drained: trees and routes follow, once, and whatever goes wrong in between
 //! the switches end up as planned.
 
-mod chaos;
-mod target;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chaos::{Call, ChaosSwitch, Fault};
 use ultima_controller::client::Client;
 use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
@@ -16,8 +12,11 @@ use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
 
+use crate::chaos::{Call, ChaosSwitch, Fault};
+use crate::target::{Target, on_each_target};
+
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
-const TOPOLOGY: &str = include_str!("../../topologies/leaf-spine.yaml");
+const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
 const SPINE1: usize = 0;
 const LEAF1: usize = 2;
 const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
@@ -35,22 +34,28 @@ const PATIENT: Terms = Terms {
     ..TERMS
 };
 
+on_each_target!(links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named);
+
 async fn start() -> (Vec<ChaosSwitch>, Handle, Client) {
     start_with(TERMS).await
 }
 
 async fn start_with(terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
-    let (switches, config) = fabric_with("").await;
+    start_on(Target::of_run(), terms).await
+}
+
+async fn start_on(target: Target, terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
+    let (switches, config) = fabric_with(target, "").await;
     let (handle, client) = serve(Config { terms, ..config }).await;
     (switches, handle, client)
 }
 
 /// The fabric's switches, where spine2 has settings of its own, and how its controller is started.
-async fn fabric_with(settings: &str) -> (Vec<ChaosSwitch>, Config) {
+async fn fabric_with(target: Target, settings: &str) -> (Vec<ChaosSwitch>, Config) {
     let mut switches = Vec::new();
     let mut text = TOPOLOGY.to_owned();
     for name in NAMES {
-        let switch = ChaosSwitch::start().await;
+        let switch = ChaosSwitch::start_as(target).await;
         let settings = if name == "spine2" { settings } else { "" };
         let address = switch.address();
         let entry = format!("name: {name}, grpc: \"{address}\", device_id: 1, {settings}");
@@ -60,7 +65,7 @@ async fn fabric_with(settings: &str) -> (Vec<ChaosSwitch>, Config) {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         terms: TERMS,
-        ..target::config(target::fabric(&text, "leaf-spine.yaml"))
+        ..target.config_for(&text, "leaf-spine.yaml")
     };
     (switches, config)
 }
@@ -237,7 +242,7 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     let says = [
         "switch leaf1 failed",
         "no answer yet when trees had to move",
-        "leaf1, where it goes when the switch answers; ask again",
+        "leaf1, where it goes when the switch answers; try again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
     until(async || on_spines(&switches).1 == 1).await;
@@ -307,7 +312,7 @@ async fn a_creation_waits_for_what_has_just_gone() {
 
     // What is drained is not in use: nobody waits for it.
     client
-        .drain(&target::part("leaf2/101"), true)
+        .drain(&Target::of_run().part("leaf2/101"), true)
         .await
         .unwrap();
     controller.see(a_link(&handle), false);
@@ -318,7 +323,7 @@ async fn a_creation_waits_for_what_has_just_gone() {
 /// Nor does anybody for a job that waits for room; for what is down by then all do.
 #[tokio::test]
 async fn a_creation_that_hangs_makes_way_for_moves_only() {
-    let (switches, config) = fabric_with("limits: { groups: 1 }").await;
+    let (switches, config) = fabric_with(Target::of_run(), "limits: { groups: 1 }").await;
     let (handle, client) = serve(config).await;
     for name in ["one", "two"] {
         client.create_job(&spec(name)).await.unwrap();
@@ -346,7 +351,7 @@ async fn a_creation_that_hangs_makes_way_for_moves_only() {
 
 fn part(handle: &Handle, name: &str) -> Part {
     let fabric = handle.controller().fabric();
-    fabric.part_named(&target::part(name)).unwrap()
+    fabric.part_named(&Target::of_run().part(name)).unwrap()
 }
 
 /// One between two switches.
@@ -387,7 +392,7 @@ async fn a_leaf_that_is_given_its_program_keeps_nobody_from_moving() {
 /// may still send by.
 #[tokio::test]
 async fn old_ways_stay_for_who_was_not_there() {
-    let (switches, config) = fabric_with("").await;
+    let (switches, config) = fabric_with(Target::of_run(), "").await;
     let config = Config {
         repair: false,
         ..config
@@ -417,7 +422,7 @@ async fn old_ways_stay_for_who_was_not_there() {
 #[tokio::test]
 async fn old_ways_go_whoever_puts_right_what_they_stay_for() {
     for is_audited in [true, false] {
-        let (switches, config) = fabric_with("").await;
+        let (switches, config) = fabric_with(Target::of_run(), "").await;
         let audit_every = FOREVER * 2;
         let (handle, client) = serve(Config {
             audit_every,
@@ -466,7 +471,7 @@ fn elsewhere(name: &str) -> JobSpec {
 #[tokio::test]
 async fn a_job_without_room_elsewhere_is_not_drained_and_not_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let (switches, config) = fabric_with("limits: { groups: 1 }").await;
+    let (switches, config) = fabric_with(Target::of_run(), "limits: { groups: 1 }").await;
     let config = Config {
         state: Some(folder.path().join("state")),
         patience: Duration::from_millis(500),
@@ -510,7 +515,7 @@ async fn a_job_without_room_elsewhere_is_not_drained_and_not_forgotten() {
 #[tokio::test]
 async fn a_move_that_only_the_store_knows_is_made_when_the_controller_is_back() {
     let folder = tempfile::tempdir().unwrap();
-    let (switches, config) = fabric_with("").await;
+    let (switches, config) = fabric_with(Target::of_run(), "").await;
     let config = Config {
         state: Some(folder.path().join("state")),
         ..config
@@ -584,19 +589,18 @@ async fn a_drained_spine_has_nothing_and_gets_new_jobs_when_it_is_not() {
     assert_eq!(count(&now), count(&whole));
 }
 
-#[tokio::test]
-async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named() {
-    let (_switches, handle, client) = start().await;
+async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named(target: Target) {
+    let (_switches, handle, client) = start_on(target, TERMS).await;
     client.create_job(&spec("train")).await.unwrap();
-    let name = target::part("leaf1/101-spine1/1");
+    let name = target.part("leaf1/101-spine1/1");
     for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
-        let part = &target::part(part);
+        let part = &target.part(part);
         assert_eq!(client.drain(part, true).await.unwrap().part, name);
         assert_eq!(health(&client, 2).await, format!("{name} drained"));
         assert_eq!(client.drain(part, false).await.unwrap().part, name);
     }
     // Both of leaf1's: its member has no other way, and keeps this one.
-    let [one, other] = ["leaf1/101", "leaf1/102"].map(target::part);
+    let [one, other] = ["leaf1/101", "leaf1/102"].map(|part| target.part(part));
     client.drain(&one, true).await.unwrap();
     let before = switches_of(&client, "train").await;
     client.drain(&other, true).await.unwrap();
@@ -620,19 +624,19 @@ async fn links_are_drained_by_either_end_and_hosts_that_have_no_other_are_named(
 async fn what_is_drained_is_so_still_when_the_controller_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let switch = ChaosSwitch::start().await;
-    let text = include_str!("../../topologies/star4.yaml")
+    let text = include_str!("../../../topologies/star4.yaml")
         .replace("127.0.0.1:9559", &switch.address().to_string());
     for drained in [true, false] {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             state: Some(folder.path().join("state")),
-            ..target::config(target::fabric(&text, "star.yaml"))
+            ..Target::of_run().config_for(&text, "star.yaml")
         };
         let handle = server::serve(config).await.unwrap();
         let client = Client::connect(&handle.address().to_string())
             .await
             .unwrap();
-        let part = target::part("s1/2");
+        let part = Target::of_run().part("s1/2");
         let is_drained = format!("{part} drained");
         let (before, after) = match drained {
             true => ("", is_drained.as_str()),

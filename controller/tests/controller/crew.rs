@@ -1,7 +1,5 @@
 //! Members without a network: they join and attend as agents do, and write down what they would run.
 
-#![allow(dead_code)] // Each test uses its part.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

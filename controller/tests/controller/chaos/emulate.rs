@@ -1,4 +1,4 @@
-//! What a test server refuses and forgets where it is to be a Tofino.
+//! The requests that an emulated Tofino rejects, and the fields that it does not keep.
 
 use tonic::Status;
 use ultima_p4runtime::tofino::TofinoProgram;
@@ -8,29 +8,32 @@ use ultima_p4runtime::v1::{
 };
 use ultima_switch::emulation::{self, Refusal};
 
-use super::super::target::chip;
 use super::State;
+use crate::target::Target;
 
 fn status(refusal: Refusal) -> Status {
     Status::new(refusal.code, refusal.to_string())
 }
 
-pub fn check_batch(request: &WriteRequest) -> Result<(), Status> {
-    match chip() {
+pub fn check_batch(target: Target, request: &WriteRequest) -> Result<(), Status> {
+    match target.chip() {
         None => Ok(()),
         Some(chip) => emulation::check_batch(chip, request.atomicity).map_err(status),
     }
 }
 
-pub fn check_read(wanted: &Entity) -> Result<(), Status> {
-    match (chip(), &wanted.entity) {
+pub fn check_read(target: Target, wanted: &Entity) -> Result<(), Status> {
+    match (target.chip(), &wanted.entity) {
         (Some(chip), Some(wanted)) => emulation::check_read(chip, wanted).map_err(status),
         _ => Ok(()),
     }
 }
 
-pub fn check_pipeline(request: &SetForwardingPipelineConfigRequest) -> Result<(), Status> {
-    let Some(config) = request.config.as_ref().filter(|_| chip().is_some()) else {
+pub fn check_pipeline(
+    target: Target,
+    request: &SetForwardingPipelineConfigRequest,
+) -> Result<(), Status> {
+    let Some(config) = request.config.as_ref().filter(|_| target == Target::Tofino) else {
         return Ok(());
     };
     let program = TofinoProgram::unpack(&config.p4_device_config);
@@ -39,14 +42,14 @@ pub fn check_pipeline(request: &SetForwardingPipelineConfigRequest) -> Result<()
         .map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-pub fn admit(state: &State, update: &mut Update) -> Result<(), Refusal> {
+pub fn admit(target: Target, state: &State, update: &mut Update) -> Result<(), Refusal> {
     let kind = update.r#type();
     let (
         Some(chip),
         Some(Entity {
             entity: Some(entity),
         }),
-    ) = (chip(), &mut update.entity)
+    ) = (target.chip(), &mut update.entity)
     else {
         return Ok(());
     };

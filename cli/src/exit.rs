@@ -15,47 +15,47 @@ use ultima_console::output::Unprinted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Success.
-    Done,
+    Success,
     /// The command found a problem, or failed after it started to act.
-    Found,
+    Failure,
     /// Invalid arguments or files; nothing was done.
-    BadInput,
+    InvalidInput,
     /// The controller or a switch does not answer.
-    NoAnswer,
+    Unavailable,
     /// No object has that name.
-    NotThere,
+    NotFound,
     /// The current state does not allow the request.
-    Refused,
+    Rejected,
     /// A time limit that the user set has passed.
-    TooLate,
+    TimedOut,
     /// SIGINT or SIGTERM ended the command.
     Interrupted,
 }
 
 /// All exit codes with their descriptions.
 const ALL: [(Exit, &str); 8] = [
-    (Exit::Done, "success"),
+    (Exit::Success, "success"),
     (
-        Exit::Found,
+        Exit::Failure,
         "a problem was found, or the operation failed: drift, packet loss, a write that a switch rejects, a wrong result",
     ),
     (
-        Exit::BadInput,
+        Exit::InvalidInput,
         "invalid input: arguments, a file, an address in use; nothing was done",
     ),
     (
-        Exit::NoAnswer,
+        Exit::Unavailable,
         "no answer: the controller or a required switch cannot be reached, or stopped before it answered",
     ),
     (
-        Exit::NotThere,
+        Exit::NotFound,
         "not found: no job, host, lab, switch, port or link has that name",
     ),
     (
-        Exit::Refused,
+        Exit::Rejected,
         "rejected in the current state: the name or the ranks are taken, a limit is reached, another controller owns a switch",
     ),
-    (Exit::TooLate, "timed out"),
+    (Exit::TimedOut, "timed out"),
     (Exit::Interrupted, "interrupted"),
 ];
 
@@ -70,23 +70,23 @@ impl Exit {
     /// The process's exit code.
     pub const fn number(self) -> u8 {
         match self {
-            Exit::Done => 0,
-            Exit::Found => 1,
-            Exit::BadInput => 2,
-            Exit::NoAnswer => 3,
-            Exit::NotThere => 4,
-            Exit::Refused => 5,
-            Exit::TooLate => 6,
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::InvalidInput => 2,
+            Exit::Unavailable => 3,
+            Exit::NotFound => 4,
+            Exit::Rejected => 5,
+            Exit::TimedOut => 6,
             // 128 + SIGINT, as shells report it.
             Exit::Interrupted => 130,
         }
     }
 
-    /// [`Found`](Exit::Found) if there is a problem, else [`Done`](Exit::Done).
-    pub fn found(problem: bool) -> Self {
+    /// [`Failure`](Exit::Failure) if there is a problem, else [`Success`](Exit::Success).
+    pub fn failure_if(problem: bool) -> Self {
         match problem {
-            true => Exit::Found,
-            false => Exit::Done,
+            true => Exit::Failure,
+            false => Exit::Success,
         }
     }
 
@@ -99,7 +99,7 @@ impl Exit {
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.is::<HalfDone>() {
-            return Exit::Found;
+            return Exit::Failure;
         }
         let known = |cause: &(dyn std::error::Error + 'static)| {
             let joining = match cause.downcast_ref::<SessionError>() {
@@ -114,10 +114,10 @@ impl Exit {
             let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
             let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
             // The request may have succeeded; only its output is lost.
-            let printed = cause.is::<Unprinted>().then_some(Exit::Found);
+            let printed = cause.is::<Unprinted>().then_some(Exit::Failure);
             client.or(ours).or(serve).or(lab).or(printed)
         };
-        error.chain().find_map(known).unwrap_or(Exit::BadInput)
+        error.chain().find_map(known).unwrap_or(Exit::InvalidInput)
     }
 
     fn of_client(error: &ClientError) -> Self {
@@ -125,11 +125,11 @@ impl Exit {
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
             | ClientError::LostPrimary { .. }
-            | ClientError::NoPrimary { .. } => Exit::NoAnswer,
-            ClientError::NotOurs { .. } => Exit::BadInput,
-            ClientError::EpochOver { .. } => Exit::Refused,
+            | ClientError::NoPrimary { .. } => Exit::Unavailable,
+            ClientError::NotOurs { .. } => Exit::InvalidInput,
+            ClientError::EpochOver { .. } => Exit::Rejected,
             // The request may have succeeded; only its answer is lost.
-            ClientError::TooLong { .. } => Exit::Found,
+            ClientError::TooLong { .. } => Exit::Failure,
             ClientError::Refused { code, .. } => Exit::of_code(*code),
         }
     }
@@ -137,11 +137,11 @@ impl Exit {
     /// The exit code of a controller that does not start.
     fn of_serve(error: &ServeError) -> Self {
         match error {
-            ServeError::Switch(error) if error.is_silence() => Exit::NoAnswer,
-            ServeError::Switch(error) if error.is_anothers() => Exit::Refused,
-            ServeError::Switch(_) | ServeError::Keep(_) => Exit::Found,
-            ServeError::NoMajority { .. } => Exit::NoAnswer,
-            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Refused,
+            ServeError::Switch(error) if error.is_silence() => Exit::Unavailable,
+            ServeError::Switch(error) if error.is_anothers() => Exit::Rejected,
+            ServeError::Switch(_) | ServeError::Keep(_) => Exit::Failure,
+            ServeError::NoMajority { .. } => Exit::Unavailable,
+            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Rejected,
             ServeError::Listen { .. }
             | ServeError::NotASocket { .. }
             | ServeError::Program(_)
@@ -149,21 +149,21 @@ impl Exit {
             | ServeError::Store(_)
             | ServeError::Copies { .. }
             | ServeError::Peer { .. }
-            | ServeError::PeerAgain { .. } => Exit::BadInput,
+            | ServeError::PeerAgain { .. } => Exit::InvalidInput,
         }
     }
 
     fn of_lab(error: &LabError) -> Self {
         match error {
-            LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotThere,
+            LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotFound,
             LabError::Up { .. } | LabError::HalfWay { .. } | LabError::Inside { .. } => {
-                Exit::Refused
+                Exit::Rejected
             }
             LabError::Gone { .. }
             | LabError::Ip { .. }
             | LabError::Process { .. }
             | LabError::Stop { .. }
-            | LabError::System { .. } => Exit::Found,
+            | LabError::System { .. } => Exit::Failure,
             LabError::Interrupted => Exit::Interrupted,
             LabError::NotRoot
             | LabError::NoProgram { .. }
@@ -172,20 +172,20 @@ impl Exit {
             | LabError::FrontPanel { .. }
             | LabError::Tls { .. }
             | LabError::Fabric(_)
-            | LabError::File { .. } => Exit::BadInput,
+            | LabError::File { .. } => Exit::InvalidInput,
         }
     }
 
     /// The exit code of a gRPC status of the control API.
     pub fn of_code(code: Code) -> Self {
         match code {
-            Code::InvalidArgument | Code::Unimplemented => Exit::BadInput,
-            Code::Unavailable => Exit::NoAnswer,
-            Code::NotFound => Exit::NotThere,
+            Code::InvalidArgument | Code::Unimplemented => Exit::InvalidInput,
+            Code::Unavailable => Exit::Unavailable,
+            Code::NotFound => Exit::NotFound,
             Code::AlreadyExists | Code::ResourceExhausted | Code::FailedPrecondition => {
-                Exit::Refused
+                Exit::Rejected
             }
-            Code::DeadlineExceeded => Exit::TooLate,
+            Code::DeadlineExceeded => Exit::TimedOut,
             Code::Ok
             | Code::Aborted
             | Code::Cancelled
@@ -194,7 +194,7 @@ impl Exit {
             | Code::OutOfRange
             | Code::PermissionDenied
             | Code::Unauthenticated
-            | Code::Unknown => Exit::Found,
+            | Code::Unknown => Exit::Failure,
         }
     }
 }
@@ -213,7 +213,7 @@ pub struct Ended {
     reason: String,
 }
 
-/// The context of an error after which part of the work stays done. The exit code is then [`Found`](Exit::Found), whatever the cause.
+/// The context of an error after which part of the work stays done. The exit code is then [`Failure`](Exit::Failure), whatever the cause.
 #[derive(Debug)]
 pub struct HalfDone(pub String);
 
@@ -261,12 +261,12 @@ mod tests {
         };
         let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
         let half = half.context("applying").unwrap_err();
-        assert_eq!(Exit::of(&half), Exit::Found);
-        let stopped = anyhow::Error::from(Exit::NoAnswer.because("the controller stopped"));
-        assert_eq!(Exit::of(&stopped), Exit::NoAnswer);
+        assert_eq!(Exit::of(&half), Exit::Failure);
+        let stopped = anyhow::Error::from(Exit::Unavailable.because("the controller stopped"));
+        assert_eq!(Exit::of(&stopped), Exit::Unavailable);
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
-        assert_eq!(Exit::of(&standing_by), Exit::NoAnswer);
+        assert_eq!(Exit::of(&standing_by), Exit::Unavailable);
     }
 
     #[test]
@@ -277,11 +277,11 @@ mod tests {
             field: None,
         };
         for (error, exit) in [
-            (refused(Code::InvalidArgument), Exit::BadInput),
-            (refused(Code::NotFound), Exit::NotThere),
-            (refused(Code::ResourceExhausted), Exit::Refused),
-            (refused(Code::Unavailable), Exit::NoAnswer),
-            (refused(Code::Aborted), Exit::Found),
+            (refused(Code::InvalidArgument), Exit::InvalidInput),
+            (refused(Code::NotFound), Exit::NotFound),
+            (refused(Code::ResourceExhausted), Exit::Rejected),
+            (refused(Code::Unavailable), Exit::Unavailable),
+            (refused(Code::Aborted), Exit::Failure),
         ] {
             let error = Err::<(), _>(error).context("creating").unwrap_err();
             assert_eq!(Exit::of(&error), exit, "{error:?}");
@@ -291,6 +291,6 @@ mod tests {
             assert_eq!(Exit::of(&error), exit);
             assert_eq!(format!("{error:#}"), "job train: h9");
         }
-        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
+        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::InvalidInput);
     }
 }

@@ -24,7 +24,7 @@ pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {
 }
 
 /// Parses the name of a loss-detection mode.
-pub fn answers() -> impl TypedValueParser<Value = Answers> {
+pub fn loss_detection() -> impl TypedValueParser<Value = Answers> {
     named(&Answers::ALL, Answers::name)
 }
 

@@ -6,14 +6,14 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-/// How the training set is dealt.
+/// The distribution of the training set to the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dealing {
-    /// Shuffled: workers' data are alike.
+    /// Shuffle the images: all workers have similar data
     #[default]
     Random,
-    /// Sorted by class and cut: a worker sees few classes, and its gradient resembles no other's.
+    /// Sort by class and split: each worker has few classes, and gradients differ
     ByClass,
 }
 

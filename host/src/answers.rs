@@ -22,9 +22,9 @@ impl Answers {
     /// As users write it.
     pub fn name(self) -> &'static str {
         match self {
-            Answers::Arrivals => "arrivals",
-            Answers::Cuts => "cuts",
-            Answers::Order => "order",
+            Answers::Arrivals => "timeout-only",
+            Answers::Cuts => "trimmed",
+            Answers::Order => "in-order",
         }
     }
 

@@ -1,4 +1,4 @@
-//! A rank of this host: in one job, or in a row and a column of a grid.
+//! A joined rank of this host: its session in one job, or in a row and a column of a grid.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
 
-/// The job that a name stands for.
+/// The job or grid of a name.
 pub enum Named {
     /// One job.
     Flat(Box<api::Job>),
-    /// A grid, with its rows in their order, then its columns.
+    /// A grid: its rows in order, then its columns.
     Grid(Grid, Vec<api::Job>),
 }
 
 impl Named {
-    /// What the controller has under `name`.
+    /// Looks up `name` at the controller.
     pub async fn find(client: &Client, name: &str) -> Result<Self> {
         let all = client.jobs().await?;
         let of_grid = |job: &api::Job| {
@@ -48,7 +48,7 @@ impl Named {
             }
         };
         if !(0..).zip(&lines).all(is_place) {
-            bail!("the jobs {name}.* are not all rows and columns of one grid; create it again");
+            bail!("the jobs {name}.* are not a complete grid; delete it and create it again");
         }
         Ok(Named::Grid(
             grid,
@@ -65,20 +65,20 @@ impl Named {
     }
 }
 
-/// What has become of a rank before its first operation.
+/// The state of a rank before its first operation.
 pub enum Ready {
-    /// Operations may begin.
+    /// Operations may start.
     Begins(Start),
-    /// It has no place in its job any more, and has left; in words.
-    NoPlace(String),
+    /// The rank was removed from its job and has left, with the reason.
+    Removed(String),
 }
 
 /// A rank that has joined, with its sockets open.
 pub struct Seat {
     grid: Option<Grid>,
-    /// One, or a row's and a column's.
+    /// One session, or those of a row and a column.
     pub sessions: Vec<Session>,
-    /// Whether it has given up one place and has no other yet.
+    /// True while it waits for a new rank after its old one was removed.
     waits: bool,
 }
 
@@ -110,7 +110,7 @@ impl Seat {
         let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *context.host);
         let groups = usize::from(grid.groups());
         let Some(group) = jobs[..groups].iter().position(is_here) else {
-            bail!("no group of {} has host {}", options.job, context.host);
+            bail!("host {} is in no group of {}", context.host, options.job);
         };
         let bounded = |of: fn(GridBounds, Config) -> Config| -> Configure {
             Arc::new(move |config| of(GridBounds::new(config.t_s, config.t_b), config))
@@ -136,7 +136,7 @@ impl Seat {
         if usize::from(seat.sessions[1].membership.rank) != group {
             seat.leave(&context.client).await;
             bail!(
-                "{job} gave host {} another group's rank; its ranks are to be of one group",
+                "{job} gave host {} a rank of another group; all ranks of a host must be in one group",
                 context.host
             );
         }
@@ -147,7 +147,7 @@ impl Seat {
         self.sessions.iter().map(|session| &session.membership)
     }
 
-    /// Which rank of its job it is.
+    /// Its position in the job or grid.
     pub fn place(&self) -> Place {
         let of = |session: &Session| {
             let config = session.collective.config();
@@ -166,10 +166,10 @@ impl Seat {
         }
     }
 
-    /// Waits until operations may begin; the first. One whose change is called off joins again when there is a place.
+    /// Waits until operations may start. If the rank's epoch is cancelled, joins again when a rank is free.
     ///
     /// # Errors
-    /// The controller does not answer, or refuses it.
+    /// The controller does not answer, or rejects the rank.
     pub async fn ready(&mut self, context: &Context, options: &Options) -> Result<Ready> {
         loop {
             let ready = self
@@ -177,7 +177,7 @@ impl Seat {
                 .iter_mut()
                 .map(|session| session.ready(context));
             let (why, is_over) = match try_join_all(ready).await {
-                // A row and a column begin with the job's first operation.
+                // A row and a column start with the same operation.
                 Ok(starts) => {
                     let start = starts.first().copied().context("a rank without a job")?;
                     return Ok(Ready::Begins(start));
@@ -188,7 +188,7 @@ impl Seat {
             let Some(session) = self.sessions.pop() else {
                 bail!("a rank without a job: {why}");
             };
-            // Rows and columns keep their members; and what there is of a trace says which epoch it is of.
+            // The members of rows and columns are fixed, and a trace is of one epoch.
             let is_alone = self.sessions.is_empty() && options.trace.is_none();
             if is_over && is_alone && session.never_was(&context.client).await? {
                 self.waits = true;
@@ -197,27 +197,27 @@ impl Seat {
                 continue;
             }
             let Membership { job, rank, .. } = &session.membership;
-            let no_place = format!("rank {rank} of job {job} has no place any more: {why}");
+            let removed = format!("rank {rank} of job {job} was removed: {why}");
             session.end();
             give_up(&context.client, &session.membership).await;
             self.leave(&context.client).await;
-            return Ok(Ready::NoPlace(no_place));
+            return Ok(Ready::Removed(removed));
         }
     }
 
-    /// Whether it waits for a place to join again.
+    /// True while it waits for a new rank.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Gives the rank back.
+    /// Releases the rank.
     pub async fn leave(&self, client: &Client) {
         for membership in self.memberships() {
             give_up(client, membership).await;
         }
     }
 
-    /// Does its work.
+    /// Runs the operations.
     pub async fn run(self, work: Work) -> Result<Done> {
         let mut sessions = self.sessions;
         let averager = match (self.grid, sessions.pop(), sessions.pop()) {

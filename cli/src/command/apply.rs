@@ -94,7 +94,7 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
             others => format!("; {others} more jobs differ"),
         };
         print(compared.forecast().0, None)?;
-        bail!(Exit::Refused.because(format!("nothing was changed: {first}{others}")));
+        bail!(Exit::Rejected.because(format!("nothing was changed: {first}{others}")));
     }
     let Compared {
         found: mut jobs,
@@ -120,7 +120,7 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
         wait::joined(&client, created, bound).await?;
     }
-    Ok(Exit::Done.into())
+    Ok(Exit::Success.into())
 }
 
 /// Adds the names of the jobs that were created or resized before the error.

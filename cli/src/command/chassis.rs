@@ -57,7 +57,7 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
     let name = input::name_of(file);
     let fabric = fabric::parse(&input::read_text(file)?, &name)?;
     let id = fabric.switch_called(&options.switch);
-    let id = id.map_err(|error| Exit::NotThere.because(format!("{name}: {error}")))?;
+    let id = id.map_err(|error| Exit::NotFound.because(format!("{name}: {error}")))?;
     let switch = fabric.switch(id);
     if options.push {
         return push(switch);
@@ -88,8 +88,10 @@ fn print_pushed(switch: &str) -> Result<ExitCode> {
 fn push(switch: &Switch) -> Result<ExitCode> {
     match super::runtime()?.block_on(chassis_push::push(switch)) {
         Ok(()) => print_pushed(&switch.name),
-        Err(error @ PushError::NoAnswer { .. }) => bail!(Exit::NoAnswer.because(error.to_string())),
-        Err(error @ PushError::Refused { .. }) => bail!(Exit::Found.because(error.to_string())),
+        Err(error @ PushError::NoAnswer { .. }) => {
+            bail!(Exit::Unavailable.because(error.to_string()))
+        }
+        Err(error @ PushError::Refused { .. }) => bail!(Exit::Failure.because(error.to_string())),
         Err(PushError::Chassis(error)) => Err(error.into()),
     }
 }

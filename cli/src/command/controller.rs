@@ -202,7 +202,7 @@ fn serve(serve: Serve) -> Result<()> {
                     output::print(&format!("listening on {}\n", handle.address()))?;
                     tokio::select! {
                         () = super::interrupted() => {}
-                        why = handle.ended() => bail!(Exit::Found.because(format!("the controller stopped: {why}"))),
+                        why = handle.ended() => bail!(Exit::Failure.because(format!("the controller stopped: {why}"))),
                     }
                     drop(exporter);
                     handle.stop().await;

@@ -171,7 +171,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let is_led = documents.iter().any(|document| document.role == LEADER);
         let text = arguments.output.print(&documents, || text(&documents))?;
         output::print(&text)?;
-        Ok(Exit::found(!is_led).into())
+        Ok(Exit::failure_if(!is_led).into())
     })
 }
 

@@ -40,7 +40,7 @@ pub async fn create(
         return Err(error).with_context(|| HalfDone(format!("{why}; not deleted again: {left}")));
     }
     let why = format!("{why}; it has another version, and no job was created");
-    Err(Exit::Refused.because(why).into())
+    Err(Exit::Rejected.because(why).into())
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
             "job.yaml:3:9: sealed: the controller ignored this field: false instead of true; \
              it has another version, and no job was created"
         );
-        assert_eq!(Exit::of(&error), Exit::Refused);
+        assert_eq!(Exit::of(&error), Exit::Rejected);
         assert_eq!(*older.jobs.lock().unwrap(), [""; 0]);
 
         // Fields that it knows take effect.
@@ -185,6 +185,6 @@ mod tests {
         let said = format!("{error:#}");
         assert!(said.contains("sealed: the controller ignored this field"));
         assert!(said.contains("not deleted again: train: "), "{said}");
-        assert_eq!(Exit::of(&error), Exit::Found);
+        assert_eq!(Exit::of(&error), Exit::Failure);
     }
 }

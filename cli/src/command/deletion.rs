@@ -13,7 +13,7 @@ use crate::exit::HalfDone;
 /// Deletes jobs one after the other. With a `bound` it then waits, in all at most that long, until no switch holds anything of them.
 ///
 /// # Errors
-/// A job cannot be deleted; the error names those deleted before. [`TooLate`](crate::exit::Exit::TooLate) with the switches that are still
+/// A job cannot be deleted; the error names those deleted before. [`TimedOut`](crate::exit::Exit::TimedOut) with the switches that are still
 /// pending: the jobs are deleted nevertheless.
 pub async fn delete(
     client: &Client,
@@ -101,10 +101,10 @@ mod tests {
     async fn an_error_names_the_jobs_deleted_before() {
         let (said, exit) = third_fails(Code::FailedPrecondition).await;
         let known = "deleted: a, b; not deleted: c, d: why";
-        assert_eq!((&*said, exit), (known, Exit::Found));
+        assert_eq!((&*said, exit), (known, Exit::Failure));
         let (said, exit) = third_fails(Code::Unavailable).await;
         let known = "deleted: a, b; unknown: c; not deleted: d: why";
-        assert_eq!((&*said, exit), (known, Exit::Found));
+        assert_eq!((&*said, exit), (known, Exit::Failure));
     }
 
     #[tokio::test]
@@ -135,6 +135,6 @@ mod tests {
         let names = ["a", "b"].map(String::from);
         let error = one_by_one(&names, delete).await.err().expect("it fails");
         assert_eq!(error.to_string(), "there is no job \"a\"");
-        assert_eq!(Exit::of(&error), Exit::NotThere);
+        assert_eq!(Exit::of(&error), Exit::NotFound);
     }
 }

@@ -183,11 +183,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     Some(name) => Some(client.job(name).await?),
                     None => None,
                 };
-                (dot::draw(&switches, &fabric, job.as_ref()), Exit::Done)
+                (dot::draw(&switches, &fabric, job.as_ref()), Exit::Success)
             }
             Command::Show { output, .. } => {
                 let (switches, jobs) = (client.switches().await?, client.jobs().await?);
-                (show(&switches, &jobs, output)?, Exit::Done)
+                (show(&switches, &jobs, output)?, Exit::Success)
             }
             Command::Plan { output, .. } => {
                 let (plan, mut jobs) = planned.expect("read above").plan(&client).await?;
@@ -210,7 +210,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let switches = client.diff_fabric().await?;
                 let in_sync =
                     (switches.iter()).all(|it| it.problem.is_empty() && it.differences.is_empty());
-                (differences(&switches, output)?, Exit::found(!in_sync))
+                (differences(&switches, output)?, Exit::failure_if(!in_sync))
             }
             Command::Sync { wait, output } => {
                 let end = Instant::now() + wait.unwrap_or_default();
@@ -229,7 +229,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     }
                 }
                 let repaired = switches.iter().all(is_repaired);
-                (differences(&switches, output)?, Exit::found(!repaired))
+                (differences(&switches, output)?, Exit::failure_if(!repaired))
             }
         };
         output::print(&text)?;
@@ -317,7 +317,7 @@ async fn drain(
     }
     let done = document::Drained::new(answer, drained, &client.jobs().await?);
     let text = output.print(&done, || done.text())?;
-    Ok((text, Exit::found(!done.is_done())))
+    Ok((text, Exit::failure_if(!done.is_done())))
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
@@ -337,7 +337,7 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
     }
     let checked = document::Checked::new(name, fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
-    Ok(Exit::Done.into())
+    Ok(Exit::Success.into())
 }
 
 fn show(switches: &[api::Switch], jobs: &[api::Job], output: Output) -> Result<String> {

@@ -151,7 +151,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     run_beside(async {
         let client = Client::connect(&arguments.at.controller).await?;
-        let mut exit = Exit::Done;
+        let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { wait, output, .. } => {
                 let written = [written.expect("read above")];
@@ -189,7 +189,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 for name in jobs_of(&client, &name).await? {
                     checks.push(document::Check::from(&client.check(&name).await?));
                 }
-                exit = Exit::found(!checks.iter().all(document::Check::is_ok));
+                exit = Exit::failure_if(!checks.iter().all(document::Check::is_ok));
                 let text = checks.iter().map(document::Check::text).collect();
                 output.print(&OneOrAll::of(checks), || text)?
             }
@@ -232,13 +232,13 @@ fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
 
 /// The result of a command that does not work on grids; if `name` is a grid, the error says so.
 async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Result<ExitCode> {
-    let is_unknown = |error: &anyhow::Error| Exit::of(error) == Exit::NotThere;
+    let is_unknown = |error: &anyhow::Error| Exit::of(error) == Exit::NotFound;
     if !done.as_ref().is_err_and(is_unknown) {
         return done;
     }
     match &jobs_of(client, name).await?[..] {
         [one] if one == name => done,
-        lines => Err(Exit::Refused.because(format!(
+        lines => Err(Exit::Rejected.because(format!(
             "{name} is a grid of the jobs {}, whose members cannot be changed; watch one of these jobs, or delete the grid and create it again",
             lines.join(", ")
         ))

@@ -111,7 +111,7 @@ pub async fn resize(
             let now = job.members.into_iter().map(|member| member.host);
             let members = changed(now.collect(), &arguments.add, &arguments.remove);
             let members =
-                members.map_err(|what| Exit::NotThere.because(format!("job {name} {what}")));
+                members.map_err(|what| Exit::NotFound.because(format!("job {name} {what}")));
             (members?, number)
         }
         members => (members.to_vec(), None),
@@ -180,7 +180,7 @@ impl<'a> Events<'a> {
                     return Ok(Some(next));
                 }
                 Ok(None) if self.is_over => return Ok(None),
-                Ok(None) => Exit::NoAnswer
+                Ok(None) => Exit::Unavailable
                     .because(format!(
                         "the controller stopped; run `ultima job show {}` when it is back",
                         self.name
@@ -236,7 +236,7 @@ async fn follow(events: Events<'_>, job: &api::Job, end: &End) -> Result<ExitCod
     let waited = timeout(bound, until_over(events, job, end)).await;
     waited.unwrap_or_else(|_| {
         let name = &job.name;
-        Err(Exit::TooLate.because(format!(
+        Err(Exit::TimedOut.because(format!(
             "job {name}: the change is not complete after {bound:?}; it continues, watch it with `ultima job watch {name}`"
         ))
         .into())
@@ -270,14 +270,14 @@ async fn until_over(mut events: Events<'_>, job: &api::Job, end: &End) -> Result
             match change.missed(&job) {
                 Progress::Complete => return print_job(end, &job, started(&job)),
                 Progress::Failed => {
-                    return Err(Exit::Found
+                    return Err(Exit::Failure
                         .because(format!("job {}: {}", job.name, job.unchanged))
                         .into());
                 }
                 // The change was lost with the controller that made it.
                 Progress::Absent if events.is_resumed => {
                     let (name, epoch) = (&job.name, change.epoch);
-                    return Err(Exit::Found
+                    return Err(Exit::Failure
                         .because(format!(
                             "job {name}: the controller failed during the change, and epoch {epoch} is lost; repeat the command"
                         ))
@@ -292,7 +292,7 @@ async fn until_over(mut events: Events<'_>, job: &api::Job, end: &End) -> Result
                 return print_job(end, next.job.as_ref().unwrap_or(job), line + "\n");
             }
             Progress::Failed => {
-                return Err(Exit::Found
+                return Err(Exit::Failure
                     .because(format!("job {}: {line}", job.name))
                     .into());
             }
@@ -300,7 +300,7 @@ async fn until_over(mut events: Events<'_>, job: &api::Job, end: &End) -> Result
             Progress::Absent | Progress::Unrelated => {}
         }
     }
-    Err(Exit::Found
+    Err(Exit::Failure
         .because(format!(
             "job {} was deleted before the change was complete",
             job.name

@@ -103,14 +103,14 @@ pub fn mark_rejected(jobs: &mut [Applied], plan: &api::PlanResponse) {
     }
 }
 
-/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Found`] if a job is resized before it.
+/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Failure`] if a job is resized before it.
 pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     if jobs.iter().any(|job| job.action == Action::Differs) {
-        return Exit::Refused;
+        return Exit::Rejected;
     }
     let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
     let Some(at) = plan.jobs.iter().position(is_rejected) else {
-        return Exit::Done;
+        return Exit::Success;
     };
     // Jobs are resized one by one, but created together.
     let is_resized = |planned: &api::PlannedJob| {
@@ -118,11 +118,11 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
         jobs.any(|job| job.action == Action::WouldBeResized)
     };
     if plan.jobs[..at].iter().any(is_resized) {
-        return Exit::Found;
+        return Exit::Failure;
     }
     match Code::from_i32(plan.jobs[at].refused_code) {
         // The controller sent no code.
-        Code::Ok => Exit::Refused,
+        Code::Ok => Exit::Rejected,
         code => Exit::of_code(code),
     }
 }
@@ -248,14 +248,14 @@ weight: 3
         let (fine, missing) = (planned("new", Code::Ok), planned("newer", Code::NotFound));
         let full = planned("old", Code::ResourceExhausted);
         for (plan, expected) in [
-            (&[fine.clone()][..], Exit::Done),
-            (&[fine.clone(), missing.clone()], Exit::NotThere),
+            (&[fine.clone()][..], Exit::Success),
+            (&[fine.clone(), missing.clone()], Exit::NotFound),
             (
                 &[full.clone(), fine.clone(), missing.clone()],
-                Exit::Refused,
+                Exit::Rejected,
             ),
-            (&[planned("old", Code::Ok), missing.clone()], Exit::Found),
-            (&[older], Exit::Refused),
+            (&[planned("old", Code::Ok), missing.clone()], Exit::Failure),
+            (&[older], Exit::Rejected),
         ] {
             assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
         }
@@ -274,7 +274,7 @@ weight: 3
             ]
         );
         let differs = [Applied::new("other", Action::Differs)];
-        assert_eq!(exit(&[missing], &differs), Exit::Refused);
+        assert_eq!(exit(&[missing], &differs), Exit::Rejected);
     }
 
     #[test]

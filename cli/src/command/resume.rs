@@ -54,7 +54,7 @@ async fn again<T>(
     why: anyhow::Error,
     begin: impl AsyncFn() -> Result<T, ClientError>,
 ) -> Result<T> {
-    let is_away = |error: &anyhow::Error| Exit::of(error) == Exit::NoAnswer;
+    let is_away = |error: &anyhow::Error| Exit::of(error) == Exit::Unavailable;
     if !is_of_several || !is_away(&why) {
         return Err(why);
     }

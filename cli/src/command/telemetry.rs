@@ -94,7 +94,7 @@ fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
 }
 
 fn stopped() -> Ended {
-    Exit::NoAnswer.because("the controller stopped")
+    Exit::Unavailable.because("the controller stopped")
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {

@@ -35,7 +35,7 @@ impl Bound {
     /// Pauses before the next request. After the deadline returns the error `late`, made from the limit.
     async fn pause(self, late: impl FnOnce(Duration) -> String) -> Result<(), Ended> {
         if Instant::now() >= self.end {
-            return Err(Exit::TooLate.because(late(self.limit)));
+            return Err(Exit::TimedOut.because(late(self.limit)));
         }
         sleep(POLL_INTERVAL).await;
         Ok(())
@@ -49,7 +49,7 @@ async fn ask<T>(
 ) -> Result<T> {
     let asked = resume::asked(client, ask).await;
     match asked {
-        Err(error) if Exit::of(&error) == Exit::NoAnswer => {
+        Err(error) if Exit::of(&error) == Exit::Unavailable => {
             Err(error).context("the request succeeded, but the controller failed during --wait")
         }
         asked => asked,
@@ -59,7 +59,7 @@ async fn ask<T>(
 /// Waits at most `bound` until all members of these jobs have joined, and returns the jobs.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with the missing members; a job was deleted, or the controller does not answer.
+/// [`TimedOut`](Exit::TimedOut) with the missing members; a job was deleted, or the controller does not answer.
 pub async fn joined(
     client: &Client,
     jobs: Vec<api::Job>,
@@ -92,7 +92,7 @@ pub async fn joined(
 /// Waits at most `bound` until these jobs, given by name and number of their epoch, are in their next epoch.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with the job that is not; [`Found`](Exit::Found) with the reason for a cancelled change; a job was deleted,
+/// [`TimedOut`](Exit::TimedOut) with the job that is not; [`Failure`](Exit::Failure) with the reason for a cancelled change; a job was deleted,
 /// or the controller does not answer.
 pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bound>) -> Result<()> {
     let bound = bound.into();
@@ -102,7 +102,7 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
             match (&job.next, job.id == *before) {
                 (None, false) => break,
                 (None, true) => {
-                    bail!(Exit::Found.because(format!("job {name}: {}", job.unchanged)))
+                    bail!(Exit::Failure.because(format!("job {name}: {}", job.unchanged)))
                 }
                 (Some(_), _) => {
                     let late = |bound| {
@@ -121,7 +121,7 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
 /// Waits at most `bound` until these switches are connected and need no resync.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with the text that `left` makes from the other switches; the controller does not answer.
+/// [`TimedOut`](Exit::TimedOut) with the text that `left` makes from the other switches; the controller does not answer.
 pub async fn settled(
     client: &Client,
     names: &[String],

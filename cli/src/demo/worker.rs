@@ -1,4 +1,4 @@
-//! A worker: a process of its own that trains on its share of the data.
+//! A worker process of the demo: trains on its part of the data.
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
@@ -25,40 +25,40 @@ use crate::process;
 use ultima_digits::random::{self, Purpose};
 use ultima_digits::training::{Plan, Trainer, learning_rate};
 
-/// Steps that a worker may be behind before it skips forward: as many as recycling keeps what it could contribute to.
+/// Steps that a worker may be behind before it skips some: contributions to older ones would come too late even for recycling.
 const PASS_AFTER: u32 = 8;
-/// How long a worker waits until all the others have joined.
+/// How long a worker waits until all others have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `ultima demo-worker`, which only the demo starts.
+/// `ultima demo-worker`, a hidden command that only the demo starts.
 #[derive(clap::Args)]
 pub struct WorkerArguments {
-    /// What the main process decided, as JSON
+    /// Configuration from the main process, as JSON
     #[arg(long)]
     config: String,
     #[arg(long, hide = true)]
     die_with_parent: bool,
 }
 
-/// The descriptor under which a worker finds its switch port, a connected `SOCK_SEQPACKET` socket.
+/// The descriptor of the worker's switch port, a connected `SOCK_SEQPACKET` socket.
 pub const PORT_FD: RawFd = 3;
-/// The descriptor under which it finds the stream to the main process.
+/// The descriptor of the stream to the main process.
 pub const REPORT_FD: RawFd = 4;
 
-/// What the main process tells a worker.
+/// The configuration of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// Where the controller listens.
+    /// The controller's address.
     pub controller: String,
     /// The job to join.
     pub job: String,
-    /// The host of the fabric that this worker plays.
+    /// The worker's host in the fabric.
     pub host: String,
-    /// What is trained.
+    /// The training job.
     pub plan: Plan,
-    /// For how many steps.
+    /// The number of steps.
     pub steps: u32,
-    /// Sleeps before steps.
+    /// Random sleeps before steps.
     pub straggler: Straggler,
     /// t_S and t_B of operations that agree, which both settings and agreements need.
     pub bounds: Bounds,
@@ -68,13 +68,13 @@ pub struct WorkerConfig {
     pub late_ms: Option<f64>,
     /// The longest that any worker sleeps before a step.
     pub longest_sleep: Duration,
-    /// What the workers agree on.
+    /// The rules on which the workers vote.
     pub rules: Rules,
-    /// Where what happens is written.
+    /// The trace file.
     pub trace: Option<PathBuf>,
 }
 
-/// Joins the job, trains, reports, and stays until the main process has seen the network empty.
+/// Joins the job, trains, reports, and waits until the main process has seen the network drain.
 pub fn work(arguments: WorkerArguments) -> Result<ExitCode> {
     if arguments.die_with_parent {
         process::die_with_parent()?;
@@ -92,7 +92,7 @@ pub fn work(arguments: WorkerArguments) -> Result<ExitCode> {
 
     let outcome = train(&config, port, &mut main_process, &mut report);
     if let Err(error) = &outcome {
-        // It alone has a terminal to say it on; when it is gone, so is everything.
+        // The main process prints the error. If it is gone, there is nothing to report to.
         let failed = Message::Failed {
             reason: format!("{error:#}"),
         };
@@ -111,7 +111,7 @@ fn train(
     main_process: &mut File,
     report: &mut BufWriter<File>,
 ) -> Result<()> {
-    // Its thread keeps contact with the controller while this one trains.
+    // Its thread keeps the session with the controller alive while this one trains.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -145,7 +145,7 @@ fn train(
     let mut passed = 0;
     for step in 0..config.steps {
         if collective.report()?.newest_step >= step.checked_add(PASS_AFTER) {
-            // Its own part would be late: what came of the step is all that it takes of it.
+            // Its contribution would be late, so it only applies the result.
             passed += 1;
             gradient.fill(0.0);
         } else {
@@ -198,7 +198,7 @@ fn train(
     if let Some(attending) = attending {
         attending.abort();
     }
-    // The main process writes one byte when nothing is on its way to us any more.
+    // The main process writes one byte when the network has drained.
     main_process.read_exact(&mut [0])?;
     let totals = collective.finish(Duration::ZERO)?.totals;
     link::send(report, Message::Drained { totals }, &[])?;
@@ -208,7 +208,7 @@ fn train(
     Ok(())
 }
 
-/// Takes this worker's rank and waits until all others have theirs.
+/// Joins the job and waits until all workers have joined.
 async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
     let context = ultima_agent::Context {
         client: Client::connect(&config.controller).await?,
@@ -222,6 +222,6 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
     match timeout(JOIN_TIMEOUT, session.ready(&context)).await {
         Ok(Ok(_)) => Ok(session),
         Ok(Err(Unready::LeftOut(why) | Unready::Over(why))) => bail!("{why}"),
-        Err(_) => bail!("after {JOIN_TIMEOUT:?} not all workers have joined"),
+        Err(_) => bail!("not all workers joined within {JOIN_TIMEOUT:?}"),
     }
 }

@@ -259,7 +259,7 @@ fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host()
     let late = start("train", "h2", "1");
     let ran = agent.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    let line = "rank 1 of job train has no place any more: the job was resized without it";
+    let line = "rank 1 of job train was removed: the job was resized without it";
     assert!(said.contains(line), "{said}");
     let report: Value = serde_json::from_str(&printed(&ran)).expect("JSON");
     let ranks = report["ranks"].as_array().expect("ranks");
@@ -274,6 +274,9 @@ fn a_rank_without_a_place_before_anything_begins_leaves_the_others_of_its_host()
     let ran = agent.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(5), "{said}");
-    assert!(said.contains("job other goes on without host h1"), "{said}");
+    assert!(
+        said.contains("job other was resized without host h1"),
+        "{said}"
+    );
     lab.down();
 }

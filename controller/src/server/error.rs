@@ -57,7 +57,7 @@ pub enum ServeError {
     Keep(#[from] KeepError),
     /// The store belongs to one of several controllers.
     #[error(
-        "the store belongs to one of several controllers; name the others with --peers, or lead without them with --lead-anyway (changes that only they have stored are lost)"
+        "the store belongs to one of several controllers; name the others with --peers, or lead without them with --force-lead (changes that only they have stored are lost)"
     )]
     OfAGroup,
     /// More copies are wanted than there are other controllers.
@@ -370,7 +370,7 @@ pub enum JobRequestError {
     },
     /// The job's members are changing.
     #[error(
-        "job {name} is changing to epoch {epoch}; wait for it (`ultima job watch {name}`), or cancel it (`ultima job resize {name} --call-off`)"
+        "job {name} is changing to epoch {epoch}; wait for it (`ultima job watch {name}`), or cancel it (`ultima job resize {name} --cancel`)"
     )]
     Changing {
         /// The job's name.

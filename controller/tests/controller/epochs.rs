@@ -187,7 +187,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
     assert_eq!(
         refused,
-        (Code::FailedPrecondition, "job train is changing to epoch 2; wait for it (`ultima job watch train`), or cancel it (`ultima job resize train --call-off`)".into())
+        (Code::FailedPrecondition, "job train is changing to epoch 2; wait for it (`ultima job watch train`), or cancel it (`ultima job resize train --cancel`)".into())
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
@@ -663,7 +663,7 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
     assert!(metrics.lines().any(|it| it == under_way), "{metrics}");
     let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);
     assert!(
-        in_the_way.1.contains("resize train --call-off"),
+        in_the_way.1.contains("resize train --cancel"),
         "{}",
         in_the_way.1
     );

@@ -89,10 +89,10 @@ pub struct Options {
     /// tar: how owners send their first aggregate: at once, or one packet after the other
     #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
     gather_start: GatherStart,
-    /// tar: what ends the wait for a packet beside it: nothing (arrivals), its header without the payload (cuts), or that
-    /// and what was sent after it (order)
-    #[arg(long, default_value = Answers::default().name(), value_parser = policies::answers())]
-    answers: Answers,
+    /// tar: how losses are detected: by timeouts only, also by trimmed packets, or also by later packets of the same
+    /// sender (in-order)
+    #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
+    loss_detection: Answers,
     /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
@@ -183,7 +183,7 @@ impl Options {
             rate: self.rate_control,
             incast: self.incast,
             gather_start: self.gather_start,
-            answers: self.answers,
+            answers: self.loss_detection,
             bounds: self.t_s.zip(self.t_b),
             timeouts: self.timeouts,
             min_rto: self.min_rto,

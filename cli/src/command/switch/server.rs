@@ -66,7 +66,7 @@ impl Server {
         connected.map_err(|_| self.timed_out())?.map_err(|error| {
             let over = if tls.is_some() { " over TLS" } else { "" };
             let (grpc, cause) = (&self.grpc, root_cause(&error));
-            Exit::NoAnswer
+            Exit::Unavailable
                 .because(format!("no switch answers at {grpc}{over}: {cause}"))
                 .into()
         })
@@ -88,7 +88,7 @@ impl Server {
                     }
                     (Some(_), Some(_)) => "the switch may not trust the authority of --cert",
                 };
-                Exit::NoAnswer
+                Exit::Unavailable
                     .because(format!("{grpc}: the connection broke: {cause}; {hint}"))
                     .into()
             }
@@ -96,13 +96,13 @@ impl Server {
                 "{grpc}: the server has no {service} service; expected a running `ultima switch`"
             ),
             (None, code) if said.is_empty() => anyhow!("{grpc}: {code}"),
-            (None, Code::NotFound) => Exit::NotThere.because(format!("{grpc}: {said}")).into(),
+            (None, Code::NotFound) => Exit::NotFound.because(format!("{grpc}: {said}")).into(),
             (None, _) => anyhow!("{grpc}: {said}"),
         }
     }
 
     fn timed_out(&self) -> anyhow::Error {
-        Exit::NoAnswer
+        Exit::Unavailable
             .because(format!("{}: no answer within {TIMEOUT:?}", self.grpc))
             .into()
     }

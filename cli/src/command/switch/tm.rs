@@ -109,7 +109,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .collect::<Result<_>>()?;
     if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
     {
-        bail!(Exit::NotThere.because(format!("the switch has no port {missing}")));
+        bail!(Exit::NotFound.because(format!("the switch has no port {missing}")));
     }
     let ports: Vec<_> = wires.iter().map(object).collect();
     let text = target.output.print(&ports, || {

@@ -129,7 +129,7 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
     let failed = |status| options.server.failed("traces", &status);
     // The switch itself ends the trace after `wait`; this deadline is for a switch that is gone.
     let deadline = Instant::now() + options.wait + TIMEOUT;
-    let gone = |_| Exit::NoAnswer.because("the switch does not answer any more");
+    let gone = |_| Exit::Unavailable.because("the switch does not answer any more");
     let answer = timeout_at(deadline, client.packets(request)).await;
     let answer = answer.map_err(gone)?.map_err(failed)?;
     let mut traces = answer.into_inner();

@@ -45,7 +45,7 @@ pub enum NotClaimed {
     },
     /// Too few controllers agree.
     #[error(
-        "only {granted} of {quorum} controllers agree that this one leads{refusals}; start the others, or pass --lead-anyway (changes that only they have stored are lost)"
+        "only {granted} of {quorum} controllers agree that this one leads{refusals}; start the others, or pass --force-lead (changes that only they have stored are lost)"
     )]
     Quorum {
         /// Controllers that agree, including this one.
@@ -58,12 +58,12 @@ pub enum NotClaimed {
     /// The switches had a primary, but all controllers that agree have empty stores: their disks
     /// are new.
     #[error(
-        "this controller's store and those of all that answer are empty, but the switches already had a primary; start all others, among them the previous primary, or pass --lead-anyway (its jobs are lost)"
+        "this controller's store and those of all that answer are empty, but the switches already had a primary; start all others, among them the previous primary, or pass --force-lead (its jobs are lost)"
     )]
     New,
     /// A later primary may have committed changes that no store here has.
     #[error(
-        "the switches had a primary of term {latest}, whose changes are not stored here; start that controller, or pass --lead-anyway (its changes are lost)"
+        "the switches had a primary of term {latest}, whose changes are not stored here; start that controller, or pass --force-lead (its changes are lost)"
     )]
     Unknown {
         /// That primary's term.

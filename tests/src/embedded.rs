@@ -1,8 +1,7 @@
-//! Our own switch, in this process.
+//! The embedded switch, in the test's process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use ultima_emulation::Tofino;
@@ -10,13 +9,12 @@ use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
-use crate::threads;
 
 /// A running embedded switch. It ends when this is dropped.
 pub struct Embedded(Switch);
 
 impl Embedded {
-    /// Starts one of a fabric's switches on `runtime`, without a program: a controller gives it one.
+    /// Starts one of a fabric's switches, whose program a controller installs.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -24,7 +22,7 @@ impl Embedded {
         Self::emulating(runtime, switch, ports, None)
     }
 
-    /// As [`Embedded::start`], but the switch presents itself as `tofino` if that is given.
+    /// As [`Embedded::start`], with the interfaces of a chip.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -65,8 +63,7 @@ impl RunningSwitch for Embedded {
         self.0.grpc_addr()
     }
 
-    /// Those of all embedded switches in this process.
-    fn cpu_time(&self) -> Duration {
-        threads::cpu_time("self", |name| name.starts_with("ultima-forward"))
+    fn process(&self) -> u32 {
+        std::process::id()
     }
 }

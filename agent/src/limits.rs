@@ -33,14 +33,14 @@ impl Limits {
             return usual;
         };
         // An MTU without room for anything is the configuration's to refuse, or the network's.
-        let room = (mtu as usize).saturating_sub(beside(config)) / 4 * 4;
+        let room = (mtu as usize).saturating_sub(headers(config)) / 4 * 4;
         usual.min(room.max(4))
     }
 
     /// What this configuration wants beyond them, a line each.
     pub fn exceeded(&self, config: &Config) -> Vec<String> {
         let mut lines = Vec::new();
-        let (slot, packet) = (config.slot_bytes, beside(config) + config.slot_bytes);
+        let (slot, packet) = (config.slot_bytes, headers(config) + config.slot_bytes);
         if let Some(mtu) = self.mtu.filter(|mtu| packet > *mtu as usize) {
             lines.push(format!(
                 "slots of {slot} bytes make packets of {packet}, and the fabric has a link of {mtu} (1500 where its file does not say): \
@@ -49,7 +49,7 @@ impl Limits {
             ));
         }
         // As many as there are on this host share its link.
-        let ranks = config.beside.len() as u64 + 1;
+        let ranks = config.colocated.len() as u64 + 1;
         let rate = config.pacing.map(|pacing| pacing.bits_per_second);
         let rate = rate.map(|rate| rate.saturating_mul(ranks));
         if let Some((rate, limit)) = rate.zip(self.rate).filter(|(rate, limit)| rate > limit) {
@@ -63,7 +63,7 @@ impl Limits {
 }
 
 /// Bytes of a job's longest IPv4 packet beside its slot.
-fn beside(config: &Config) -> usize {
+fn headers(config: &Config) -> usize {
     FRAME_OVERHEAD - ETHERNET + config.header_len() + config.counted_len()
 }
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(limits.exceeded(&paced(1_000_000_000)).len(), 1);
         // Two share the link.
         let two = Config {
-            beside: vec![1],
+            colocated: vec![1],
             ..paced(600_000_000)
         };
         assert!(limits.exceeded(&two)[1].contains("2 ranks are 1200000000"));

@@ -55,7 +55,9 @@ pub enum JoinError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Its answer makes no sense.
-    #[error("the controller's answer has {what}: {value}; are both of one version?")]
+    #[error(
+        "the controller's answer has {what}: {value}; use an agent and a controller of the same version"
+    )]
     Answer {
         /// Which part of it.
         what: &'static str,
@@ -69,7 +71,7 @@ pub enum JoinError {
 pub enum SocketError {
     /// The kernel refuses.
     #[error(
-        "cannot listen on {address}: {error}; does this machine have that address, and is the port free?"
+        "cannot listen on {address}: {error}; check that this machine has the address and that the port is free"
     )]
     Bind {
         /// The rank's address.
@@ -80,8 +82,8 @@ pub enum SocketError {
     /// What a rank sends to the group comes back from the switch for the ranks beside it, with their own address as its
     /// source.
     #[error(
-        "job {job} has {ranks} ranks at {ip}, and Linux drops what comes back from there by {interface}: \
-         allow it with `sysctl -w net.ipv4.conf.{interface}.accept_local=1`, or create the job with `gather: unicast`"
+        "job {job} has {ranks} ranks at {ip}, and Linux drops packets from its own address on {interface}: \
+         allow them with `sysctl -w net.ipv4.conf.{interface}.accept_local=1`, or create the job with `gather: unicast`"
     )]
     DeafToItself {
         /// The job's name.
@@ -148,14 +150,14 @@ impl Membership {
         // The controller gives no more members than ranks have numbers.
         let ranks = u16::try_from(self.seats.len()).unwrap_or(u16::MAX);
         let host = self.seat().address.socket.ip();
-        let beside = (0..ranks).filter(|&rank| {
+        let colocated = (0..ranks).filter(|&rank| {
             let seat = &self.seats[usize::from(rank)];
             rank != self.rank && seat.address.socket.ip() == host
         });
         let config = Config {
             gather: self.gather,
             reorder: self.reorder,
-            beside: beside.collect(),
+            colocated: colocated.collect(),
             key: self.key,
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         };
@@ -190,8 +192,8 @@ impl Membership {
             address: own,
             error,
         })?;
-        let beside = |seat: &&Seat| seat.address.socket.ip() == own.ip();
-        let ranks = self.seats.iter().filter(beside).count();
+        let colocated = |seat: &&Seat| seat.address.socket.ip() == own.ip();
+        let ranks = self.seats.iter().filter(colocated).count();
         if ranks > 1
             && self.gather == Gather::Multicast
             && let Some(interface) = deaf_to_itself(*own.ip())
@@ -314,7 +316,7 @@ mod tests {
         );
         let config = membership.config(Duration::from_secs(1));
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
-        assert_eq!((&config.beside, config.reorder), (&vec![0], 40));
+        assert_eq!((&config.colocated, config.reorder), (&vec![0], 40));
         assert_eq!((config.key, config.slot_bytes), (Some(Key([7; 16])), 480));
         assert!(!format!("{membership:?} {config:?}").contains("7, 7"));
         let unsealed = JoinResponse {

@@ -75,7 +75,7 @@ impl Metrics {
         registry.register_collector(Box::new(Snapshot(seen)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)
-            .expect("a string takes what is written");
+            .expect("writing to a string cannot fail");
         text
     }
 

@@ -12,9 +12,7 @@ use crate::state::SwitchKind;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Not root, who alone makes network namespaces.
-    #[error(
-        "labs are made of network namespaces, which only root may make and enter; run this as root"
-    )]
+    #[error("labs use network namespaces, which only root may create and enter; run this as root")]
     NotRoot,
     /// A program that labs need.
     #[error("{program} is not on the PATH; {hint}")]
@@ -26,8 +24,8 @@ pub enum LabError {
     },
     /// The lab exists.
     #[error(
-        "lab {name} is up already: {} on {switch}, {runs} of {started} processes run; look at it with `ultima lab status {name}`, \
-         end it with `ultima lab down {name}`", file.display()
+        "lab {name} is up already: {} on {switch}, {runs} of {started} processes run; show it with `ultima lab status {name}`, \
+         stop it with `ultima lab down {name}`", file.display()
     )]
     Up {
         /// Its name.
@@ -42,7 +40,7 @@ pub enum LabError {
         started: usize,
     },
     /// A part of it exists.
-    #[error("lab {name} was left half-way; clear it away with `ultima lab down {name}`")]
+    #[error("lab {name} was left half-way; remove it with `ultima lab down {name}`")]
     HalfWay {
         /// Its name.
         name: LabName,
@@ -56,7 +54,7 @@ pub enum LabError {
         known: Vec<LabName>,
     },
     /// No name was given and it is not clear which lab is meant.
-    #[error("which lab? {}", known_labs(.known))]
+    #[error("name a lab; {}", known_labs(.known))]
     WhichLab {
         /// Those that there are.
         known: Vec<LabName>,
@@ -73,7 +71,7 @@ pub enum LabError {
     },
     /// A host or switch whose namespace somebody has deleted.
     #[error(
-        "the namespace of {node} is gone; end lab {lab} with `ultima lab down {lab}` and make it again"
+        "the namespace of {node} is gone; run `ultima lab down {lab}`, then start lab {lab} again"
     )]
     Gone {
         /// The lab.
@@ -89,8 +87,7 @@ pub enum LabError {
     },
     /// A switch's address that is none in the lab's namespace.
     #[error(
-        "switch {switch} is at {grpc}, which a lab does not have; leave `grpc` out, or give 127.0.0.1 with a port that no other \
-         switch has"
+        "switch {switch} is at {grpc}, which a lab does not have; omit `grpc`, or use 127.0.0.1 with a port of its own"
     )]
     Grpc {
         /// The switch.
@@ -100,7 +97,7 @@ pub enum LabError {
     },
     /// A switch that is hardware.
     #[error(
-        "switch {switch} is a {target}, of which labs have none; leave its target out to try its fabric on v1model, with port numbers"
+        "switch {switch} has the target {target}, which does not run in a lab; omit the target to use v1model, with port numbers"
     )]
     FrontPanel {
         /// The switch.
@@ -110,7 +107,7 @@ pub enum LabError {
     },
     /// A switch that is to serve TLS.
     #[error(
-        "switch {switch} is to be spoken to over TLS; switches of a lab serve plain text to the lab alone, so leave `tls` out"
+        "switch {switch} has `tls`; the switches of a lab serve without TLS and only inside the lab, so omit `tls`"
     )]
     Tls {
         /// The switch.
@@ -183,7 +180,7 @@ impl LabError {
 
 fn known_labs(labs: &[LabName]) -> String {
     if labs.is_empty() {
-        return "none is up; make one with `ultima lab up FILE`".to_owned();
+        return "none is up; start one with `ultima lab up FILE`".to_owned();
     }
     let names: Vec<&str> = labs.iter().map(LabName::as_str).collect();
     format!("there are: {}", names.join(", "))

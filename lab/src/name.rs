@@ -10,7 +10,7 @@ pub struct LabName(String);
 /// The text is no lab's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name of a lab; one has 1 to 32 letters, digits, '-', '_' or '.' and starts with a letter or digit; \
+    "{0:?} is not a lab name: expected 1 to 32 letters, digits, '-', '_' or '.', starting with a letter or digit; \
      choose one with --name"
 )]
 pub struct ParseNameError(String);

@@ -49,7 +49,7 @@ const SETTINGS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ChangeError {
     /// No setting of this name.
-    #[error("`{0}` is no setting; there are: {names}", names = SETTINGS.join(", "))]
+    #[error("unknown setting `{0}`: expected one of {names}", names = SETTINGS.join(", "))]
     Name(String),
     /// Not NAME=VALUE.
     #[error("`{0}`: expected NAME=VALUE[,NAME=VALUE…], such as rate=1G,delay=50us")]
@@ -257,7 +257,10 @@ mod tests {
     #[test]
     fn refuses_by_name() {
         for (wrong, said) in [
-            ("speed=1G", "`speed` is no setting; there are: rate, delay,"),
+            (
+                "speed=1G",
+                "unknown setting `speed`: expected one of rate, delay,",
+            ),
             ("rate", "`rate`: expected NAME=VALUE"),
             ("", "``: expected NAME=VALUE"),
             ("rate=1G,", "``: expected NAME=VALUE"),

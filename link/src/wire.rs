@@ -69,7 +69,7 @@ pub enum WireError {
     Delay(Duration),
     /// A wire that would keep too much in memory.
     #[error(
-        "rate {} over a delay of {}: {bytes} bytes under way, expected at most {MAX_LINE}",
+        "rate {} over a delay of {}: {bytes} bytes in flight, expected at most {MAX_LINE}",
         show_bit_rate(*.rate),
         show_duration(*.delay)
     )]

@@ -152,43 +152,47 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExperimentError {
     /// Ranks out of range.
-    #[error("{0} ranks; 2 to {MAX_RANKS} can be simulated")]
+    #[error("{0} ranks: expected 2 to {MAX_RANKS}")]
     Ranks(u16),
     /// Groups where there are none.
-    #[error("{} has no groups; tar-2d has", .0.name())]
+    #[error("groups for {}: expected the algorithm tar-2d", .0.name())]
     Groups(Algorithm),
     /// Ranks that make no grid.
     #[error(transparent)]
     Grid(#[from] GridError),
     /// Ranks that make none at all.
-    #[error("{0} ranks make no equal groups of 2 or more; choose another number of ranks, or tar")]
+    #[error(
+        "{0} ranks have no equal groups of 2 or more: expected another number of ranks, or the algorithm tar"
+    )]
     Prime(u16),
     /// A bucket that is no whole number of values.
-    #[error("a bucket of {0} bytes; a multiple of 4 from 4 to {MAX_BYTES} is needed")]
+    #[error("a bucket of {0} bytes: expected a multiple of 4 from 4 to {MAX_BYTES}")]
     Bytes(u64),
     /// A tail under 1, or none.
-    #[error("a tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    #[error("a tail of {0}: expected p99/p50 from 1 to {MAX_TAIL}")]
     Tail(f64),
     /// The same for computing.
-    #[error("a compute tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    #[error("a compute tail of {0}: expected p99/p50 from 1 to {MAX_TAIL}")]
     ComputeTail(f64),
     /// A tail of nothing.
-    #[error("a compute tail of {0} of no time; give a time to compute, or a tail of 1")]
+    #[error(
+        "a compute tail of {0} with no time to compute: expected a compute time, or a tail of 1"
+    )]
     NoCompute(f64),
     /// A share that is none.
-    #[error("stragglers: a share of {0}; a share of ranks over 0 and at most 1 is possible")]
+    #[error("stragglers with a share of {0}: expected more than 0 and at most 1")]
     Stragglers(f64),
     /// Nothing to run.
-    #[error("0 operations; 1 or more are needed")]
+    #[error("0 operations: expected at least 1")]
     Operations,
     /// Others' traffic that leaves nothing.
-    #[error("cross traffic of {0}; a share of the link from 0 to 0.95 is possible")]
+    #[error("cross traffic of {0}: expected a share of the link from 0 to 0.95")]
     Cross(f64),
     /// A rate of zero.
-    #[error("links of 0 bits per second carry nothing; 1 or more are needed")]
+    #[error("links of 0 bit/s: expected at least 1")]
     Rate,
     /// Queues that hold nothing.
-    #[error("a queue of {queue} bytes; a packet of this experiment has {frame}")]
+    #[error("a queue of {queue} bytes: expected at least {frame}, one packet of this experiment")]
     Queue {
         /// As asked for.
         queue: u64,
@@ -197,7 +201,7 @@ pub enum ExperimentError {
     },
     /// An impossible fabric.
     #[error(
-        "a leaf-spine fabric of {hosts_per_leaf} hosts per leaf and {spines} spines; 1 or more of both are needed"
+        "a leaf-spine fabric of {hosts_per_leaf} hosts per leaf and {spines} spines: expected at least 1 of both"
     )]
     LeafSpine {
         /// Hosts per leaf.
@@ -207,14 +211,14 @@ pub enum ExperimentError {
     },
     /// A loss model that looks into frames.
     #[error(
-        "loss by field: simulated frames have no bytes; a probability, bursts or Gilbert-Elliott can be simulated"
+        "loss by field: simulated frames have no bytes; expected a probability, bursts or Gilbert-Elliott"
     )]
     LossByField,
     /// An impossible loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
     /// Values where only bytes are simulated.
-    #[error("{}: its messages carry no values; tar and switch-aggregation can", .0.name())]
+    #[error("values with {}: expected tar, tar-2d or switch-aggregation, whose messages carry values", .0.name())]
     Payload(Algorithm),
     /// What the protocol core refuses.
     #[error(transparent)]

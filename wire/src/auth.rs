@@ -36,7 +36,7 @@ pub struct Auth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// No digest and tag where the job requires them.
-    #[error("the packet carries no tag")]
+    #[error("the packet has no tag")]
     Missing,
     /// The header was changed, or sent by one without the key.
     #[error("the header's tag does not match")]

@@ -39,7 +39,7 @@ pub struct Endpoints {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Not Ethernet II with IPv4 and UDP, a fragment, or cut short.
-    #[error("not a whole UDP datagram over IPv4")]
+    #[error("expected a whole UDP datagram over IPv4")]
     NotUdp,
     /// The IPv4 header or the datagram was corrupted on the way.
     #[error("the {0} checksum does not match")]

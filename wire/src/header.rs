@@ -93,7 +93,7 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Fewer bytes than the header has.
-    #[error("{got} bytes are too few for an Ultima header, which has {need}")]
+    #[error("{got} bytes: expected at least {need}, the length of an Ultima header")]
     Short {
         /// Bytes there.
         got: usize,
@@ -101,16 +101,16 @@ pub enum ParseError {
         need: usize,
     },
     /// The first two bytes are another protocol's.
-    #[error("magic {0:#06x} is not Ultima's {MAGIC:#06x}")]
+    #[error("magic {0:#06x}: expected {MAGIC:#06x}")]
     Magic(u16),
     /// A version that this crate doesn't know.
-    #[error("version {0} is not {VERSION}")]
+    #[error("version {0}: expected {VERSION}")]
     Version(u8),
     /// A kind that version 1 does not assign.
-    #[error("kind {0} is not one of 1 to 7")]
+    #[error("kind {0}: expected 1 to 7")]
     Kind(u8),
     /// An element type that version 1 does not assign.
-    #[error("element type {0} is not one of 0 to 3")]
+    #[error("element type {0}: expected 0 to 3")]
     Dtype(u8),
 }
 

@@ -4,7 +4,7 @@ use crate::time::Time;
 
 use super::{RateControl, Seen};
 
-/// The limit, whatever is seen.
+/// Always the limit.
 pub(super) struct Fixed;
 
 impl RateControl for Fixed {

@@ -1,4 +1,4 @@
-//! What one rank asked for and has not been sent again.
+//! The slots that one rank requested and that have not been sent again.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use crate::time::Time;
 
 /// Slots to send again to one rank in one phase.
 ///
-/// Whatever is asked, a slot is sent once in a *round*, which lasts until all of it is sent and half the shortest wait
-/// of who asks has passed: one who asks without end is sent a shard at a time and no more. Memory: two bitmaps.
+/// Each slot is sent at most once in a *round*, which lasts until all queued slots are sent and half the
+/// requester's shortest wait has passed. A rank that requests without end therefore gets one shard at a time.
+/// Memory: two bitmaps.
 #[derive(Default)]
 pub(super) struct Answers {
     queued: Bits,
-    /// Slots of `queued`.
+    /// Number of slots in `queued`.
     left: u32,
-    /// Queued or sent in this round.
+    /// Slots queued or sent in this round.
     taken: Bits,
     /// No slot before this one is queued.
     next: u32,
@@ -24,8 +25,8 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Slots of a shard with `slots` are asked for, `first` and those that the bitmap has behind it; what is not
-    /// `available` cannot be sent.
+    /// Queues requested slots of a shard with `slots`: `first`, and those that the bitmap marks after it.
+    /// Slots that are not `available` are skipped.
     pub(super) fn ask(
         &mut self,
         (now, round): (Time, Duration),
@@ -50,7 +51,7 @@ impl Answers {
         }
     }
 
-    /// Whether [`Answers::next`] has something.
+    /// True if [`Answers::next`] returns a slot.
     pub(super) fn is_asked(&self) -> bool {
         self.left > 0
     }
@@ -60,7 +61,7 @@ impl Answers {
         if self.left == 0 {
             return None;
         }
-        // Something is queued, and nothing before `next`.
+        // A slot is queued, and none before `next`.
         while !self.queued.remove(self.next as usize) {
             self.next += 1;
         }

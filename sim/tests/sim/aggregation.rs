@@ -1,6 +1,7 @@
 //! In-network aggregation in the simulated network.
 
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report, Topology};
+use ultima_testing::full;
 
 fn run(experiment: &Experiment) -> Report {
     experiment.run(&mut |_| ()).expect("a possible experiment")
@@ -31,7 +32,9 @@ fn fabrics() -> [Topology; 2] {
 #[test]
 fn every_rank_gets_the_exact_mean() {
     for topology in fabrics() {
-        for ranks in [2, 4, 9, 70] {
+        // More ranks than a word has bits: in every run on the leaf-spine, on the star in a full one.
+        let many = (full() || topology != Topology::Star).then_some(70);
+        for ranks in [2, 4, 9].into_iter().chain(many) {
             let report = run(&quiet(ranks, topology));
             assert_eq!(report.worst_error, Some(0.0), "{ranks}, {topology:?}");
             assert_eq!(report.network.in_flight(), 0);

@@ -1,15 +1,14 @@
 //! Budgets: how long a packet's receivers will still wait, by what they told its sender.
 
-mod common;
-
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{Coding, Config, Gather};
+use ultima_testing::cases;
 use ultima_wire::{Kind, Ticks};
 
 const T_B: Duration = Duration::from_millis(20);
@@ -28,7 +27,7 @@ struct Sent {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(40, 1000)))]
 
     /// No packet is late for a receiver that told how long it waits, as long as it does; none is
     /// carried for longer than any receiver can wait.

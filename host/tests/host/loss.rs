@@ -1,15 +1,14 @@
 //! What is lost is known to be gone as early as the protocol promises, and no wait outlasts its
 //! bound.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ultima_host::{
     ClosedBy, Coding, Config, Destination, EarlyBounds, Gather, OperationId, Pacing, RatePolicy,
     Rotation, StartError, Time, Transmit,
 };
+use ultima_testing::per_run;
 use ultima_wire::Kind;
 
 const T_S: Duration = Duration::from_millis(12);
@@ -349,7 +348,7 @@ fn a_later_step_shows_that_a_source_is_past() {
 #[test]
 fn accounts_balance_and_bounds_hold_under_random_loss() {
     for gather in GATHERS {
-        for seed in 0..10 {
+        for seed in 0..per_run(4, 10) {
             let p = [0.001, 0.02, 0.1, 0.5][seed as usize % 4];
             let config = Config {
                 gather,

@@ -1,43 +1,18 @@
 //! Packets cost no allocations: an operation of ten thousand packets makes as few as one of a
 //! dozen.
 
-mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use common::config;
+use crate::common::config;
 use ultima_host::{
     Coding, Config, Core, Destination, Event, OperationId, Pacing, RatePolicy, Time,
 };
+use ultima_testing::heap;
 
 /// Not zero, which as a packet's time says nothing.
 const NOW: Time = Time::from_nanos(1 << 20);
 
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above; `ptr` came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are
 /// kept for it.
-fn allocations(len: usize) -> usize {
+fn allocations(len: usize) -> u64 {
     let config = Config {
         coding: Coding::Identity,
         slot_bytes: 256,
@@ -62,7 +37,7 @@ fn allocations(len: usize) -> usize {
     let mut buf = vec![0; cores[0].max_datagram()];
     let mut counted = 0;
     for step in 0..3 {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = heap::allocations();
         for rank in [1, 2, 0] {
             let id = OperationId { step, bucket: 0 };
             let bucket = std::mem::take(&mut buckets[rank]);
@@ -75,7 +50,7 @@ fn allocations(len: usize) -> usize {
             };
             *bucket = result;
         }
-        counted = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        counted = heap::allocations() - before;
     }
     counted
 }

@@ -1,11 +1,9 @@
 //! What a core tells of what happens is what it counts, and telling changes nothing.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Network, Random, at_once, config, powers};
+use crate::common::{Network, Random, at_once, config, powers};
 use ultima_host::trace::{Fate, Happened, PacketKind, Record, Sink, Timer};
 use ultima_host::{ClosedBy, Coding, Config, OperationId, Outcome, Time};
 use ultima_wire::Kind;

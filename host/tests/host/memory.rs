@@ -1,51 +1,17 @@
 //! Memory does not grow over a run, whatever the network does.
 
-mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{Network, Random, config};
+use crate::common::{Network, Random, config};
 use ultima_host::{
     Config, Core, Exact, OperationId, Pacing, RatePolicy, Recycling, Time, Timeouts,
 };
-
-struct Counting;
-
-/// Bytes allocated and not freed.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; `ptr` came from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Bytes are counted for one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use ultima_testing::heap;
 
 /// Ranks start late or not at all; packets are lost, doubled, delayed and cut; every tenth step has an exact operation.
 #[test]
 fn memory_does_not_grow() {
     const RANKS: u16 = 4;
-    let _alone = alone();
     let mut network = Network::new(&Config {
         slot_bytes: 256,
         recycling: Some(Recycling { keep: 4 }),
@@ -94,10 +60,10 @@ fn memory_does_not_grow() {
             }
             network.drain();
         }
-        peaks.push(LIVE.load(Ordering::Relaxed));
+        peaks.push(heap::live_bytes());
     }
     // The same operations, early and late in the run.
-    let most = |steps: &[usize]| *steps.iter().max().expect("some");
+    let most = |steps: &[i64]| *steps.iter().max().expect("some");
     let (early, late) = (most(&peaks[100..300]), most(&peaks[400..600]));
     println!("at most {early} bytes in steps 100 to 299, {late} in steps 400 to 599");
     assert!(late < early + early / 10, "{early} {late}");
@@ -137,14 +103,13 @@ fn few_bytes_are_kept_of_each_rank() {
 /// Bytes for each rank, of a core that counts values and has one operation under way.
 fn kept_of_each(configure: &dyn Fn(Config) -> Config) -> f64 {
     const SLOTS: usize = 4;
-    let _alone = alone();
     let kept = |ranks: u16| {
-        let before = LIVE.load(Ordering::Relaxed);
+        let before = heap::live_bytes();
         let mut core = Core::new(configure(config(ranks))).expect("a good configuration");
         let len = core.config().slot_len() * SLOTS * usize::from(ranks);
         let id = OperationId { step: 0, bucket: 0 };
         core.start_counted(Time::ZERO, id, len).expect("starts");
-        LIVE.load(Ordering::Relaxed) - before
+        heap::live_bytes() - before
     };
     let ranks = [1024, 2048];
     let [few, many] = ranks.map(kept);

@@ -1,10 +1,8 @@
 //! What ranks learn of how long operations take: in virtual time, by policy and by what delays packets.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Network, Random, config, lossy, perfect};
+use crate::common::{Network, Random, config, lossy, perfect};
 use ultima_host::{Answers, Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
 use ultima_wire::Kind;
 
@@ -35,7 +33,7 @@ fn run(
             let starts: Vec<_> = (0..RANKS).map(|rank| Some(start(step, rank))).collect();
             let done = network.run(id, vec![vec![1.0; LEN]; RANKS.into()], &starts);
             network.settle();
-            let outcome = |done: Option<common::Done>| done.expect("started").outcome;
+            let outcome = |done: Option<crate::common::Done>| done.expect("started").outcome;
             done.into_iter().map(outcome).collect()
         })
         .collect()

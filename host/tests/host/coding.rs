@@ -1,16 +1,15 @@
 //! Ranks vote on coding, and one of them misses votes: it codes as the rest do before long, and nobody refuses it for good.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::training::{id, recycling};
-use common::*;
+use crate::common::training::{id, recycling};
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::safeguards::{CodingInUse, CodingRule};
 use ultima_host::{Codec, Coding, Config, Exact, OperationId, Rejection, Rules, Safeguards};
+use ultima_testing::cases;
 
 const LIMIT: Duration = Duration::from_millis(200);
 const LEN: usize = 400;
@@ -133,7 +132,7 @@ fn job(ranks: u16, every: u32, misses: u16, missed: impl Fn(u32) -> bool, seed: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(20, 600)))]
 
     /// One step after a vote that it missed a rank codes as all others do; refused is what that step brought and no more.
     #[test]

@@ -1,10 +1,8 @@
 //! Jobs whose packets are sealed, and what they make of packets that are not, or otherwise.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ultima_host::{
     CheckPacket, Config, Core, Destination, Event, Exact, OperationId, Recycling, Rejection,
     StartError, Time,
@@ -18,7 +16,7 @@ fn config(key: Option<Key>, ranks: u16) -> Config {
     Config {
         key,
         slot_bytes: 64,
-        ..common::config(ranks)
+        ..crate::common::config(ranks)
     }
 }
 

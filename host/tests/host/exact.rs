@@ -1,17 +1,16 @@
 //! Exact operations: everything arrives, whatever the network does, or an error says what is missing.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Coding, Config, Core, EarlyBounds, Exact, Gather, Layout, OperationId, Rejection, StartError,
     Time,
 };
+use ultima_testing::cases;
 use ultima_wire::{Header, HostFlags, Kind, RepairRequest, Requested};
 
 const T_B: Duration = Duration::from_millis(20);
@@ -205,7 +204,7 @@ fn network(schedule: &Schedule) -> Network {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(60, 2000)))]
 
     /// Up to half of the packets lost, half of the rest cut, all of them reordered and repeated; ranks that start two
     /// seconds late: every rank has every bit.
@@ -312,7 +311,7 @@ fn who_is_missing_is_named() {
             assert!(error.aggregates.contains(&2));
             assert!(error.differing.is_empty());
             assert!(
-                error.to_string().ends_with("nothing came from rank 2"),
+                error.to_string().ends_with("no packet from rank 2"),
                 "{error}"
             );
         }
@@ -387,7 +386,7 @@ fn ranks_that_differ_are_named() {
             assert!(
                 error
                     .to_string()
-                    .contains("what comes from rank 1 is of another operation")
+                    .contains("packets of rank 1 belong to another operation")
             );
         }
         for core in &network.cores {

@@ -1,8 +1,6 @@
 //! Values on the wire in 16 bits: errors as the formats have them, the same bits on all ranks, half of the packets.
 
-mod common;
-
-use common::{Network, Random, config, lossy};
+use crate::common::{Network, Random, config, lossy};
 use ultima_host::{Coding, Config, Element, OperationId, Recycling, Rejection};
 
 const RANKS: u16 = 4;

@@ -1,20 +1,18 @@
 //! Two ranks of one host: what they send each other overtakes what they send to the group.
 
-mod common;
-
 use std::time::Duration;
 
-use common::sent;
+use crate::common::sent;
 use ultima_host::{ClosedBy, Config, Core, Event, Gather, OperationId, Time};
 use ultima_wire::{Header, Kind};
 
 const VALUES: usize = 8 * 16;
 
-fn core(rank: u16, beside: &[u16], gather: Gather) -> Core {
+fn core(rank: u16, colocated: &[u16], gather: Gather) -> Core {
     let config = Config {
         slot_bytes: 64,
         gather,
-        beside: beside.to_vec(),
+        colocated: colocated.to_vec(),
         ..Config::new(7, 1, rank, 2, 1, Duration::from_secs(1))
     };
     Core::new(config).expect("a configuration")
@@ -33,8 +31,8 @@ fn deliver(core: &mut Core, datagrams: &[Vec<u8>]) {
 }
 
 /// How rank 1's operation ends if rank 0's next contributions overtake rank 0's aggregates.
-fn overtaken(beside: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
-    let [mut zero, mut one] = [0, 1].map(|rank| core(rank, beside[usize::from(rank)], gather));
+fn overtaken(colocated: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
+    let [mut zero, mut one] = [0, 1].map(|rank| core(rank, colocated[usize::from(rank)], gather));
     start(&mut zero, 1);
     start(&mut one, 1);
     deliver(&mut zero, &sent(&mut one));
@@ -58,7 +56,7 @@ fn overtaken(beside: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
 }
 
 #[test]
-fn aggregates_of_a_rank_beside_are_awaited() {
+fn aggregates_of_a_colocated_rank_are_awaited() {
     assert_eq!(
         overtaken([&[1], &[0]], Gather::Multicast),
         Some(ClosedBy::Complete)
@@ -67,10 +65,10 @@ fn aggregates_of_a_rank_beside_are_awaited() {
 
 #[test]
 fn where_all_take_one_way_what_is_overtaken_is_lost() {
-    for (beside, gather) in [
+    for (colocated, gather) in [
         ([&[][..], &[]], Gather::Multicast),
         ([&[1], &[0]], Gather::Unicast),
     ] {
-        assert_eq!(overtaken(beside, gather), Some(ClosedBy::KnownLoss));
+        assert_eq!(overtaken(colocated, gather), Some(ClosedBy::KnownLoss));
     }
 }

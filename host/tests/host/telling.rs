@@ -1,13 +1,12 @@
 //! What an operation tells: from whom what arrived, what its phases took, and a run's histograms.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Network, Random, config, powers};
+use crate::common::{Network, Random, config, powers};
 use ultima_host::{
     ClosedBy, Coding, Config, FromRank, History, OperationId, Outcome, Rotation, Span,
 };
+use ultima_testing::per_run;
 use ultima_wire::Kind;
 
 const ID: OperationId = OperationId { step: 3, bucket: 1 };
@@ -67,14 +66,14 @@ fn an_outcome_says_whose_packets_are_missing() {
 #[test]
 fn what_came_by_rank_adds_up() {
     let mut random = Random::new(11);
-    for seed in 0..20 {
+    for seed in 0..per_run(4, 20) {
         let config = Config {
             seed,
             ..small_slots(5)
         };
         let loss = random.unit() * 0.4;
         let mut network = Network::new(&config);
-        network.faults = common::lossy(loss, seed);
+        network.faults = crate::common::lossy(loss, seed);
         for (outcome, _) in network.allreduce(ID, &powers(5, 5 * 7 * SLOT - 3)) {
             let contributions: u32 = outcome.arrived.iter().map(|from| from.contributions).sum();
             let averaged = (0..).zip(&outcome.contributions);

@@ -5,13 +5,11 @@
 //! same in every run. Bounds are four or five standard errors of what is measured, so that another
 //! seed would pass too.
 
-mod common;
-
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ultima_host::{Coding, Config, Estimation, OperationId, Phases, Rotation};
 use ultima_wire::{Header, Kind};
 

@@ -1,9 +1,8 @@
 //! Without loss an AllReduce is the exact mean, the same on every rank and in every run.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ultima_host::{ClosedBy, Coding, Config, OperationId};
+use ultima_testing::per_run;
 
 /// Averages random buckets and checks values, replicas, how it closed and the accounts.
 fn check(config: &Config, len: usize) {
@@ -70,14 +69,12 @@ fn a_million_values() {
 }
 
 #[test]
-fn ten_million_values() {
-    check(
-        &Config {
-            slot_bytes: 8192,
-            ..config(3)
-        },
-        10_000_019,
-    );
+fn large_slots_and_buckets() {
+    let config = Config {
+        slot_bytes: 8192,
+        ..config(3)
+    };
+    check(&config, per_run(1_000_033, 10_000_019));
 }
 
 #[test]

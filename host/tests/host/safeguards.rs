@@ -1,16 +1,15 @@
 //! What all ranks agree on: skipped updates, averaged replicas, and that nothing is lost by either.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::training::{Rank, T_B, errors, id, recycling};
-use common::*;
+use crate::common::training::{Rank, T_B, errors, id, recycling};
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::safeguards::{DriftRule, SkipRule, StopRule};
 use ultima_host::{Config, Exact, OperationId, Rules, Safeguards, Verdict, underweight};
+use ultima_testing::cases;
 use ultima_wire::Kind;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -150,7 +149,7 @@ impl Job {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(20, 600)))]
 
     /// Σ applied + Σ residual = Σ exact, at every rank, whatever is lost, late, skipped and averaged in between.
     #[test]

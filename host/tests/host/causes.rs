@@ -1,15 +1,14 @@
 //! What switches say of a packet settles its slot at once; what is missing is counted by its cause.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Cause, ClosedBy, Coding, Config, Core, CutOnTheWay, Gather, OperationId, Outcome, Phase,
     Rejection, Rotation, Time,
 };
+use ultima_testing::cases;
 use ultima_wire::{Dtype, Header, Kind, SwitchFlags, Ticks};
 
 const T_B: Duration = Duration::from_millis(20);
@@ -352,6 +351,8 @@ fn silence_and_bounds_have_their_own_causes() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(80, 2560)))]
+
     /// Whatever is lost, cut, doubled or out of order: every missing contribution and every missing
     /// aggregate has one cause.
     #[test]

@@ -1,16 +1,15 @@
 //! What one operation could not deliver comes later: Σ applied + Σ residual = Σ exact, whatever the network does.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::training::{Rank, SLOT, T_B, errors, id, recycling};
-use common::*;
+use crate::common::training::{Rank, SLOT, T_B, errors, id, recycling};
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{Coding, Config, EarlyBounds, Element, Gather, Layout, RecyclingCounters};
+use ultima_testing::cases;
 use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 /// Steps without loss and with zero gradients at the end of a run: as many as doubts last in these tests at most, then
@@ -155,7 +154,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(100, 3000)))]
 
     /// Loss of anything, notices and requests included, cut payloads, reordering, duplicates, packets and ranks that are
     /// later than t_B: as long as doubts don't lapse, every rank applies the exact sum in the end.

@@ -1,16 +1,15 @@
 //! Whatever a network does, and whatever a forger sends: no wrong mean, no hang, no panic, nothing
 //! unaccounted for.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Coding, Config, Core, Destination, EarlyBounds, Estimation, Event, Exact, Gather, IncastPolicy,
     Layout, OperationId, Pacing, Part, RatePolicy, Recycling, Time, Timeouts,
 };
+use ultima_testing::cases;
 use ultima_wire::{Feedback, Header, Kind, Ticks};
 
 const T_B: Duration = Duration::from_millis(20);
@@ -252,7 +251,7 @@ fn run_half(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(100, 3000)))]
 
     #[test]
     fn no_schedule_gives_a_wrong_mean_or_a_hang(schedule in schedule()) {

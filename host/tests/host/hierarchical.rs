@@ -1,16 +1,15 @@
 //! Grids: rows and columns of ranks, each an ordinary job.
 
-mod common;
-
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
     Collective, Config, Core, Element, Error, Gather, Grid, GridError, Hierarchical, IncastPolicy,
     Layout, OperationId, Part, Piece, Recycling, Rejection, StartError, Time, UdpConfig,
 };
+use ultima_testing::cases;
 
 const T_B: Duration = Duration::from_millis(60);
 
@@ -170,7 +169,7 @@ fn grid() -> impl Strategy<Value = Grid> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(24, 640)))]
 
     #[test]
     fn without_loss_it_is_the_mean_and_every_replica_the_same(

@@ -1,10 +1,8 @@
 //! What ends the wait for a packet, by [`Answers`].
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ultima_host::{Answers, Cause, ClosedBy, Coding, Config, Outcome};
 use ultima_wire::{Header, Kind};
 

@@ -1,12 +1,10 @@
 //! Rates, incast and turns, from one core to the other.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ultima_host::{
     Coding, Config, Exact, GatherStart, IncastPolicy, OperationId, Pacing, RatePolicy,
 };
@@ -156,11 +154,11 @@ fn where_no_switch_stamps_round_trips_count() {
 /// and where there are no others.
 #[test]
 fn ranks_of_one_host_are_not_answered() {
-    let beside = Config {
-        beside: (0..RANKS).collect(),
+    let colocated = Config {
+        colocated: (0..RANKS).collect(),
         ..paced(RatePolicy::InBand)
     };
-    let mut network = Network::new(&beside);
+    let mut network = Network::new(&colocated);
     network.now = ultima_host::Time::from_nanos(10_000);
     network.faults = Box::new(|header, _| {
         assert_eq!(header.echoed, Ticks(0));

@@ -1,10 +1,8 @@
 //! Cores whose values are only counted do what cores with values do, packet by packet.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Random, config};
+use crate::common::{Random, config};
 use ultima_host::{
     Config, Core, Destination, Event, OperationId, Outcome, Recycling, Time, Totals,
 };

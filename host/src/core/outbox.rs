@@ -198,10 +198,10 @@ impl Outbox {
     }
 
     /// Delays the first GATHER by `turn`: from now, or from when its slot closes if that takes more than
-    /// `patience`. Other owners' slots close at the same time.
-    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, patience: Duration) {
+    /// `at_most`. Other owners' slots close at the same time.
+    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
         if self.gather.is_empty() {
-            let ready_by = now + patience;
+            let ready_by = now + at_most;
             self.hold = Some(Hold { turn, ready_by });
         } else {
             self.gather_from = now + turn;

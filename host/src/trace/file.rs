@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end_and_stops_nobody() {
+    fn a_full_disk_is_reported_at_the_end_and_stops_no_rank() {
         let Ok(full) = File::options().write(true).open("/dev/full") else {
             panic!("Linux has /dev/full");
         };

@@ -28,7 +28,7 @@ const NOTICE_COPIES: u32 = 3;
 
 /// After this many of its longest waits without a request, a rank with missing slots counts as gone. Our
 /// choice: if half of all packets are lost, that many consecutive requests are lost once in 16 times.
-const PATIENCE: u32 = 4;
+const LONGEST_WAITS: u32 = 4;
 
 /// See the table of states in `docs/transport.md`.
 pub(super) struct ExactOperation {
@@ -444,12 +444,12 @@ impl ExactOperation {
     /// with missing slots requests them again and again; one that does not is gone. Ranks may start a
     /// broadcast only after this.
     pub(super) fn needed_until(&self, past: impl Fn(u16) -> bool) -> Option<Time> {
-        let patience = self.spacing.longest * PATIENCE;
+        let silence = self.spacing.longest * LONGEST_WAITS;
         let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
         let peers = (0u16..).zip(&self.peers);
         let lacking = peers.filter(|(rank, peer)| *rank != self.rank && !peer.done && !past(*rank));
         let until = lacking.map(|(_, peer)| match peer.heard || all_contribute {
-            true => self.until.min(peer.last + patience),
+            true => self.until.min(peer.last + silence),
             false => self.until,
         });
         until.max()

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn operations_go_over_when_they_are_told() {
+    async fn operations_enter_the_next_epoch_when_it_is_decided() {
         let (epochs, mut follower) = follower();
         let run = |operation| {
             let epochs = epochs.clone();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_left_out_or_not_told_in_time_hears_why() {
+    async fn a_rank_without_a_place_gets_the_reason() {
         let (epochs, mut follower) = follower();
         let left_out = prepare_epoch::Place::LeftOut("evicted".into());
         assert_eq!(follower.prepare(&change(2, left_out)), Ok(0));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_is_said() {
+    fn exceeded_limits_are_reported() {
         let limits = Limits {
             rate: Some(1_000_000_000),
             mtu: Some(1500),

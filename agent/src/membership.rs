@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_says_is_checked() {
+    fn the_controllers_answer_is_checked() {
         let membership = Membership::read("train", &answer()).unwrap();
         assert_eq!(
             membership.seat().address.socket,

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_lead_to_what_is_below_them() {
+    fn patterns_match_their_descendants() {
         let leaf = [
             elem("interfaces"),
             entry("interface", "name", "veth1"),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn unnamed_settings_keep_their_values() {
         let wire = applied(FULL, WireConfig::default());
         for (name, value) in [
             ("rate", "none"),

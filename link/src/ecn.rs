@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows_and_refuses_the_rest() {
+    fn formatted_text_parses_and_other_text_is_rejected() {
         for text in ["packets:65", "bytes:90k", "time:500us"] {
             assert_eq!(text.parse::<EcnThreshold>().expect(text).to_string(), text);
         }

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows_and_refuses_the_rest() {
+    fn formatted_text_parses_and_other_text_is_rejected() {
         for text in [
             "normal:100us",
             "uniform:1.5ms",

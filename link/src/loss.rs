@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows() {
+    fn formatted_text_parses_to_the_same_value() {
         for text in ["0.01", "0.05:8", "ge:0.01:0.2:0.9:0.001", "field:74:4:3..7"] {
             assert_eq!(text.parse::<Loss>().expect(text).to_string(), text);
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_no_wire_can_do() {
+    fn impossible_wires_are_rejected() {
         assert!(matches!(
             "2".parse::<Loss>(),
             Err(LossError::Probability(_))

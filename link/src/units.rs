@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_read_again() {
+    fn formatted_values_parse_again() {
         for (rate, shown) in [
             (2_500_000_000, "2.5G"),
             (100_000_000, "100M"),

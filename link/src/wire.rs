@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_no_wire_can_do() {
+    fn impossible_wires_are_rejected() {
         let perfect = WireConfig::default;
         assert_eq!(perfect().validate(), Ok(()));
         for (wrong, said) in [

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_first_leaves_first() {
+    fn a_line_is_first_in_first_out() {
         let mut line = Line::new();
         let (mut next, mut expected) = (0, 0);
         for (come, leave) in [

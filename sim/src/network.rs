@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flow_takes_its_bytes_and_the_way() {
+    fn one_flow_takes_its_bytes_and_the_path() {
         // All packets follow each other; the switch receives the last one whole before it forwards it.
         let (hosts, net) = flow(Topology::Star, 100, Target::Host(4));
         assert_eq!(hosts.came, [0, 0, 0, 0, 100, 0]);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_what_was_asked_for() {
+    fn the_ratio_is_the_requested_one() {
         for ratio in [1.0, 1.5, 3.0] {
             let tail = Tail::new(ratio, 7);
             let mut factors: Vec<f64> = (0..200_000)

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_reach_whom_they_are_for_once() {
+    fn packets_reach_each_receiver_once() {
         let leaf_spine = |hosts_per_leaf, spines| Topology::LeafSpine {
             hosts_per_leaf,
             spines,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_knows_who_is_behind_it() {
+    fn a_link_has_a_set_of_receivers() {
         let leaf_spine = Topology::LeafSpine {
             hosts_per_leaf: 4,
             spines: 2,

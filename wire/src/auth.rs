@@ -152,7 +152,7 @@ mod tests {
     const KEY: Key = Key(*b"0123456789abcdef");
 
     #[test]
-    fn a_sealed_packet_verifies_whatever_switches_wrote() {
+    fn a_sealed_packet_verifies_after_switches_wrote_to_it() {
         let mut header = Header::new(Kind::Gather, 7, 1, 2, 2);
         header.seal(&KEY, b"payload");
         assert_eq!(header.verify(&KEY, b"payload"), Ok(()));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lines_can_be_read() {
         let feedback = Feedback {
             wait: Ticks(0x0102_0304),
             queue: Some(Ticks(0x0506_0708)),

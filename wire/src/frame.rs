@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emitted_parses() {
+    fn emitted_packets_parse() {
         let frame = frame(b"hello");
         assert_eq!(parse(&frame), Ok((endpoints(), &b"hello"[..])));
         // Ethernet pads short frames: the datagram's own length counts.

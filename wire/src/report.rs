@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lines_can_be_read() {
         let report = Report {
             port: 3,
             known: true,

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_hand_counts_as_well() {
+    fn bytes_that_are_not_stored_count_against_the_bound() {
         let (mut early, mut counters) = (early(2, 40), Phases::default());
         let datagram = Datagram {
             bytes: b"1",

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_not_sent_again() {
+    fn slots_in_flight_are_not_sent_again() {
         let mut store = store();
         let slots = |store: &mut Store, us| -> Vec<(u16, u32)> {
             sent(store, us)

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_that_are_optimal_move_what_they_must() {
+    fn optimal_algorithms_send_the_minimum() {
         let ranks = 16;
         let least = 2 * BYTES * u64::from(ranks - 1);
         for (name, mut schedule) in schedules(ranks) {

@@ -20,7 +20,7 @@ use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
 use super::ELEMENT;
-use super::answer::Answers;
+use super::repeats::Repeats;
 use super::want::{Spacing, Want};
 
 /// Minimum number of notices that this rank has the result.
@@ -73,8 +73,8 @@ pub(super) struct ExactOperation {
 struct Peer {
     contributions: Want,
     aggregates: Want,
-    asked_contributions: Answers,
-    asked_aggregates: Answers,
+    asked_contributions: Repeats,
+    asked_aggregates: Repeats,
     heard: bool,
     /// Time of its last packet; the start before the first.
     last: Time,
@@ -147,8 +147,8 @@ impl ExactOperation {
             Peer {
                 contributions: Want::new(contributions, spacing, now),
                 aggregates: Want::new(aggregates, spacing, now),
-                asked_contributions: Answers::default(),
-                asked_aggregates: Answers::default(),
+                asked_contributions: Repeats::default(),
+                asked_aggregates: Repeats::default(),
                 heard: false,
                 last: now,
                 differs: false,

@@ -227,7 +227,7 @@ ports:
             ),
             (
                 "ports:\n  3: { speed: 1G }\n",
-                "tm.yaml:2:15: ports.3.speed: `speed` is no setting",
+                "tm.yaml:2:15: ports.3.speed: unknown setting `speed`",
             ),
             (
                 "default:\n  loss: [0.1, 2]\n",

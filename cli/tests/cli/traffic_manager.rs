@@ -141,7 +141,7 @@ fn bad_settings_are_rejected_in_one_line() {
         (&["--reorder=x"], "for '--reorder': expected true or false"),
         (
             &["--wire", "1:speed=1"],
-            "`speed` is no setting; there are: rate,",
+            "unknown setting `speed`: expected one of rate,",
         ),
         (&["--wire", "x:rate=1G"], "`x` is not a port number"),
         (

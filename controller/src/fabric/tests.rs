@@ -157,12 +157,12 @@ const LINK_CASES: [(&str, &str, &str); 6] = [
     (
         TRUNK,
         "[s1/9, s2/8], a_to_b: { speed: 1G }",
-        "f.yaml:11:44: links[2].a_to_b.speed: `speed` is no setting; there are: rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
+        "f.yaml:11:44: links[2].a_to_b.speed: unknown setting `speed`: expected one of rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
     ),
     (
         TRUNK,
         "[s1/9, s2/8], rate: 100G, b_to_a: { delay: 2s }",
-        "f.yaml:11:13: links[2].b_to_a: rate 100G over a delay of 2s: 25000000000 bytes under way, expected at most 1073741824",
+        "f.yaml:11:13: links[2].b_to_a: rate 100G over a delay of 2s: 25000000000 bytes in flight, expected at most 1073741824",
     ),
     (
         TRUNK,

@@ -73,10 +73,10 @@ fn bad_input_is_refused_in_a_line() {
         (&["--straggler", "2:1ms"], "at most 1"),
         (&["--compute-tail", "2"], "no time"),
         (&["--algorithm", "ring", "--payload"], "switch-aggregation"),
-        (&["--groups", "2"], "tar has no groups"),
+        (&["--groups", "2"], "groups for tar: expected"),
         (
             &["--algorithm", "tar-2d", "--groups", "3"],
-            "a divisor of 8",
+            "divides 8",
         ),
         (
             &["--algorithm", "tar-2d", "--groups", "1"],
@@ -87,7 +87,7 @@ fn bad_input_is_refused_in_a_line() {
             "no equal groups",
         ),
         (&["--t-s", "1ms"], "--t-b"),
-        (&["--t-s", "2ms", "--t-b", "1ms"], "under t_B"),
+        (&["--t-s", "2ms", "--t-b", "1ms"], "less than t_B"),
     ] {
         let output = sim(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");

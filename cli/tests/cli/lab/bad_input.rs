@@ -56,7 +56,7 @@ fn bad_options_are_rejected() {
         ),
         (
             &["lab", "up", &star, "--name", "a/b"],
-            (2, "is no name of a lab"),
+            (2, "is not a lab name"),
         ),
         (&["lab", "down", "no-such-lab"], unknown),
         (
@@ -101,7 +101,7 @@ pub fn labs_need_root(lab: &Lab) {
     for arguments in [&["lab", "up", &star][..], &["lab", "down", "star4"]] {
         let said = refused(arguments);
         assert!(
-            said.ends_with("only root may make and enter; run this as root"),
+            said.ends_with("only root may create and enter; run this as root"),
             "{said}"
         );
     }

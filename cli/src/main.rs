@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use ultima_console::error_line;
 
 use self::exit::Exit;
@@ -61,16 +64,17 @@ const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
 /// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {
     let filter = match std::env::var("ULTIMA_LOG") {
-        Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
+        Ok(filter) => filter.parse::<Targets>().with_context(|| {
             format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
         })?,
-        Err(_) => EnvFilter::new(DEFAULT_LOG),
+        Err(_) => DEFAULT_LOG.parse()?,
     };
-    let ansi = stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(ansi)
-        .with_writer(stderr)
+    let lines = fmt::layer()
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr);
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter)
         .init();
     Ok(())
 }

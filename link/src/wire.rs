@@ -169,7 +169,7 @@ mod tests {
                     delay: Duration::from_secs(1),
                     ..perfect()
                 },
-                "rate 100G over a delay of 1s: 12500000000 bytes under way",
+                "rate 100G over a delay of 1s: 12500000000 bytes in flight",
             ),
             (
                 WireConfig {

@@ -559,7 +559,7 @@ fn collectives_that_do_not_match_the_grid_are_rejected() {
     let recycles = |config: &mut Config| config.recycling = Some(Recycling::default());
     said(
         refused(collective(3, recycles), collective(2, |_| ())),
-        "leave recycling out",
+        "without recycling",
     );
     said(
         refused(collective(3, |c| c.seed = 1), collective(2, |_| ())),

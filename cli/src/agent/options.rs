@@ -22,14 +22,16 @@ use ultima_console::units;
 /// A rank can be taken only once per epoch. After a rank has ended, `ultima job resize` brings it back while other ranks
 /// still run; after all have ended, delete the job and create it again.
 #[derive(Clone, clap::Args)]
-#[command(after_help = "Examples:
-      ultima agent --job train --controller 10.0.0.100:9555 --repeat 20 --verify
-      ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464
-
-    Exit codes (others: `ultima --help`):
-        0  all operations ended, or the job was resized without this rank
-        1  a result is wrong, no packet arrived, or the job was deleted or continued without this rank
-        5  no free rank on this host, or the rank was removed before the first operation")]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  ultima agent --job train --controller 10.0.0.100:9555 --repeat 20 --verify\n",
+    "  ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n",
+    "\n",
+    "Exit codes (others: `ultima --help`):\n",
+    "  0  all operations ended, or the job was resized without this rank\n",
+    "  1  a result is wrong, no packet arrived, or the job was deleted or continued without this rank\n",
+    "  5  no free rank on this host, or the rank was removed before the first operation"
+))]
 pub struct Options {
     /// Name of the job or grid
     #[arg(long, value_name = "NAME")]

@@ -284,7 +284,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
             let (job, rank) = (job.clone(), place.rank);
             // Fails if a check has been requested already.
             let _ = silent.send(Silence::Ranks { job, rank, from });
-            told = true;
+            has_reported = true;
         }
     }
     let mut operations: Vec<Operation> = Vec::new();
@@ -348,12 +348,12 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         if let (true, Some(job)) = (operations.is_empty(), operation.heard_nothing()) {
             let job = jobs[job].clone();
             let _ = silent.send(Silence::Operation { job, rank });
-            told = true;
+            has_reported = true;
         }
         operations.push(operation);
         step += 1;
     }
-    if told {
+    if has_reported {
         // Fails if no check runs.
         let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }

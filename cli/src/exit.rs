@@ -37,7 +37,7 @@ const ALL: [(Exit, &str); 8] = [
     (Exit::Success, "success"),
     (
         Exit::Failure,
-        "a problem was found, or the operation failed: drift, packet loss, a write that a switch rejects, a wrong result",
+        "a problem was found, or the operation failed: drift, packet loss, a wrong result",
     ),
     (
         Exit::InvalidInput,
@@ -45,7 +45,7 @@ const ALL: [(Exit, &str); 8] = [
     ),
     (
         Exit::Unavailable,
-        "no answer: the controller or a required switch cannot be reached, or stopped before it answered",
+        "no answer: the controller or a switch cannot be reached, or stopped before it answered",
     ),
     (
         Exit::NotFound,
@@ -53,7 +53,7 @@ const ALL: [(Exit, &str); 8] = [
     ),
     (
         Exit::Rejected,
-        "rejected in the current state: the name or the ranks are taken, a limit is reached, another controller owns a switch",
+        "rejected in the current state: name taken, limit reached, switch led by another controller",
     ),
     (Exit::TimedOut, "timed out"),
     (Exit::Interrupted, "interrupted"),

@@ -22,14 +22,16 @@ use ultima_console::units;
 /// A rank can be taken only once per epoch. After a rank has ended, `ultima job resize` brings it back while other ranks
 /// still run; after all have ended, delete the job and create it again.
 #[derive(Clone, clap::Args)]
-#[command(after_help = "Examples:
-      ultima agent --job train --controller 10.0.0.100:9555 --repeat 20 --verify
-      ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464
-
-    Exit codes (others: `ultima --help`):
-        0  all operations ended, or the job was resized without this rank
-        1  a result is wrong, no packet arrived, or the job was deleted or continued without this rank
-        5  no free rank on this host, or the rank was removed before the first operation")]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  ultima agent --job train --controller 10.0.0.100:9555 --repeat 20 --verify\n",
+    "  ultima agent --job train --repeat 1000 --recycle --rate 10G --metrics 9464\n",
+    "\n",
+    "Exit codes (others: `ultima --help`):\n",
+    "  0  all operations ended, or the job was resized without this rank\n",
+    "  1  a result is wrong, no packet arrived, or the job was deleted or continued without this rank\n",
+    "  5  no free rank on this host, or the rank was removed before the first operation"
+))]
 pub struct Options {
     /// Name of the job or grid
     #[arg(long, value_name = "NAME")]
@@ -60,13 +62,15 @@ pub struct Options {
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
-    /// How the time limits of an operation are chosen, at most --deadline and --flush
+    /// Time limits of an operation, at most --deadline and --flush: fixed, learned as in OptiReduce (published), or learned from the
+    /// causes of loss (cause-aware)
     #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
     /// Number format of values in packets
     #[arg(long, default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
-    /// How a shard's owner averages when contributions are missing; all but arrived-mean exclude --recycle
+    /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
+    /// or control variate. All but arrived-mean exclude --recycle
     #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
     pub estimator: Estimation,
     /// Send values that were lost in one AllReduce again in a later one, as for gradients, so that only the sum over all
@@ -76,17 +80,18 @@ pub struct Options {
     /// Send rate including headers, such as 10G [default: unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
-    /// How the rate adapts to the network, at most --rate
+    /// Rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that switches
+    /// report (in-band)
     #[arg(long, default_value = RatePolicy::default().name(), requires = "rate", value_parser = policies::rates())]
     pub rate_control: RatePolicy,
-    /// How many ranks may send to the same rank at a time: all, dynamic, or 1 to 15; must be equal on all hosts
+    /// Number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15; must be equal on all
+    /// hosts
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
-    /// Whether owners send their first result packets at once, or in turns by rank
+    /// When owners of shards send their first result packets: at once, or in turns by rank
     #[arg(long, default_value = GatherStart::default().name(), requires = "rate", value_parser = policies::gather_starts())]
     pub gather_start: GatherStart,
-    /// How losses are detected: by timeouts only, also by trimmed packets, or also by later packets of the same sender
-    /// (in-order)
+    /// Loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender (in-order)
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
     pub loss_detection: Answers,
     /// Bytes of values in a full packet. With 80 bytes of headers (96 in a sealed job) it must fit the MTU [default: what

@@ -35,22 +35,24 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Create a job from a file, on all switches that it needs or on none
-    #[command(after_help = "Examples:
-          ultima job create -f job.yaml --wait 60s
-          echo '{ name: train, members: [h1, h2] }' | ultima job create -f -
-
-        job.yaml, with the default of each optional field:
-
-          name: train
-          members: [h1, h2, h3, h4]   # hosts in rank order
-          gather: multicast           # multicast: switches replicate results; unicast: ranks send one copy to each rank
-          seed: 7                     # seed of all random choices; default: random
-          loss_threshold: 1           # report an operation that loses this many packets at one hop; 0: never
-          weight: 1                   # share of links with a rate, relative to other jobs, 1 to 100
-          evict_after_s: 0            # evict a suspected member after this many seconds; 0: never
-          sealed: false               # true: authenticate packets with a key of the job; drop all others
-          groups: 2                   # a grid for hierarchical AllReduce: one job per group (NAME.row0, ...) and
-                                      # one per position in the groups (NAME.column0, ...); default: no grid")]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  ultima job create -f job.yaml --wait 60s\n",
+        "  echo '{ name: train, members: [h1, h2] }' | ultima job create -f -\n",
+        "\n",
+        "job.yaml, with the default of each optional field:\n",
+        "\n",
+        "  name: train\n",
+        "  members: [h1, h2, h3, h4]   # hosts in rank order\n",
+        "  gather: multicast           # switches replicate results; unicast: ranks send each copy\n",
+        "  seed: 7                     # seed of all random choices; default: random\n",
+        "  loss_threshold: 1           # report operations with this many losses at one hop; 0: never\n",
+        "  weight: 1                   # share of links with a rate, relative to other jobs, 1 to 100\n",
+        "  evict_after_s: 0            # evict a suspected member after this many seconds; 0: never\n",
+        "  sealed: false               # true: authenticate packets with a key of the job\n",
+        "  groups: 2                   # grid for hierarchical AllReduce: a job per group (NAME.row0, ...)\n",
+        "                              # and per position in groups (NAME.column0, ...); default: none"
+    ))]
     Create {
         /// YAML file of the job; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]

@@ -58,10 +58,11 @@ pub struct Options {
     /// Rate of every wire from the switch, such as 100M; workers pace to it [default: unlimited]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub link_rate: Option<u64>,
-    /// How workers adapt their rate to the network, at most --link-rate
+    /// Rate adaptation, at most --link-rate: none (fixed), by round-trip time (timely), or by queueing time that switches
+    /// report (in-band)
     #[arg(long, default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
     pub rate_control: RatePolicy,
-    /// How many workers may send to the same worker at a time: all, dynamic, or 1 to 15
+    /// Number of workers that may send to one worker at a time: all, dynamic (adapts to loss), or 1 to 15
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
     /// One-way delay of every wire from the switch, such as 500us
@@ -81,10 +82,12 @@ pub struct Options {
     /// Time limit t_B of an AllReduce, at least 1ms [default: grows with the number of workers]
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
-    /// How the time limits of an operation are chosen, at most --deadline
+    /// Time limits of an operation, at most --deadline: fixed, learned as in OptiReduce (published), or learned from the
+    /// causes of loss (cause-aware)
     #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
-    /// How a shard's owner averages when contributions are missing; all but arrived-mean need --recycling off
+    /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
+    /// or control variate. All but arrived-mean need --recycling off
     #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
     pub estimator: Estimation,
     /// Send gradients without the randomized Hadamard transform

@@ -89,8 +89,8 @@ pub struct Options {
     /// tar: how owners send their first aggregate: at once, or one packet after the other
     #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
     gather_start: GatherStart,
-    /// tar: how losses are detected: by timeouts only, also by trimmed packets, or also by later packets of the same
-    /// sender (in-order)
+    /// tar: loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender
+    /// (in-order)
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
     loss_detection: Answers,
     /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]

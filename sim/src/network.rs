@@ -22,7 +22,7 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// The parameters of a fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConfig {
-    /// Who is connected to whom.
+    /// The topology.
     pub topology: Topology,
     /// Bits per second of a host's link, each way. Trunks have the same rate, times hosts per leaf over
     /// spines if that is more.

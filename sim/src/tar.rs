@@ -28,14 +28,14 @@ use side::{Side, Way};
 #[derive(Clone)]
 pub(crate) struct Datagram {
     header: Header,
-    at_hand: AtHand,
+    stored: Stored,
     /// Bytes of its payload.
     payload: usize,
 }
 
 /// The stored bytes of a payload: all except values that are only counted.
 #[derive(Clone)]
-enum AtHand {
+enum Stored {
     /// Few enough to need no allocation: notices, requests, bitmaps.
     Few([u8; FEW], u8),
     Many(Rc<[u8]>),
@@ -44,22 +44,22 @@ enum AtHand {
 /// As large as a shared slice.
 const FEW: usize = 22;
 
-impl AtHand {
+impl Stored {
     fn new(bytes: &[u8]) -> Self {
         match bytes.len() {
             len @ 0..=FEW => {
                 let mut few = [0; FEW];
                 few[..len].copy_from_slice(bytes);
-                AtHand::Few(few, len as u8)
+                Stored::Few(few, len as u8)
             }
-            _ => AtHand::Many(bytes.into()),
+            _ => Stored::Many(bytes.into()),
         }
     }
 
     fn bytes(&self) -> &[u8] {
         match self {
-            AtHand::Few(few, len) => &few[..usize::from(*len)],
-            AtHand::Many(bytes) => bytes,
+            Stored::Few(few, len) => &few[..usize::from(*len)],
+            Stored::Many(bytes) => bytes,
         }
     }
 }
@@ -67,10 +67,10 @@ impl AtHand {
 impl Datagram {
     /// Reads a datagram that a core wrote.
     fn read(buf: &[u8], transmit: Transmit) -> Self {
-        let (header, at_hand) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
+        let (header, stored) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
         Self {
             header,
-            at_hand: AtHand::new(at_hand),
+            stored: Stored::new(stored),
             payload: transmit.len - HEADER_LEN,
         }
     }
@@ -101,7 +101,7 @@ impl Datagram {
         if stamps.cut() {
             return core.handle_datagram(now, buf);
         }
-        buf.extend_from_slice(self.at_hand.bytes());
+        buf.extend_from_slice(self.stored.bytes());
         core.handle_head(now, buf, HEADER_LEN + self.payload);
     }
 }

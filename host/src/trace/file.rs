@@ -15,7 +15,7 @@ const BATCH: usize = 512;
 /// Batches that may wait for the writer: about 12 MiB of records, for all sinks of a file.
 const WAITING: usize = 256;
 
-/// What a sink does when the writer is too slow.
+/// Behaviour of a sink when the writer is too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Drops records, and writes their number to the trace. For real time.

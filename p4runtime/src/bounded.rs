@@ -160,8 +160,8 @@ mod tests {
         let says = check::<WriteRequest>(&empties(4, many)).expect_err("updates");
         assert_eq!(
             says.to_string(),
-            "p4.v1.WriteRequest: its 4194304 bytes would take more than 33554432 in memory once \
-             decoded, beside what its strings hold; send less at once"
+            "p4.v1.WriteRequest: 4194304 bytes decode to a structure of more than 33554432 bytes; \
+             split the message"
         );
         check::<ReadRequest>(&empties(2, many)).expect_err("entities");
         // Update 4, entity 2, table entry 2, match 2; group 4, members 3.

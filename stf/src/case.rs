@@ -1,4 +1,4 @@
-//! A test: three files of one name.
+//! A test: NAME.json, NAME.p4info.txtpb and NAME.stf.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::script::{self, Command, Step};
 use super::session::{Failure, Session};
 use super::target::{Bench, Target};
 
-/// Ending of the files that hold what a test does.
+/// Extension of scripts.
 const SCRIPT: &str = "stf";
 
-/// A folder that holds no tests.
+/// Why a folder has no tests to run.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// It cannot be read.
@@ -24,38 +24,37 @@ pub enum FolderError {
     Unreadable {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// There are no tests in it.
+    /// The folder contains no tests.
     #[error("{}: expected NAME.json, NAME.p4info.txtpb and NAME.stf in it", .0.display())]
     Empty(PathBuf),
 }
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything came out as it must.
+    /// All expectations hold.
     Passed,
-    /// Something did not; what.
+    /// An expectation does not hold, for this reason.
     Failed(String),
-    /// It was not run to its end, because a line is not understood or asks for what the target or
-    /// the setup does not have; why.
+    /// The test has an unknown command, or needs something that the target or the setup lacks, for this reason.
     Skipped(String),
 }
 
 /// A test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// Its files' name without their endings.
+    /// Name of its files without the extension.
     pub name: String,
     folder: PathBuf,
 }
 
-/// The tests of a folder, by name.
+/// Returns the tests of a folder, by name.
 ///
 /// # Errors
-/// [`FolderError`], when it cannot be read or there are none.
+/// [`FolderError`] if the folder cannot be read or contains no tests.
 pub fn cases(folder: &Path) -> Result<Vec<Case>, FolderError> {
     let unreadable = |source| FolderError::Unreadable {
         folder: folder.to_owned(),
@@ -83,7 +82,7 @@ pub fn cases(folder: &Path) -> Result<Vec<Case>, FolderError> {
 impl Case {
     /// Runs the test on a target.
     pub async fn run(&self, target: &mut Target) -> Verdict {
-        // First of all: a test that is not understood says nothing, whatever its program does.
+        // Parse before anything else: a test with an unknown command is skipped even if its program is wrong.
         let steps = match self.read(SCRIPT).map(|text| script::parse(&text)) {
             Ok(Ok(steps)) => steps,
             Ok(Err(unknown)) => return Verdict::Skipped(unknown.to_string()),
@@ -132,8 +131,7 @@ impl Case {
     }
 }
 
-/// How a test that was run to its end, or to its first failure, ended. What another's target does
-/// not have says nothing about it; what the embedded switch does not have, it should.
+/// Returns the verdict of an executed test. Another target may lack features; the embedded switch may not.
 fn verdict(outcome: Result<(), Failure>, is_ours: bool) -> Verdict {
     match outcome {
         Ok(()) => Verdict::Passed,
@@ -144,7 +142,7 @@ fn verdict(outcome: Result<(), Failure>, is_ours: bool) -> Verdict {
     }
 }
 
-/// The ports that a test speaks of.
+/// Returns the ports that a test names.
 fn ports(steps: &[Step]) -> BTreeSet<u16> {
     let port = |step: &Step| match &step.command {
         Command::Packet { port, .. } | Command::Expect { port, .. } => Some(*port),

@@ -1,4 +1,4 @@
-//! The controller's side of P4Runtime, as much as a test needs.
+//! A P4Runtime client with the calls that tests need.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -17,28 +17,28 @@ use ultima_p4runtime::v1::{
 /// Our election id. A target under test has no other controller.
 const ELECTION_ID: u128 = 1;
 
-/// Why the target does not do what it is asked.
+/// Why a request to the target fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
-    /// It answers with an error.
+    /// The target responds with an error.
     #[error("{code:?}: {message}")]
     Refused {
-        /// P4Runtime's code, of the update itself where there is one.
+        /// The code of the update, or of the whole request.
         code: Code,
-        /// What the target says.
+        /// The target's message.
         message: String,
     },
     /// There is no connection.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// Somebody else is in control.
-    #[error("another controller is the primary of device {0}")]
+    /// Another controller is the primary.
+    #[error("device {0} has another primary controller; stop that one")]
     NotPrimary(u64),
 }
 
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
-        // Of a batch of one, the update's own error.
+        // A batch of one has one outcome.
         let outcomes = batch::outcomes(&status).unwrap_or_default();
         let (code, message) = match &outcomes[..] {
             [one] => (Code::from(one.canonical_code), one.message.clone()),
@@ -49,7 +49,7 @@ impl From<Status> for ClientError {
 }
 
 impl ClientError {
-    /// Whether the target says that it does not have what it is asked for.
+    /// True if the target does not implement the request.
     pub fn is_unimplemented(&self) -> bool {
         matches!(self, ClientError::Refused { code, .. } if *code == Code::Unimplemented)
     }
@@ -59,21 +59,21 @@ impl ClientError {
 pub struct Client {
     rpc: P4RuntimeClient<Channel>,
     device_id: u64,
-    /// Keeps the stream open, and with it our being the primary.
+    /// Keeps the stream open, so that this client stays the primary.
     _stream: mpsc::Sender<StreamMessageRequest>,
-    /// Reads what comes over the stream.
+    /// Reads messages from the stream.
     reader: JoinHandle<()>,
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It would keep the connection open.
+        // The task would keep the connection open.
         self.reader.abort();
     }
 }
 
 impl Client {
-    /// Becomes the primary.
+    /// Connects and becomes the primary.
     pub async fn connect(channel: Channel, device_id: u64) -> Result<Client, ClientError> {
         let mut rpc = P4RuntimeClient::new(channel);
         let (stream, requests) = mpsc::channel(1);
@@ -86,7 +86,7 @@ impl Client {
         let request = StreamMessageRequest {
             update: Some(update),
         };
-        // The receiver is right here.
+        // The channel has room and its receiver exists.
         let _ = stream.send(request).await;
         let responses = rpc.stream_channel(ReceiverStream::new(requests)).await?;
         let mut responses = responses.into_inner();
@@ -96,7 +96,7 @@ impl Client {
                 if update.status.as_ref().is_none_or(|status| status.code == 0) => {}
             _ => return Err(ClientError::NotPrimary(device_id)),
         }
-        // Tests do not look at packet-ins and digests, but the target must get rid of them.
+        // Tests ignore packet-ins and digests, but the target must be able to send them.
         let reader =
             tokio::spawn(async move { while let Ok(Some(_)) = responses.message().await {} });
         Ok(Client {
@@ -107,7 +107,7 @@ impl Client {
         })
     }
 
-    /// Gives the target a program.
+    /// Sets the target's program.
     pub async fn set_pipeline(
         &mut self,
         config: ForwardingPipelineConfig,
@@ -135,7 +135,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what an entity stands for.
+    /// Reads the entities of a request.
     pub async fn read(&mut self, entity: Entity) -> Result<Vec<entity::Entity>, ClientError> {
         let request = ReadRequest {
             device_id: self.device_id,

@@ -1,27 +1,27 @@
-//! A line that is read from its front.
+//! Parses a line from its start.
 
 use super::literal::Literal;
 
-/// What is left of a line. Spaces in front of anything are skipped.
+/// The rest of a line. Skips spaces before each token.
 pub struct Cursor<'a>(&'a str);
 
 impl<'a> Cursor<'a> {
-    /// All of a line.
+    /// Starts at the beginning of a line.
     pub fn new(line: &'a str) -> Self {
         Cursor(line)
     }
 
-    /// Whether nothing is left.
+    /// True if nothing is left.
     pub fn is_empty(&self) -> bool {
         self.0.trim_start().is_empty()
     }
 
-    /// Everything up to the end.
+    /// Takes the rest of the line.
     pub fn rest(&mut self) -> &'a str {
         std::mem::take(&mut self.0).trim()
     }
 
-    /// Whether this comes next; if so, it is gone.
+    /// Takes `sign` if it comes next, and returns whether it does.
     pub fn eat(&mut self, sign: &str) -> bool {
         self.0 = self.0.trim_start();
         match self.0.strip_prefix(sign) {
@@ -33,39 +33,39 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As [`eat`](Self::eat), to be used with `?`.
+    /// As [`eat`](Self::eat), for use with `?`.
     pub fn expect(&mut self, sign: &str) -> Option<()> {
         self.eat(sign).then_some(())
     }
 
-    /// Everything up to the next space.
+    /// Takes the text up to the next space.
     pub fn word(&mut self) -> Option<&'a str> {
         self.take(|c| !c.is_whitespace())
     }
 
-    /// Decimal digits.
+    /// Takes decimal digits.
     pub fn digits(&mut self) -> Option<&'a str> {
         self.take(|c| c.is_ascii_digit())
     }
 
-    /// A number, `*` allowed.
+    /// Takes a number, which may contain `*`.
     pub fn literal(&mut self) -> Option<Literal> {
         let text = self.take(|c| c.is_ascii_alphanumeric() || c == '*' || c == '.')?;
         Literal::parse(text)
     }
 
-    /// A number that fits.
+    /// Takes a number that fits the type.
     pub fn number<T: TryFrom<u64>>(&mut self) -> Option<T> {
         let literal = self.literal().filter(|literal| !literal.open)?;
         T::try_from(u64::try_from(literal.value).ok()?).ok()
     }
 
-    /// A number with or without a point.
+    /// Takes a decimal number with or without a point.
     pub fn decimal(&mut self) -> Option<f64> {
         self.take(|c| c.is_ascii_digit() || c == '.')?.parse().ok()
     }
 
-    /// A name: letters, digits, `_` and `$`, the first of them no digit; or anything in quotes.
+    /// Takes a name: letters, digits, `_` and `$`, not starting with a digit; or text in quotes.
     pub fn name(&mut self) -> Option<String> {
         if self.eat("\"") {
             let (name, rest) = self.0.split_once('"')?;
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
             .map(str::to_owned)
     }
 
-    /// Names with points between them, each with or without an index: `hdr.vlan[0].id`.
+    /// Takes names joined by points, each with or without an index: `hdr.vlan[0].id`.
     pub fn qualified_name(&mut self) -> Option<String> {
         let mut qualified = self.name()?;
         loop {

@@ -1,4 +1,4 @@
-//! The far ends of the target's ports, and when it has nothing more to say.
+//! The far ends of the target's ports, and detection of the end of traffic.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,67 +15,67 @@ use super::interface::Interface;
 
 /// Longest frame.
 const MAX_FRAME: usize = 65_535;
-/// Frames that are not through by then will never be.
+/// Time after which frames that are still in the switch count as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Frames sent into interfaces one after the other; more at once are lost at BMv2's input.
+/// Number of frames sent to interfaces in a row. BMv2 loses more at its input.
 const BURST: u32 = 16;
-/// The pause after so many.
+/// Pause after that number of frames.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What an interface takes at least: an Ethernet header.
+/// Shortest frame on an interface: an Ethernet header.
 const MIN_FRAME: usize = 14;
 
-/// Frames by port, in the order in which they came.
+/// Frames by port, in order of arrival.
 pub type Frames = BTreeMap<u16, Vec<Vec<u8>>>;
 
-/// Why frames do not come or go.
+/// Why frames cannot be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// The target has no such port here.
+    /// The port has no far end.
     #[error("port {0} has no interface: add -i {0}@INTERFACE")]
     NoPort(u16),
-    /// An Ethernet interface does not carry it.
-    #[error("a frame of {0} bytes, and an interface takes {MIN_FRAME} at least")]
+    /// A frame too short for an Ethernet interface.
+    #[error("frame of {0} bytes: an interface carries at least {MIN_FRAME}")]
     TooShort(usize),
-    /// The kernel refuses.
+    /// The kernel reports an error.
     #[error("port {port}: {source}")]
     Io {
         /// The port.
         port: u16,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The embedded switch does not say what its ports saw.
+    /// Reading the embedded switch's port statistics fails.
     #[error("port statistics: {0}")]
     Statistics(#[from] tonic::Status),
-    /// Frames are held up.
-    #[error("after {} s frames are still under way", PATIENCE.as_secs())]
+    /// Frames are stuck in the switch.
+    #[error("frames are still in the switch after {} s", PATIENCE.as_secs())]
     Stuck,
 }
 
 /// The far ends.
 pub enum Ends {
-    /// Of the embedded switch, which tells what is under way.
+    /// Sockets of the embedded switch, which reports frames in flight.
     Virtual {
         /// By port.
         sockets: BTreeMap<u16, UnixDatagram>,
-        /// Of the switch.
+        /// The switch's port statistics.
         statistics: PortStatisticsClient<Channel>,
-        /// Frames sent.
+        /// Number of frames sent.
         sent: u64,
     },
-    /// Interfaces, from a target that counts as done when it has been silent for a while.
+    /// Interfaces of a target that counts as finished after a time without frames.
     Interfaces {
         /// By port.
         interfaces: BTreeMap<u16, Interface>,
-        /// How long.
+        /// That time.
         quiet: Duration,
-        /// Frames sent since the last pause.
+        /// Number of frames sent since the last pause.
         burst: u32,
     },
 }
 
 impl Ends {
-    /// Whether there is such a port.
+    /// Checks that a port exists.
     pub fn check(&self, port: u16) -> Result<(), EndError> {
         let found = match self {
             Ends::Virtual { sockets, .. } => sockets.contains_key(&port),
@@ -110,7 +110,7 @@ impl Ends {
         result.map_err(|source| EndError::Io { port, source })
     }
 
-    /// Waits until all frames sent are through, and collects what came out.
+    /// Waits until all sent frames are processed, and collects received ones.
     pub async fn settle(&mut self, received: &mut Frames) -> Result<(), EndError> {
         let begin = Instant::now();
         let mut last = begin;
@@ -130,7 +130,7 @@ impl Ends {
                     last.elapsed() < *quiet
                 }
             };
-            // What was not under way before this is there now.
+            // Frames that are not in flight any more have arrived.
             if self.collect(received)? {
                 last = Instant::now();
             }
@@ -143,7 +143,7 @@ impl Ends {
         }
     }
 
-    /// Whether any frame came.
+    /// Collects received frames. Returns true if there are any.
     fn collect(&mut self, received: &mut Frames) -> Result<bool, EndError> {
         let mut any = false;
         let mut keep = |port, frame| {
@@ -175,11 +175,11 @@ impl Ends {
     }
 }
 
-/// The next frame; `None` when there is none.
+/// Receives the next frame, if there is one.
 fn receive(socket: &UnixDatagram) -> io::Result<Option<Vec<u8>>> {
     let mut frame = vec![0; MAX_FRAME];
     match socket.recv(&mut frame) {
-        // A frame without a byte, or the end of the connection: nothing comes after that.
+        // An empty frame, or the end of the connection.
         Ok(0) if has_ended(socket)? => Ok(None),
         Ok(len) => {
             frame.truncate(len);
@@ -190,7 +190,7 @@ fn receive(socket: &UnixDatagram) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether the switch has closed its end.
+/// True if the switch has closed its end.
 fn has_ended(socket: &UnixDatagram) -> io::Result<bool> {
     let mut state = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     poll(&mut state, PollTimeout::ZERO)?;

@@ -1,4 +1,4 @@
-//! Table entries from what a test says.
+//! Builds table entries from a test's lines.
 
 use num_bigint::BigUint;
 use ultima_p4runtime::bytestring::Bytestring;
@@ -11,28 +11,28 @@ use super::literal::{Literal, bytestring};
 use super::lookup::{self, LookupError};
 use super::script::{Call, KeyValue};
 
-/// Why there is no such entry.
+/// Why an entry cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BuildError {
-    /// A name stands for nothing.
+    /// An unknown or ambiguous name.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// The table does not take such an entry.
+    /// An entry that is invalid for the table.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// A key field is not compared so.
-    #[error("key field {field} is matched {kind}, which takes {expected}")]
+    /// A match of the wrong kind.
+    #[error("key field {field} is {kind}: expected {expected}")]
     Form {
         /// The field.
         field: String,
-        /// How it is matched.
+        /// The match kind.
         kind: MatchKind,
-        /// What it takes.
+        /// The expected form.
         expected: &'static str,
     },
 }
 
-/// What a hit does.
+/// The action of a hit.
 pub enum Hit<'a> {
     /// An action.
     Call(&'a Call),
@@ -40,8 +40,8 @@ pub enum Hit<'a> {
     Member(u32),
 }
 
-/// An entry. Key fields that are not given are zero if they are exact, else anything; priorities
-/// count from 0 in tests and from 1 in P4Runtime.
+/// Builds an entry to add. A missing key field is zero if it is exact, and otherwise matches anything. Priorities start at 0 in
+/// tests and at 1 in P4Runtime.
 pub fn added(
     table: &Table,
     priority: Option<i32>,
@@ -70,7 +70,7 @@ pub fn added(
     Ok(entry.build()?)
 }
 
-/// A member of an action profile.
+/// Builds a member of an action profile.
 pub fn member(
     profile: &ActionProfile,
     id: u32,
@@ -82,7 +82,7 @@ pub fn member(
     Ok(member.map_err(EntryError::from)?)
 }
 
-/// A default entry.
+/// Builds a default entry.
 pub fn default(table: &Table, call: &Call) -> Result<TableEntry, BuildError> {
     Ok(with_action(table.default_entry(), table, call)?.build()?)
 }
@@ -131,7 +131,7 @@ fn with_field<'a>(
         MatchKind::Lpm => {
             let (literal, prefix) = match value {
                 KeyValue::Prefix(literal, prefix) => (literal, *prefix),
-                // As p4c's runner does: as many bits as digits are written.
+                // Like p4c's runner: as many bits as the written digits have.
                 KeyValue::Plain(literal @ Literal { mask: Some(_), .. }) => {
                     (literal, literal.prefix.min(width))
                 }
@@ -154,7 +154,7 @@ fn with_field<'a>(
                     return Err(form("a number with or without *, or number&&&mask"));
                 }
             };
-            // Digits beyond the field's width are zeros that somebody wrote.
+            // Digits beyond the field's width are zeros.
             let mask = mask & all;
             entry.ternary(
                 name,
@@ -169,6 +169,6 @@ fn with_field<'a>(
             }
             _ => return Err(form("a number or low->high")),
         },
-        MatchKind::Other(_) => return Err(form("nothing that a test can say")),
+        MatchKind::Other(_) => return Err(form("a match kind of STF")),
     })
 }

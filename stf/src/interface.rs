@@ -11,21 +11,21 @@ use super::packet_socket;
 
 /// Longest frame.
 const MAX_FRAME: usize = 65_535;
-/// What an Ethernet header has in front of a VLAN tag.
+/// Length of an Ethernet header before a VLAN tag.
 const ADDRESSES: usize = 12;
 
-/// An interface, from which whole frames are read and to which they are written.
+/// An interface, for reading and writing whole frames.
 pub struct Interface(OwnedFd);
 
 impl Interface {
     /// Opens the interface of this name.
     ///
     /// # Errors
-    /// There is none, or this process has no CAP_NET_RAW.
+    /// There is no such interface, or this process has no CAP_NET_RAW.
     pub fn open(name: &str) -> io::Result<Interface> {
         let index = if_nametoindex(name)?;
         let socket = packet_socket::open()?;
-        // The kernel takes VLAN tags off frames and tells them beside.
+        // The kernel removes VLAN tags from frames and passes them as control data.
         packet_socket::set_option(&socket, libc::PACKET_AUXDATA, &1i32)?;
         packet_socket::bind(&socket, index, libc::ETH_P_ALL as u16)?;
         Ok(Interface(socket))
@@ -37,7 +37,7 @@ impl Interface {
         Ok(())
     }
 
-    /// The next frame that came from the other end; `None` when there is none yet.
+    /// Receives the next frame from the other end, if there is one.
     pub fn receive(&self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let Some((mut frame, own, tag)) = self.receive_any()? else {
@@ -55,7 +55,7 @@ impl Interface {
         }
     }
 
-    /// A frame, whether it was this host that sent it, and the VLAN tag that was taken off.
+    /// Receives a frame, with whether this host sent it, and its removed VLAN tag.
     #[allow(clippy::type_complexity)]
     fn receive_any(&self) -> io::Result<Option<(Vec<u8>, bool, Option<[u8; 4]>)>> {
         let mut frame = vec![0; MAX_FRAME];

@@ -5,22 +5,21 @@ use std::net::Ipv4Addr;
 use num_bigint::BigUint;
 use ultima_p4runtime::bytestring::Bytestring;
 
-/// A number some of whose digits may be open (`*`).
+/// A number with optional wildcard digits (`*`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Literal {
-    /// The number, with zeros for open digits.
+    /// The number, with zeros for wildcards.
     pub value: BigUint,
-    /// Ones for digits that are written, zeros for open ones; `None` for a number that does not
-    /// show its digits' bits, a decimal one, which stands for all bits of whatever it is compared with.
+    /// Ones for written digits, zeros for wildcards. `None` for a decimal number, which covers all bits of a field.
     pub mask: Option<BigUint>,
-    /// Bits of the written digits: how long a prefix is whose other digits are open.
+    /// Number of bits of the written digits.
     pub prefix: u32,
-    /// Whether some digits are open.
+    /// True if there are wildcards.
     pub open: bool,
 }
 
 impl Literal {
-    /// Reads a number; `None` when it is none.
+    /// Parses a number.
     pub fn parse(text: &str) -> Option<Literal> {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return Some(Literal {
@@ -66,13 +65,13 @@ impl Literal {
         })
     }
 
-    /// The number in P4Runtime's form.
+    /// Returns the number as a bytestring.
     pub fn bytestring(&self) -> Bytestring {
         bytestring(&self.value)
     }
 }
 
-/// A number in P4Runtime's form.
+/// Returns a number as a bytestring.
 pub fn bytestring(value: &BigUint) -> Bytestring {
     Bytestring::from_be_bytes(&value.to_bytes_be())
 }

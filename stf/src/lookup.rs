@@ -1,11 +1,11 @@
-//! Objects by the names that tests give them: whole, or the last parts of a name.
+//! Finds objects by their names in tests: the whole name, or its end.
 
 use ultima_p4runtime::names::{Action, MatchField, Table};
 
-/// Why a name stands for nothing.
+/// Why a name has no object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// Nothing is called so.
+    /// No object has the name.
     #[error("there is no {kind} {name}")]
     Unknown {
         /// Kind of object.
@@ -13,22 +13,22 @@ pub enum LookupError {
         /// The name.
         name: String,
     },
-    /// More than one thing is called so.
-    #[error("{kind} {name} may be {one} or {other}")]
+    /// Several objects have the name.
+    #[error("{kind} {name} is ambiguous: {one} or {other}")]
     Ambiguous {
         /// Kind of object.
         kind: &'static str,
         /// The name.
         name: String,
-        /// What it may stand for.
+        /// One object.
         one: String,
-        /// What else it may stand for.
+        /// Another object.
         other: String,
     },
 }
 
-/// The object called so; else the only one whose name ends so behind a point; else, as p4c's own
-/// runner has it, the only one whose name ends so.
+/// Returns the object with this name; else the only one whose name ends with it after a point; else, like p4c's runner, the
+/// only one whose name ends with it.
 pub fn find<'a, T>(
     kind: &'static str,
     name: &str,
@@ -60,14 +60,14 @@ pub fn find<'a, T>(
     })
 }
 
-/// One of a table's actions.
+/// Returns a table's action.
 pub fn action<'a>(table: &'a Table, name: &str) -> Result<&'a Action, LookupError> {
     let actions = table.actions.iter().map(|(_, action)| action.as_ref());
     find("action", name, actions, |action| &action.name)
 }
 
-/// One of a table's key fields. Of a header's validity, `hdr.h.$valid$` in P4Info, tests say
-/// `hdr.h.valid`, `hdr.h.$valid` or just `valid`; of a header in a stack also `h$0` for `h[0]`.
+/// Returns a table's key field. Tests write a header's validity (`hdr.h.$valid$` in P4Info) as `hdr.h.valid`, `hdr.h.$valid` or
+/// `valid`, and a header of a stack (`h[0]`) also as `h$0`.
 pub fn key_field<'a>(table: &'a Table, name: &str) -> Result<&'a MatchField, LookupError> {
     let name = bracketed(name);
     let validity = match name.strip_suffix("valid") {
@@ -79,7 +79,7 @@ pub fn key_field<'a>(table: &'a Table, name: &str) -> Result<&'a MatchField, Loo
             &field.field.name
         })
     };
-    // The first error speaks of the name as it is written.
+    // Report the first error, which has the name as written.
     find(&name).or_else(|error| {
         find(&format!("{name}$"))
             .or_else(|_| find(&validity))
@@ -87,7 +87,7 @@ pub fn key_field<'a>(table: &'a Table, name: &str) -> Result<&'a MatchField, Loo
     })
 }
 
-/// `h$0.f` as `h[0].f`.
+/// Converts `h$0.f` to `h[0].f`.
 fn bracketed(name: &str) -> String {
     let parts = name.split('.').map(|part| match part.split_once('$') {
         Some((stack, index))
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(find("forward"), Err("there is no action forward".into()));
         assert_eq!(
             find("end"),
-            Err("action end may be Ingress.send or Ingress.resend".into())
+            Err("action end is ambiguous: Ingress.send or Ingress.resend".into())
         );
     }
 

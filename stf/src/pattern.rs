@@ -1,4 +1,4 @@
-//! What a frame must look like: hexadecimal digits, `*` for any, `$` for "and no more".
+//! Patterns of frames: hexadecimal digits, `*` for any digit, `$` for the end.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use std::fmt;
 pub struct Pattern {
     /// Hexadecimal digits in upper case and `*`.
     digits: String,
-    /// Nothing may follow.
+    /// True if the frame must end with the pattern.
     exact: bool,
 }
 
-/// Where a frame differs from its pattern.
+/// The difference between a frame and a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mismatch {
-    /// It ends too early.
+    /// The frame is too short.
     Short,
-    /// It goes on behind a pattern that ends with `$`.
+    /// The frame continues after the end of the pattern.
     Long,
-    /// At this digit, from 0.
+    /// They differ at this digit, from 0.
     Digit(usize),
 }
 
 impl Pattern {
-    /// Reads a pattern; `None` when it is none.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Option<Pattern> {
         let text: String = text.split_whitespace().collect();
         let (digits, exact) = match text.strip_suffix('$') {
@@ -39,7 +39,7 @@ impl Pattern {
         })
     }
 
-    /// Compares a frame with the pattern; what follows a pattern without `$` does not count.
+    /// Compares a frame with the pattern. Without `$`, the frame may continue.
     pub fn compare(&self, frame: &[u8]) -> Result<(), Mismatch> {
         let got = hex(frame);
         let differs = |(wanted, got): (u8, u8)| wanted != b'*' && wanted != got;
@@ -73,12 +73,12 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A frame in hexadecimal digits.
+/// Prints a frame in hexadecimal digits.
 pub fn hex(frame: &[u8]) -> String {
     frame.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// A frame from hexadecimal digits; `None` when they are none, or half a byte is left.
+/// Parses a frame in hexadecimal digits.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = (text.chars().filter(|c| !c.is_whitespace()))
         .map(|digit| digit.to_digit(16))
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_a_beginning_unless_it_says_otherwise() {
+    fn a_pattern_is_a_prefix_unless_it_ends_with_a_dollar() {
         let compare = |pattern: &str, frame: &str| {
             let pattern = Pattern::parse(pattern).expect("a pattern");
             pattern.compare(&unhex(frame).expect("a frame"))

@@ -1,24 +1,24 @@
-//! Multicast groups and mirroring sessions: simple_switch_CLI builds them piece by piece, P4Runtime
-//! writes them whole. This keeps the pieces.
+//! Multicast groups and mirroring sessions. simple_switch_CLI builds them step by step, P4Runtime writes them whole; this module
+//! keeps the parts.
 
 use std::collections::BTreeMap;
 
 use ultima_p4runtime::replication::{Replica, ReplicationError, clone_session, multicast_group};
 use ultima_p4runtime::v1::{CloneSessionEntry, MulticastGroupEntry};
 
-/// Why a command makes no sense.
+/// Why a command is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PieceError {
-    /// No such group.
+    /// An unknown group.
     #[error("there is no multicast group {0}")]
     Group(u32),
-    /// No such node.
+    /// An unknown node.
     #[error("there is no multicast node {0}")]
     Node(usize),
-    /// No such session.
+    /// An unknown session.
     #[error("there is no mirroring session {0}")]
     Session(u32),
-    /// What comes out is no entry.
+    /// The resulting entry is invalid.
     #[error(transparent)]
     Entry(#[from] ReplicationError),
 }
@@ -37,7 +37,7 @@ struct Session {
     group: Option<u32>,
 }
 
-/// The pieces.
+/// The parts of all groups and sessions.
 #[derive(Debug, Clone, Default)]
 pub struct Pieces {
     nodes: Vec<Node>,
@@ -46,12 +46,12 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Starts a group, without nodes.
+    /// Creates a group without nodes.
     pub fn create_group(&mut self, group: u32) {
         self.groups.entry(group).or_default();
     }
 
-    /// Adds a node and numbers it.
+    /// Adds a node with the next number.
     pub fn create_node(&mut self, rid: u32, ports: Vec<u32>) {
         self.nodes.push(Node { rid, ports });
     }
@@ -75,12 +75,12 @@ impl Pieces {
         Ok(())
     }
 
-    /// Mirrors to a port.
+    /// Sets a session's port.
     pub fn mirror_to_port(&mut self, session: u32, port: u32) {
         self.sessions.entry(session).or_default().port = Some(port);
     }
 
-    /// Mirrors to a group.
+    /// Sets a session's group.
     pub fn mirror_to_group(&mut self, session: u32, group: u32) {
         self.sessions.entry(session).or_default().group = Some(group);
     }
@@ -91,20 +91,20 @@ impl Pieces {
         removed.map(|_| ()).ok_or(PieceError::Session(session))
     }
 
-    /// Whether there is such a session.
+    /// Checks that a session exists.
     pub fn check_mirror(&self, session: u32) -> Result<(), PieceError> {
         let found = self.sessions.contains_key(&session);
         found.then_some(()).ok_or(PieceError::Session(session))
     }
 
-    /// All groups as P4Runtime has them.
+    /// Returns all groups as P4Runtime entries.
     pub fn groups(&self) -> Result<Vec<MulticastGroupEntry>, PieceError> {
         (self.groups.iter())
             .map(|(&id, nodes)| Ok(multicast_group(id, self.replicas(nodes))?))
             .collect()
     }
 
-    /// All sessions as P4Runtime has them; one whose group has no nodes yet copies to nobody.
+    /// Returns all sessions as P4Runtime entries. A session whose group has no nodes has no replicas.
     pub fn sessions(&self) -> Result<Vec<CloneSessionEntry>, PieceError> {
         let entry = |(&id, session): (&u32, &Session)| {
             let port = session.port.map(|port| Replica { port, instance: 0 });

@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! Prints and counts verdicts.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use super::case::Verdict;
 /// Counts of verdicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tests that passed.
+    /// Number of tests that passed.
     pub passed: usize,
-    /// Tests that failed.
+    /// Number of tests that failed.
     pub failed: usize,
-    /// Tests that say nothing.
+    /// Number of skipped tests.
     pub skipped: usize,
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts a verdict.
     pub fn add(&mut self, verdict: &Verdict) {
         match verdict {
             Verdict::Passed => self.passed += 1,
@@ -37,7 +37,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A test's line.
+/// Returns the line of a test.
 pub fn line(name: &str, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => format!("passed  {name}"),

@@ -1,8 +1,7 @@
-//! The grammar: a test is a list of lines, each of them a command.
+//! The grammar of scripts: each line is a command.
 //!
-//! The language is that of p4c's BMv2 tests (tools/stf and backends/bmv2/bmv2stf.py of p4c), whose
-//! key words may be in capitals too. Beyond it, keys may be ranges (`0x1->0x5`), may have a mask
-//! (`0x1&&&0x3`), and values may be IPv4 addresses.
+//! The language is that of p4c's BMv2 tests (tools/stf and backends/bmv2/bmv2stf.py of p4c), with keywords in lower or upper
+//! case. In addition, keys may be ranges (`0x1->0x5`) or have a mask (`0x1&&&0x3`), and values may be IPv4 addresses.
 
 use super::cursor::Cursor;
 use super::literal::Literal;
@@ -17,9 +16,9 @@ pub struct Step {
     pub command: Command,
 }
 
-/// A line that is no command.
+/// A line with an unknown command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not understood: {text}")]
+#[error("line {line}: unknown command: {text}")]
 pub struct UnknownLine {
     /// Its number, from 1.
     pub line: usize,
@@ -27,20 +26,20 @@ pub struct UnknownLine {
     pub text: String,
 }
 
-/// What a line asks for.
+/// A command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// `add TABLE [PRIORITY] KEY:VALUE … ACTION(ARG:VALUE, …) [= ID]`
     Add {
         /// The table.
         table: String,
-        /// The larger, the more it counts.
+        /// Priority; the highest wins.
         priority: Option<i32>,
-        /// Key fields and what they must be.
+        /// Matches by key field.
         key: Vec<(String, KeyValue)>,
-        /// What a hit does.
+        /// Action of a hit.
         action: Call,
-        /// What later lines call the entry.
+        /// Name of the entry for later lines.
         id: Option<String>,
     },
     /// `setdefault TABLE ACTION(…)`
@@ -483,7 +482,7 @@ mod tests {
             let error = parse(&format!("# a test\n\n{wrong}")).expect_err(wrong);
             assert_eq!(
                 error.to_string(),
-                format!("line 3 is not understood: {wrong}")
+                format!("line 3: unknown command: {wrong}")
             );
         }
     }

@@ -21,25 +21,25 @@ use super::replication::{PieceError, Pieces};
 use super::script::{Call, Cell, Check, Command, Rates, Step};
 use super::target::Bench;
 
-/// Why a test does not go on.
+/// Why a test fails at a line.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// A name stands for nothing.
+    /// An unknown or ambiguous name.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// An entry cannot be.
+    /// An invalid entry.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A group or session cannot be.
+    /// An invalid group or session.
     #[error(transparent)]
     Piece(#[from] PieceError),
     /// There is no such cell.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The target refuses.
+    /// The target rejects a request.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Frames do not come or go.
+    /// Frames cannot be sent or received.
     #[error(transparent)]
     End(#[from] EndError),
     /// The P4Info does not have the table's action profile.
@@ -49,60 +49,60 @@ pub enum StepError {
     #[error("there is no entry {0}")]
     NoEntry(String),
     /// The counter is not of the entry's table.
-    #[error("counter {counter} does not count what hits entry {entry}")]
+    #[error("counter {counter} is not a counter of entry {entry}'s table")]
     NotItsCounter {
         /// The counter.
         counter: String,
         /// The entry.
         entry: String,
     },
-    /// A read has another answer than it should.
-    #[error("the target answers {0} entities, not one of the kind that is asked for")]
+    /// A read has an unexpected result.
+    #[error("the read returned {0} entities, expected one of the requested kind")]
     Answer(usize),
-    /// A counter is not what it must be.
+    /// A counter has an unexpected value.
     #[error("counter {counter} is {packets} packets, {bytes} bytes")]
     Count {
         /// The counter.
         counter: String,
-        /// What it holds.
+        /// Its packets.
         packets: i64,
-        /// What it holds.
+        /// Its bytes.
         bytes: i64,
     },
     /// Too few or too many frames.
-    #[error("port {port}: {got} frames came, {expected} are expected{}", first(.frame))]
+    #[error("port {port}: {got} frames, expected {expected}{}", first(.frame))]
     Frames {
         /// The port.
         port: u16,
-        /// How many came.
+        /// Number of received frames.
         got: usize,
-        /// How many are expected.
+        /// Number of expected frames.
         expected: usize,
-        /// The first that nobody expects.
+        /// The first unexpected frame.
         frame: Option<Vec<u8>>,
     },
-    /// A frame is not what it must be.
+    /// A frame differs from its pattern.
     #[error("port {port}: {difference}: expected {pattern}, got {}", hex(.frame))]
     Frame {
         /// The port.
         port: u16,
-        /// How they differ.
+        /// The difference.
         difference: super::pattern::Mismatch,
-        /// What it must be.
+        /// The pattern.
         pattern: Pattern,
-        /// What it is.
+        /// The frame.
         frame: Vec<u8>,
     },
 }
 
 fn first(frame: &Option<Vec<u8>>) -> String {
     frame.as_ref().map_or(String::new(), |frame| {
-        format!("; the first too many: {}", hex(frame))
+        format!("; the first unexpected one: {}", hex(frame))
     })
 }
 
 impl StepError {
-    /// Whether it is not the program that is at fault, but what this target or setup cannot do.
+    /// True if this target or setup lacks a feature or port.
     pub fn is_beyond_target(&self) -> bool {
         match self {
             StepError::Client(error) => error.is_unimplemented(),
@@ -114,13 +114,13 @@ impl StepError {
     }
 }
 
-/// What went wrong, and where. Boxed, because it is large and comes once in a test.
+/// The failure of a test. The error is boxed because it is large.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {error}")]
 pub struct Failure {
     /// The test's line, from 1.
     pub line: usize,
-    /// What went wrong.
+    /// The error.
     pub error: Box<StepError>,
 }
 

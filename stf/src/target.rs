@@ -1,4 +1,4 @@
-//! What the tests run on: an embedded switch of their own, or a target that is there already.
+//! Targets of tests: an embedded switch for each test, or a running target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,55 +18,55 @@ use super::interface::Interface;
 /// The embedded switch's device id.
 const DEVICE: u64 = 1;
 
-/// Why there is no target.
+/// Why the target is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The embedded switch does not start.
     #[error(transparent)]
     Start(#[from] SwitchError),
-    /// There is no control.
+    /// The target cannot be controlled.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What is left from before does not go away.
+    /// Frames of an earlier test remain.
     #[error(transparent)]
     End(#[from] EndError),
-    /// No descriptors left.
+    /// A port's socket cannot be opened.
     #[error("port {port}: {source}")]
     Port {
         /// The port.
         port: u16,
-        /// Why it cannot be opened.
+        /// The reason.
         source: io::Error,
     },
-    /// An interface that is given cannot be opened.
+    /// An interface cannot be opened.
     #[error("-i {port}@{interface}: {source}")]
     Interface {
         /// The port.
         port: u16,
-        /// Its far end.
+        /// The interface at its far end.
         interface: String,
-        /// Why it cannot be opened.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// A target under control, for one test.
+/// A controlled target, for one test.
 pub struct Bench<'a> {
-    /// Its control plane.
+    /// The target's controller.
     pub client: &'a mut Client,
-    /// Its ports' far ends.
+    /// The far ends of the target's ports.
     pub ends: &'a mut Ends,
 }
 
 /// A target.
 pub enum Target {
-    /// An embedded switch, a new one for each test, with the ports that the test speaks of.
+    /// A new embedded switch for each test, with the ports that the test names.
     Embedded,
-    /// One that is running: each test gives it its program.
+    /// A running target, whose program each test sets.
     Running(Box<Running>),
 }
 
-/// A target that is running.
+/// A running target.
 pub struct Running {
     client: Client,
     ends: Ends,
@@ -76,7 +76,7 @@ impl Target {
     /// Takes control of a running target.
     ///
     /// # Errors
-    /// Nobody answers at the address, somebody else is in control, or an interface is not there.
+    /// The target does not answer, has another primary, or an interface does not exist.
     pub async fn running(
         grpc: SocketAddr,
         device_id: u64,
@@ -101,10 +101,10 @@ impl Target {
         Ok(Target::Running(Box::new(Running { client, ends })))
     }
 
-    /// Makes the target ready for a test that speaks of these ports, and lets `test` use it.
+    /// Prepares the target for a test with these ports, and runs `test`.
     ///
     /// # Errors
-    /// There is no target.
+    /// The target is not available.
     pub async fn with<T>(
         &mut self,
         ports: &BTreeSet<u16>,
@@ -113,7 +113,7 @@ impl Target {
         match self {
             Target::Running(running) => {
                 let Running { client, ends } = running.as_mut();
-                // Leftovers of the test before.
+                // Drop frames of the previous test.
                 ends.settle(&mut Frames::new()).await?;
                 Ok(test(Bench { client, ends }).await)
             }
@@ -131,7 +131,7 @@ impl Target {
                     ends: &mut ends,
                 };
                 let result = test(bench).await;
-                // The server ends at once when its connections are closed.
+                // The server stops at once when its connections are closed.
                 drop((client, ends));
                 switch.stop().await?;
                 Ok(result)
@@ -149,7 +149,7 @@ async fn connect(grpc: SocketAddr) -> Result<Channel, TargetError> {
     Ok(endpoint.connect().await.map_err(refused)?)
 }
 
-/// An embedded switch without a program, and the far ends of its ports.
+/// Starts an embedded switch without a program, and returns it with the far ends of its ports.
 async fn start(
     ports: &BTreeSet<u16>,
 ) -> Result<(Switch, BTreeMap<u16, UnixDatagram>), TargetError> {
@@ -167,7 +167,7 @@ async fn start(
             SockFlag::SOCK_CLOEXEC,
         )
         .map_err(|errno| failed(errno.into()))?;
-        // The standard library's calls do not ask for the socket's type.
+        // The standard library's calls ignore the socket's type.
         let far_end = UnixDatagram::from(theirs);
         far_end.set_nonblocking(true).map_err(failed)?;
         sockets.insert(number, far_end);

@@ -64,13 +64,13 @@ async fn a_wrong_expectation_fails_and_an_unknown_command_is_skipped() {
         lines,
         [
             "failed  count: line 3: counter received is 1 packets, 19 bytes".to_owned(),
-            "failed  missing: line 5: port 2: 1 frames came, 2 are expected".to_owned(),
+            "failed  missing: line 5: port 2: 1 frames, expected 2".to_owned(),
             "failed  name: line 2: there is no table forwards".to_owned(),
             format!(
-                "failed  unexpected: line 4: port 2: 1 frames came, 0 are expected; \
-                 the first too many: {frame}"
+                "failed  unexpected: line 4: port 2: 1 frames, expected 0; \
+                 the first unexpected one: {frame}"
             ),
-            "skipped unknown: line 3 is not understood: meter_explode policer 1".to_owned(),
+            "skipped unknown: line 3: unknown command: meter_explode policer 1".to_owned(),
             format!(
                 "failed  wrong: line 4: port 2: they differ at digit 30: \
                  expected 02000000000102000000000288B502, got {frame}"

@@ -245,7 +245,7 @@ mod tests {
         let refused = |preambles: &[Preamble]| catalog(preambles).unwrap_err().to_string();
         assert_eq!(
             refused(&[preamble(1, "a", ""), preamble(1, "b", "")]),
-            "table \"b\": id 1 stands for two things"
+            "table \"b\": id 1 is given twice, expected unique ids"
         );
         assert_eq!(
             refused(&[preamble(1, "I.a", "a"), preamble(2, "E.a", "a")]),

@@ -366,7 +366,7 @@ mod tests {
             jitter: Some(proto::Jitter::default()),
             ..Settings::default()
         };
-        assert!(refused(jitter, &["jitter"]).contains("jitter: one of its kinds"));
+        assert!(refused(jitter, &["jitter"]).contains("jitter: no kind is set"));
         // Each is possible, but not together with what is there.
         let far = WireConfig {
             delay: Duration::from_secs(60),

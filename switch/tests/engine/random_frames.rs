@@ -202,16 +202,21 @@ proptest! {
     }
 
     #[test]
+    fn ultima_survives(frames in packets()) {
+        run(&mut ultima(), &frames)?;
+    }
+}
+
+proptest! {
+    // Each case loads ten engines.
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(3, 60)))]
+
+    #[test]
     fn recording_changes_nothing(frames in frames(0..25), packets in packets()) {
         agree(copies(), copies(), &frames)?;
         agree(program!("parsing"), program!("parsing"), &frames)?;
         agree(program!("arithmetic"), program!("arithmetic"), &frames)?;
         agree(program!("lookups"), program!("lookups"), &frames)?;
         agree(ultima(), ultima(), &packets)?;
-    }
-
-    #[test]
-    fn ultima_survives(frames in packets()) {
-        run(&mut ultima(), &frames)?;
     }
 }

@@ -67,7 +67,8 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
         CounterEntry::default().into(),
         RegisterEntry::default().into(),
     ];
-    let requests: Vec<Entity> = all.iter().cycle().take(2000).cloned().collect();
+    let requests = ultima_testing::per_run(400, 2000);
+    let requests: Vec<Entity> = all.iter().cycle().take(requests).cloned().collect();
     let found = Arc::new(AtomicUsize::new(0));
     let mut readers = tokio::task::JoinSet::new();
     for election_id in 0..READERS as u128 {

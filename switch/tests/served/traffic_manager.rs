@@ -125,7 +125,7 @@ async fn invalid_settings_change_nothing() {
         (
             change(&[65537], &good, &["rate_bps"]),
             Code::NotFound,
-            "port 65537",
+            "there is no port 65537",
         ),
         (
             change(&[2], &good, &["rate"]),

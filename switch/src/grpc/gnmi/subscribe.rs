@@ -42,7 +42,8 @@ pub(super) async fn open(
     place: OwnedSemaphorePermit,
 ) -> Result<ResponseStream<SubscribeResponse>, Status> {
     let first = timeout(FIRST_WORD, requests.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("nobody said what is asked for"))?;
+    let first =
+        first.map_err(|_| Status::deadline_exceeded("no SubscriptionList was received in time"))?;
     let Some(Request::Subscribe(list)) = first?.and_then(|it| it.request) else {
         return Err(Status::invalid_argument(
             "first message: expected a SubscriptionList",

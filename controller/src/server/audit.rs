@@ -65,7 +65,7 @@ impl Controller {
         });
         let audited = join_all(audited).await;
         if mend {
-            self.try_again();
+            self.retry_waiting();
         }
         audited
     }
@@ -78,13 +78,13 @@ impl Controller {
             // A slow switch without drift delays no other request.
             switch.has_program(&client, self.program()).await?;
             let diff = switch.diff(&client, &self.desired()).await?;
-            if diff.is_empty() && !switch.is_in_doubt() {
+            if diff.is_empty() && !switch.is_dirty() {
                 return Ok(());
             }
             let changes = self.changes.take().await;
             let client = changes.client(&client);
             switch.look(&client, &self.desired()).await?;
-            self.try_again();
+            self.retry_waiting();
             Ok::<_, BringUpError>(())
         };
         if let Err(error) = looked.await {

@@ -69,7 +69,7 @@ impl ChangeLock {
     /// Takes the lock for a reroute. It waits for a request in progress, which is interrupted after
     /// [at most](crate::p4rt::HURRIED); after an [announcement](Self::expect) only for its
     /// rollback. Nothing interrupts a reroute.
-    pub async fn take_for_move(&self) -> Turn<'_> {
+    pub async fn take_for_reroute(&self) -> Turn<'_> {
         let _waiting = self.moves.wait();
         Turn {
             _next: None,
@@ -93,7 +93,7 @@ impl Changes<'_> {
     }
 
     /// Waits for a future; none if a reroute interrupts it.
-    pub async fn unless_hurried<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+    pub async fn unless_interrupted<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             done = wait => Some(done),
@@ -129,7 +129,7 @@ mod tests {
         let mut second = Box::pin(lock.take());
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
-        let mut moves = Box::pin(lock.take_for_move());
+        let mut moves = Box::pin(lock.take_for_reroute());
         assert!(moves.as_mut().now_or_never().is_none());
         drop(held);
         // A woken request checks for reroutes.
@@ -157,7 +157,7 @@ mod tests {
         lock.expect(Some(comes));
         drop(held);
         assert!(next.as_mut().now_or_never().is_none());
-        let moving = lock.take_for_move().now_or_never();
+        let moving = lock.take_for_reroute().now_or_never();
         assert!(moving.is_some(), "no request has begun");
         drop(moving);
         assert!(next.as_mut().now_or_never().is_none());
@@ -170,7 +170,7 @@ mod tests {
     async fn a_cancelled_reroute_interrupts_no_request() {
         let lock = ChangeLock::default();
         let held = lock.take().await;
-        let mut moves = Box::pin(lock.take_for_move());
+        let mut moves = Box::pin(lock.take_for_reroute());
         assert!(moves.as_mut().now_or_never().is_none());
         assert_eq!(lock.moves.count(), 1);
         drop(moves);
@@ -199,7 +199,7 @@ mod tests {
             while journal.history().unwrap().changes < 2 {
                 yield_now().await;
             }
-            drop(lock.take_for_move().await);
+            drop(lock.take_for_reroute().await);
         };
         let both = async { tokio::join!(request, moves) };
         tokio::select! {

@@ -136,7 +136,7 @@ impl Controller {
             })?;
         let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
         let elsewhere = elsewhere(job);
-        let (mut attending, full) = self.attendants.of(job.id);
+        let (mut attending, full) = self.sessions.of(job.id);
         let mut findings = Findings::default();
         let problem = |id: &SwitchId| Some((*id, self.client(*id).err()?));
         let mut away: Away = state.switches.iter().filter_map(problem).collect();
@@ -158,7 +158,7 @@ impl Controller {
                 quiet: true,
                 ..round(short)
             };
-            self.attendants.round(job.id, &attending, settle).await;
+            self.sessions.round(job.id, &attending, settle).await;
         }
         for look in looks.into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
@@ -179,7 +179,7 @@ impl Controller {
                 },
                 false => round.clone(),
             };
-            let reports = self.attendants.round(job.id, &attending, ask).await;
+            let reports = self.sessions.round(job.id, &attending, ask).await;
             let after = self.count(state, &stations, &mut away).await?;
             for to in &look.to {
                 let path = Path {
@@ -234,7 +234,7 @@ impl Controller {
                 ..round.clone()
             }
         };
-        self.attendants.round(job.id, attending, ask).await
+        self.sessions.round(job.id, attending, ask).await
     }
 
     /// Removes members that did not answer, and reports each as a finding.

@@ -23,7 +23,7 @@ pub struct Condition {
     /// [`settle`](Self::settle).
     owed: Option<Instant>,
     /// Elements that lose the packets sent into them.
-    swallowing: BTreeSet<Part>,
+    lossy: BTreeSet<Part>,
 }
 
 impl Condition {
@@ -45,7 +45,7 @@ impl Condition {
             seen: BTreeMap::new(),
             lost: Health::default(),
             owed: None,
-            swallowing: BTreeSet::new(),
+            lossy: BTreeSet::new(),
         }
     }
 
@@ -53,10 +53,10 @@ impl Condition {
     /// any element counts as another state by now.
     pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
         if is_there {
-            self.swallowing.remove(&part);
+            self.lossy.remove(&part);
         }
         let expected = self.expected();
-        let is_news = match self.seen.get_mut(&part) {
+        let is_new = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
             None if is_there => false,
             None => {
@@ -65,7 +65,7 @@ impl Condition {
             }
         };
         // A caller that waits for the next due time would miss this change otherwise.
-        self.pass_to(now, expected) || is_news
+        self.pass_to(now, expected) || is_new
     }
 
     /// Marks an element as down at once: it has been gone for long enough, or since an unknown
@@ -79,8 +79,8 @@ impl Condition {
     }
 
     /// Marks an element as down that reports to be up but loses packets.
-    pub fn swallow(&mut self, part: Part, now: Instant) {
-        self.swallowing.insert(part);
+    pub fn mark_lossy(&mut self, part: Part, now: Instant) {
+        self.lossy.insert(part);
         self.lose(part, now);
     }
 
@@ -195,7 +195,7 @@ impl Condition {
                 self.is_lost(part)
                     .then(|| match self.seen.get(&part).is_some_and(is_back) {
                         true => "back, not trusted yet",
-                        false if self.swallowing.contains(&part) => "loses packets",
+                        false if self.lossy.contains(&part) => "loses packets",
                         false => "down",
                     });
             let drained = self.drained.contains(&part).then_some("drained");
@@ -231,10 +231,10 @@ mod tests {
         let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
         let of = |condition: &Condition| {
             let parts = condition.of(&fabric, SwitchId(0));
-            let said = parts
+            let states = parts
                 .into_iter()
                 .map(|it| format!("{} {}", it.part, it.state));
-            said.collect::<Vec<_>>().join("; ")
+            states.collect::<Vec<_>>().join("; ")
         };
         condition.drain(part, true);
         assert_eq!(of(&condition), "s1 drained");
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(of(&condition), "s1 back, not trusted yet, drained");
         condition.drain(part, false);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
-        condition.swallow(part, now);
+        condition.mark_lossy(part, now);
         assert_eq!(of(&condition), "s1 loses packets");
         condition.see(part, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");

@@ -13,7 +13,6 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::Config;
-use super::attendants::Attendants;
 use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
 use super::condition::{Condition, PartState};
@@ -21,13 +20,14 @@ use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
+use super::message_room::MessageRoom;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
+use super::sessions::Sessions;
 use super::start::{self, Needs};
 use super::streams::Places;
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
-use super::telling::Telling;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -41,7 +41,7 @@ use crate::routing::{self, Routes};
 use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
 /// The pause after a panic.
-pub(super) const STUMBLED: Duration = Duration::from_secs(1);
+pub(super) const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
@@ -55,14 +55,14 @@ pub struct Controller {
     /// Which elements of the fabric are down, and since when.
     pub(super) condition: Mutex<Condition>,
     /// Notified when trees and routes may have to change.
-    pub(super) news: watch::Sender<()>,
+    pub(super) fabric_changed: watch::Sender<()>,
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// True once the controller is stopping: its state must not change any more.
     closed: watch::Sender<bool>,
-    pub(super) attendants: Arc<Attendants>,
+    pub(super) sessions: Arc<Sessions>,
     /// Bounds the messages about changes of members that are in flight.
-    pub(super) telling: Telling,
+    pub(super) message_room: MessageRoom,
     pub(super) events: Events,
     /// The last check. Locked during a check: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
@@ -138,8 +138,8 @@ impl Controller {
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, &program, id)?;
-            if let Some(said) = plan::uncut(&fabric, program.names(), id) {
-                tracing::warn!("{said}");
+            if let Some(warning) = plan::uncut(&fabric, program.names(), id) {
+                tracing::warn!("{warning}");
             }
         }
         let election_id = lead.term.election_id();
@@ -181,13 +181,13 @@ impl Controller {
             repair,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
-            news: watch::Sender::default(),
+            fabric_changed: watch::Sender::default(),
             seats,
             registry,
             journal,
             closed: watch::Sender::new(false),
-            attendants: Arc::default(),
-            telling: Telling::default(),
+            sessions: Arc::default(),
+            message_room: MessageRoom::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
             job_watches: Places::new(service_watch::WATCHES, "watch jobs"),
@@ -211,7 +211,7 @@ impl Controller {
         });
         let mover = {
             let controller = Arc::clone(&controller);
-            tokio::spawn(async move { controller.keep_moving().await })
+            tokio::spawn(async move { controller.keep_rerouting().await })
         };
         let keepers = keepers.chain([mover]).collect();
         *controller
@@ -245,7 +245,7 @@ impl Controller {
         }
         self.events.end();
         self.registry().end_waiting();
-        self.attendants.clear();
+        self.sessions.clear();
     }
 
     /// Waits until the controller is stopping.
@@ -269,9 +269,9 @@ impl Controller {
                 switch = switch.name(),
                 "the switch's task has panicked; reconnecting"
             );
-            switch.doubt();
+            switch.mark_dirty();
             switch.disconnect("the controller's task for this switch has panicked".into());
-            sleep(self.audit_every.min(STUMBLED)).await;
+            sleep(self.audit_every.min(PANIC_PAUSE)).await;
         }
     }
 
@@ -285,7 +285,7 @@ impl Controller {
                 let pause = self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
                 tokio::select! {
                     () = sleep(pause) => {}
-                    () = switch.is_to_be_looked_at() => {}
+                    () = switch.needs_read() => {}
                 }
                 self.audit_one(switch).await;
             };
@@ -293,7 +293,7 @@ impl Controller {
                 lost = switch.lost() => match lost {
                     Lost::Silent => {
                         // It may have restarted, and then has no entries.
-                        switch.doubt();
+                        switch.mark_dirty();
                         self.see(Part::Transit(id), false);
                     }
                     Lost::Superseded(term) => self.journal.outrank(term),
@@ -303,7 +303,7 @@ impl Controller {
             }
             let failed = |error: &BringUpError| {
                 if error.is_silence() {
-                    switch.doubt();
+                    switch.mark_dirty();
                     self.see(Part::Transit(id), false);
                 }
                 if let Some(term) = error.superseded() {
@@ -354,7 +354,7 @@ impl Controller {
         switch.is_up(client);
         self.listen(switch);
         tracing::info!(switch = switch.name(), "switch reconnected");
-        self.try_again();
+        self.retry_waiting();
         Ok(())
     }
 
@@ -458,7 +458,7 @@ impl Controller {
                 id: switch.id,
                 problem: switch.client().err(),
                 health,
-                in_doubt: switch.is_in_doubt(),
+                in_doubt: switch.is_dirty(),
                 jobs,
             }
         };
@@ -470,8 +470,10 @@ impl Controller {
         self.switches[id.0].client()
     }
 
-    pub(super) fn doubt(&self, switches: &[SwitchId]) {
-        switches.iter().for_each(|id| self.switches[id.0].doubt());
+    pub(super) fn mark_dirty(&self, switches: &[SwitchId]) {
+        switches
+            .iter()
+            .for_each(|id| self.switches[id.0].mark_dirty());
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -285,7 +285,7 @@ pub enum JobRequestError {
     },
     /// A switch needs a resync after a failed write, and the resync failed.
     #[error("switch {switch} needs a resync after a failed write, and the resync failed: {error}")]
-    InDoubt {
+    ResyncFailed {
         /// The switch's name.
         switch: String,
         /// The failure.
@@ -392,7 +392,7 @@ pub enum JobRequestError {
     #[error(
         "cancellation pending: the change of job {name} is being decided, or the cancellation is not stored yet; follow it with `ultima job watch {name}`"
     )]
-    CallingOff {
+    CancelPending {
         /// The job's name.
         name: String,
     },
@@ -521,7 +521,7 @@ impl JobRequestError {
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self {
             error if error.is_given_up() => Some("try again"),
-            JobRequestError::InDoubt { .. } => Some("try again, or restart the switch"),
+            JobRequestError::ResyncFailed { .. } => Some("try again, or restart the switch"),
             _ => None,
         }
     }
@@ -530,7 +530,7 @@ impl JobRequestError {
     pub(super) fn is_given_up(&self) -> bool {
         match self {
             JobRequestError::Install { error, .. } => error.is_given_up(),
-            JobRequestError::Divide { error, .. } | JobRequestError::InDoubt { error, .. } => {
+            JobRequestError::Divide { error, .. } | JobRequestError::ResyncFailed { error, .. } => {
                 error.is_given_up()
             }
             _ => false,

@@ -45,7 +45,7 @@ pub(super) trait Listener: Send + 'static {
     fn subscriptions() -> Vec<Subscription>;
 
     /// Processes a notification.
-    fn take(&mut self, news: Notification, controller: &Controller);
+    fn take(&mut self, notification: Notification, controller: &Controller);
 
     /// Called when the switch has sent its whole present state.
     fn synced(&mut self, _: &Controller) {}
@@ -144,7 +144,7 @@ async fn hear_all<L: Listener>(
             break;
         };
         match answer.response {
-            Some(Response::Update(news)) => listener.take(news, &controller),
+            Some(Response::Update(notification)) => listener.take(notification, &controller),
             Some(Response::SyncResponse(_)) => listener.synced(&controller),
             None => {}
         }

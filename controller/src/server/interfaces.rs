@@ -14,7 +14,7 @@ pub(super) const MOST: usize = 4096;
 pub(super) const LONGEST_NAME: usize = 255;
 
 /// The reported state of one interface, except its port number.
-pub(super) trait Told: Default {
+pub(super) trait LeafState: Default {
     /// The value that the leaves give together.
     type Whole;
 
@@ -32,16 +32,19 @@ pub(super) struct Interfaces<T>(BTreeMap<String, Interface<T>>);
 #[derive(Debug, Default)]
 struct Interface<T> {
     port: Option<PortNumber>,
-    told: T,
+    state: T,
 }
 
-impl<T: Told> Interfaces<T> {
+impl<T: LeafState> Interfaces<T> {
     /// Processes a notification. Returns the ports that it concerns with their present values; a
     /// deleted interface has none.
-    pub(super) fn take(&mut self, news: Notification) -> Vec<(PortNumber, Option<T::Whole>)> {
-        let prefix = news.prefix.unwrap_or_default();
+    pub(super) fn take(
+        &mut self,
+        notification: Notification,
+    ) -> Vec<(PortNumber, Option<T::Whole>)> {
+        let prefix = notification.prefix.unwrap_or_default();
         let mut about: Vec<String> = Vec::new();
-        for update in news.update {
+        for update in notification.update {
             let path = update.path.unwrap_or_default();
             let Some((name, leaf)) = of_interface(&prefix, &path) else {
                 continue;
@@ -58,20 +61,20 @@ impl<T: Told> Interfaces<T> {
                     interface.port = u16::try_from(number).ok().map(PortNumber);
                     true
                 }
-                (leaf, value) => interface.told.take(leaf, value),
+                (leaf, value) => interface.state.take(leaf, value),
             };
             if is_ours && about.last().is_none_or(|last| last != name) {
                 about.push(name.to_owned());
             }
         }
         let mut gone = Vec::new();
-        for path in news.delete {
+        for path in notification.delete {
             let interface = of_interface(&prefix, &path).and_then(|(name, _)| self.0.remove(name));
             gone.extend(interface.and_then(|it| Some((it.port?, None))));
         }
         let now = about.iter().filter_map(|name| {
             let interface = self.0.get(name)?;
-            Some((interface.port?, Some(interface.told.whole()?)))
+            Some((interface.port?, Some(interface.state.whole()?)))
         });
         now.chain(gone).collect()
     }
@@ -135,7 +138,7 @@ pub(super) mod tests {
         }
     }
 
-    impl Told for u64 {
+    impl LeafState for u64 {
         type Whole = u64;
 
         fn take(&mut self, leaf: &[&str], value: Value) -> bool {

@@ -13,7 +13,7 @@ use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
 use crate::api::CallOffEpoch;
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
@@ -165,7 +165,7 @@ impl Controller {
         let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
         match self.install(&clients, all).await {
             // Another client, or a late write, has changed the switch since it was read.
-            Err(error) if self.is_mended(&error) => self.install(&clients, all).await?,
+            Err(error) if self.may_retry(&error) => self.install(&clients, all).await?,
             installed => installed?,
         }
         let mut phases = Phases::begin();
@@ -173,7 +173,7 @@ impl Controller {
             let written = self.written(all.iter().map(|(_, plan)| *plan));
             let clients = install::undoing(&clients);
             let pending = install::remove(&clients, written).await;
-            self.doubt(&pending);
+            self.mark_dirty(&pending);
             self.divide_again(&clients).await;
             let ids = all.iter().map(|(job, _)| job.id.0).collect();
             let error = self.take_back(Change::Remove(ids), error).await;
@@ -188,7 +188,7 @@ impl Controller {
 
     /// True if an installation failed on entries that the switch should not have, and which the
     /// next attempt resyncs first.
-    fn is_mended(&self, error: &JobRequestError) -> bool {
+    fn may_retry(&self, error: &JobRequestError) -> bool {
         let JobRequestError::Install { error, .. } = error else {
             return false;
         };
@@ -196,7 +196,7 @@ impl Controller {
             return false;
         };
         if self.repair {
-            switch.doubt();
+            switch.mark_dirty();
         }
         switch.may_differ()
     }
@@ -208,7 +208,7 @@ impl Controller {
         all: &[(&Job, &JobPlan)],
     ) -> Result<(), JobRequestError> {
         let mut phases = Phases::begin();
-        self.mend(clients).await?;
+        self.resync_dirty(clients).await?;
         // Before the entries, so that the jobs take no bandwidth of others and meet no meter of an
         // earlier job.
         let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
@@ -224,7 +224,7 @@ impl Controller {
         if let Err(error) = install::install(clients, self.program().names(), plans).await {
             self.divide_again(&install::undoing(clients)).await;
             if let InstallError::Stopped { undone, .. } = &error {
-                self.doubt(&undone.left);
+                self.mark_dirty(&undone.left);
             }
             return Err(JobRequestError::Install {
                 name: names_of(all),
@@ -272,19 +272,19 @@ impl Controller {
         };
         // The current epoch last: if the deletion is interrupted, the job still exists.
         let mut pending = BTreeSet::new();
-        let mut called_off = None;
+        let mut cancelled = None;
         for id in epochs {
             let next = self.registry().coming(id);
             let left = self.take_off(&changes, id).await;
             if left.is_err() && self.registry().next_of(job.id).is_none() {
                 // Members that have prepared for a change that is gone wait for its end.
-                self.attendants
-                    .tell_all(job.id, &Word::CallOff(CallOffEpoch {}));
+                self.sessions
+                    .tell_all(job.id, &Message::CallOff(CallOffEpoch {}));
             }
-            pending.extend(left.map_err(|error| self.not_deleted(&job, called_off.take(), error))?);
-            called_off = next;
+            pending.extend(left.map_err(|error| self.not_deleted(&job, cancelled.take(), error))?);
+            cancelled = next;
         }
-        self.tell_of(&job, Kind::Deleted, None, None, String::new());
+        self.report(&job, Kind::Deleted, None, None, String::new());
         Ok(pending.into_iter().collect())
     }
 
@@ -292,15 +292,15 @@ impl Controller {
     fn not_deleted(
         &self,
         job: &Job,
-        called_off: Option<Arc<Job>>,
+        cancelled: Option<Arc<Job>>,
         error: KeepError,
     ) -> JobRequestError {
         let name = job.name.clone();
-        let Some(next) = called_off else {
+        let Some(next) = cancelled else {
             return JobRequestError::Store { name, error };
         };
         let reason = format!("deleting the job failed: {error}");
-        self.tell_of_no_change(job.id, &next, reason);
+        self.report_cancelled(job.id, &next, reason);
         JobRequestError::DeletedInPart {
             name,
             epoch: next.epoch.0,
@@ -320,7 +320,7 @@ impl Controller {
     ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
         // A record that is written between the removal and its rollback would be lost.
-        let Some(kept) = changes.unless_hurried(self.seats.hold()).await else {
+        let Some(kept) = changes.unless_interrupted(self.seats.hold()).await else {
             return Err(self.journal.given_up());
         };
         let stored = self.registry().record(&self.fabric, id);
@@ -342,12 +342,12 @@ impl Controller {
         let clients: Clients = plan.keys().filter_map(reachable).collect();
         let clients = install::undoing(&clients);
         let pending = install::remove(&clients, written).await;
-        self.doubt(&pending);
+        self.mark_dirty(&pending);
         self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
-        self.attendants.end(id);
+        self.sessions.end(id);
         // Another job may have room for a reroute now.
-        self.try_again();
+        self.retry_waiting();
         tracing::info!("job removed");
         Ok(pending)
     }
@@ -405,23 +405,25 @@ impl Controller {
     }
 
     /// Resyncs those of these switches that may differ from the desired state, in parallel.
-    async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
+    async fn resync_dirty(&self, clients: &Clients) -> Result<(), JobRequestError> {
         let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
-        let doubtful: Vec<_> = clients.iter().filter(may_differ).collect();
-        if doubtful.is_empty() {
+        let dirty: Vec<_> = clients.iter().filter(may_differ).collect();
+        if dirty.is_empty() {
             return Ok(());
         }
         let desired = &self.desired();
-        let mended = join_all(doubtful.into_iter().map(|(id, client)| async move {
+        let resynced = join_all(dirty.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
-            let mended = switch.reconcile(client, desired).await;
-            mended.map(drop).map_err(|error| JobRequestError::InDoubt {
-                switch: switch.name().to_owned(),
-                error: Box::new(error),
-            })
+            let resynced = switch.reconcile(client, desired).await;
+            resynced
+                .map(drop)
+                .map_err(|error| JobRequestError::ResyncFailed {
+                    switch: switch.name().to_owned(),
+                    error: Box::new(error),
+                })
         }));
-        let mended = mended.await;
-        self.try_again();
-        mended.into_iter().collect()
+        let resynced = resynced.await;
+        self.retry_waiting();
+        resynced.into_iter().collect()
     }
 }

@@ -91,7 +91,7 @@ impl Controller {
         self.seats.keep(joining.job).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
         if joining.done() {
-            self.tell_of_member(job, rank, Kind::Joined, "");
+            self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state))
     }
@@ -138,8 +138,8 @@ impl Controller {
                         next.is_some_and(|next| next.seats.leave(*becomes))
                     })
                 };
-                self.attendants.remove(job, rank);
-                self.tell_of_member(job, rank, Kind::Left, "");
+                self.sessions.remove(job, rank);
+                self.report_member(job, rank, Kind::Left, "");
                 if let Some((next, _)) = becomes {
                     self.seats.keep(next).await?;
                 }

@@ -158,7 +158,7 @@ pub struct Journal {
     order: AsyncMutex<()>,
     followers: Mutex<BTreeMap<u32, Follower>>,
     /// Notified when a follower has stored a change, and when the journal closes.
-    news: watch::Sender<()>,
+    changed: watch::Sender<()>,
     closed: AtomicBool,
 }
 
@@ -174,7 +174,7 @@ impl Journal {
             leads: Box::new(leads),
             order: AsyncMutex::default(),
             followers: Mutex::default(),
-            news: watch::Sender::default(),
+            changed: watch::Sender::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -198,7 +198,7 @@ impl Journal {
                 }
                 is_new
             });
-            self.news.send_replace(());
+            self.changed.send_replace(());
         }
     }
 
@@ -230,7 +230,7 @@ impl Journal {
     /// Too few follow.
     pub async fn followed(&self) -> Result<(), KeepError> {
         let deadline = Instant::now() + ACK_TIMEOUT;
-        let mut news = self.news.subscribe();
+        let mut changed = self.changed.subscribe();
         let mut is_over = false;
         loop {
             let copies = self.lead.group.copies as usize;
@@ -243,7 +243,7 @@ impl Journal {
             if is_over {
                 return Err(KeepError::Followers { following, copies });
             }
-            is_over = timeout_at(deadline, news.changed()).await.is_err();
+            is_over = timeout_at(deadline, changed.changed()).await.is_err();
         }
     }
 
@@ -293,7 +293,7 @@ impl Journal {
 
     async fn copied(&self, at: History, end: impl Future<Output = ()>) -> Result<(), KeepError> {
         let mut end = pin!(timeout(ACK_TIMEOUT, end));
-        let mut news = self.news.subscribe();
+        let mut changed = self.changed.subscribe();
         loop {
             let copies = self.lead.group.copies as usize;
             let stored = self.copies_of(at);
@@ -307,7 +307,7 @@ impl Journal {
                 // A copy that arrives at the deadline counts.
                 biased;
                 // The sender is a field of `self`.
-                _ = news.changed() => {}
+                _ = changed.changed() => {}
                 ended = &mut end => return Err(match ended {
                     Ok(()) => KeepError::GivenUp { stored, copies },
                     Err(_) => KeepError::Copies { stored, copies },
@@ -351,7 +351,7 @@ impl Journal {
         let stored = all.is_none().then_some(known);
         let follower = Follower { queue, stored };
         self.followers().insert(controller, follower);
-        self.news.send_replace(());
+        self.changed.send_replace(());
         Ok(Feed { all, changes })
     }
 
@@ -360,7 +360,7 @@ impl Journal {
         if let Some(follower) = self.followers().get_mut(&controller) {
             follower.stored = Some(at);
         }
-        self.news.send_replace(());
+        self.changed.send_replace(());
     }
 
     /// The position of the primary's store.
@@ -385,7 +385,7 @@ impl Journal {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.followers().clear();
-        self.news.send_replace(());
+        self.changed.send_replace(());
     }
 
     fn followers(&self) -> MutexGuard<'_, BTreeMap<u32, Follower>> {

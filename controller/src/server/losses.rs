@@ -11,7 +11,7 @@ const KEPT: usize = 4096;
 
 /// A reported lossy operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Report {
     pub switch: SwitchId,
     pub at: SystemTime,
     pub loss: OperationLoss,
@@ -20,31 +20,31 @@ pub struct Told {
 /// The latest reports of one job.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
-    told: VecDeque<Told>,
+    reported: VecDeque<Report>,
     forgotten: u64,
 }
 
 impl Losses {
     /// Adds a report. If there is no room, the oldest is dropped.
-    pub fn add(&mut self, told: Told) {
-        if self.told.len() == KEPT {
-            self.told.pop_front();
+    pub fn add(&mut self, reported: Report) {
+        if self.reported.len() == KEPT {
+            self.reported.pop_front();
             self.forgotten += 1;
         }
-        self.told.push_back(told);
+        self.reported.push_back(reported);
     }
 
     /// The reports after the first `known` ones, as far as they are kept, oldest first.
-    pub fn since(&self, known: u64) -> impl Iterator<Item = &Told> {
+    pub fn since(&self, known: u64) -> impl Iterator<Item = &Report> {
         let known = known.saturating_sub(self.forgotten);
-        let kept = self.told.len();
-        self.told
+        let kept = self.reported.len();
+        self.reported
             .range(usize::try_from(known).map_or(kept, |known| known.min(kept))..)
     }
 
     /// The number of reports, including those that were dropped.
-    pub fn told(&self) -> u64 {
-        self.forgotten + self.told.len() as u64
+    pub fn reported(&self) -> u64 {
+        self.forgotten + self.reported.len() as u64
     }
 
     /// The number of reports that were dropped.
@@ -60,8 +60,8 @@ pub mod tests {
     use crate::target::PortNumber;
 
     /// A report of an operation's loss.
-    pub fn told(job: JobId, epoch: Epoch, step: u32) -> Told {
-        Told {
+    pub fn report(job: JobId, epoch: Epoch, step: u32) -> Report {
+        Report {
             switch: SwitchId(0),
             at: SystemTime::UNIX_EPOCH,
             loss: OperationLoss {
@@ -82,14 +82,17 @@ pub mod tests {
     fn the_oldest_reports_are_dropped_and_counted() {
         let mut losses = Losses::default();
         let kept = KEPT as u32;
-        (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));
-        let steps = |known| losses.since(known).map(|told| told.loss.step);
+        (0..kept + 3).for_each(|step| losses.add(report(JobId(1), Epoch(1), step)));
+        let steps = |known| losses.since(known).map(|reported| reported.loss.step);
         assert!(steps(0).eq(3..kept + 3));
         assert!(steps(3).eq(3..kept + 3));
         assert!(steps(KEPT as u64 + 1).eq([kept + 1, kept + 2]));
-        for known in [losses.told(), u64::MAX] {
+        for known in [losses.reported(), u64::MAX] {
             assert_eq!(steps(known).count(), 0);
         }
-        assert_eq!((losses.forgotten(), losses.told()), (3, KEPT as u64 + 3));
+        assert_eq!(
+            (losses.forgotten(), losses.reported()),
+            (3, KEPT as u64 + 3)
+        );
     }
 }

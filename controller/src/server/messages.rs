@@ -228,12 +228,12 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
 }
 
 /// The states of a switch's elements, on one line.
-pub(super) fn said(parts: &[api::PartState], switch: &str) -> String {
-    let said = parts.iter().map(|it| match it.part == switch {
+pub(super) fn states_of(parts: &[api::PartState], switch: &str) -> String {
+    let states = parts.iter().map(|it| match it.part == switch {
         true => it.state.clone(),
         false => format!("{} {}", it.part, it.state),
     });
-    said.collect::<Vec<_>>().join(", ")
+    states.collect::<Vec<_>>().join(", ")
 }
 
 /// The group's address; empty if the job has no group.

@@ -4,8 +4,6 @@
 //! `telemetry`, `audit`, `check` and `moves` the requests. The `service*` modules translate gRPC
 //! messages and contain no logic.
 
-mod attendants;
-mod attending;
 mod audit;
 mod changes;
 mod check;
@@ -24,10 +22,11 @@ mod listen;
 mod losses;
 mod membership;
 mod mesh;
+mod message_room;
 mod messages;
 mod metrics;
 mod moves;
-mod news;
+mod notify;
 mod own_task;
 mod plan;
 mod port_counters;
@@ -40,13 +39,14 @@ mod service_fabric;
 mod service_plan;
 mod service_telemetry;
 mod service_watch;
+mod session;
+mod sessions;
 mod start;
 mod status;
 mod streams;
 mod switch;
 mod tail_drops;
 mod telemetry;
-mod telling;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -17,11 +17,11 @@ use tokio::time::{sleep, sleep_until, timeout};
 use self::progress::Progress;
 use super::changes::{Changes, Turn};
 use super::condition::Condition;
-use super::controller::{Controller, STUMBLED};
+use super::controller::{Controller, PANIC_PAUSE};
 use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
-use super::tail_drops::Moving;
+use super::tail_drops::Rerouting;
 use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
@@ -45,12 +45,12 @@ pub struct Drained {
 }
 
 /// Marks all switches as needing a resync if a reroute panics.
-struct DoubtAtPanic<'a>(&'a [ManagedSwitch]);
+struct DirtyOnPanic<'a>(&'a [ManagedSwitch]);
 
-impl Drop for DoubtAtPanic<'_> {
+impl Drop for DirtyOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.iter().for_each(ManagedSwitch::doubt);
+            self.0.iter().for_each(ManagedSwitch::mark_dirty);
         }
     }
 }
@@ -61,11 +61,11 @@ impl Controller {
     /// accepts it.
     pub fn see(&self, part: Part, is_there: bool) {
         let mut condition = self.condition();
-        let is_news = condition.see(part, is_there, Instant::now());
+        let is_new = condition.see(part, is_there, Instant::now());
         self.announce(&condition);
         drop(condition);
-        if is_news {
-            self.news.send_replace(());
+        if is_new {
+            self.fabric_changed.send_replace(());
         }
     }
 
@@ -76,18 +76,18 @@ impl Controller {
     }
 
     /// Records that an element loses the packets sent into it.
-    pub(super) fn swallow(&self, part: Part) {
+    pub(super) fn mark_lossy(&self, part: Part) {
         let mut condition = self.condition();
-        condition.swallow(part, Instant::now());
+        condition.mark_lossy(part, Instant::now());
         self.announce(&condition);
         drop(condition);
-        self.news.send_replace(());
+        self.fabric_changed.send_replace(());
     }
 
     /// Checks again whether waiting jobs can be rerouted, or old paths can be removed.
-    pub(super) fn try_again(&self) {
+    pub(super) fn retry_waiting(&self) {
         if self.registry().is_waiting() {
-            self.news.send_replace(());
+            self.fabric_changed.send_replace(());
         }
     }
 
@@ -121,7 +121,7 @@ impl Controller {
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(part = name, drained, "administrative state set");
-        self.follow(&mut self.news.subscribe()).await?;
+        self.follow(&mut self.fabric_changed.subscribe()).await?;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
             part: name,
@@ -169,14 +169,14 @@ impl Controller {
     }
 
     /// Reroutes whenever the fabric changes, forever.
-    pub(super) async fn keep_moving(self: &Arc<Self>) {
-        let mut news = self.news.subscribe();
+    pub(super) async fn keep_rerouting(self: &Arc<Self>) {
+        let mut changes_seen = self.fabric_changed.subscribe();
         // Failures from before this subscription.
-        news.mark_changed();
+        changes_seen.mark_changed();
         loop {
             // A change during a reroute is not announced again.
-            if !self.is_to_move() {
-                self.changed(&mut news).await;
+            if !self.must_reroute() {
+                self.changed(&mut changes_seen).await;
             }
             // A controller that is not primary reroutes nothing. What is due stays due until it is
             // primary again.
@@ -184,31 +184,31 @@ impl Controller {
                 self.changes.expect(None);
                 sleep(LOOK).await;
             }
-            if !self.is_to_move() && !self.registry().is_waiting() {
+            if !self.must_reroute() && !self.registry().is_waiting() {
                 continue;
             }
             // A panic must not end this task.
-            let followed = AssertUnwindSafe(self.follow(&mut news));
+            let followed = AssertUnwindSafe(self.follow(&mut changes_seen));
             match followed.catch_unwind().await {
                 Ok(Ok(())) => {}
                 // A reroute that was not begun stays due.
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "cannot reroute");
-                    news.mark_changed();
+                    changes_seen.mark_changed();
                 }
                 Err(_) => {
                     tracing::error!(
                         "a reroute has panicked; all switches are resynced before their next use"
                     );
                     // The cause of the panic may persist.
-                    sleep(STUMBLED).await;
+                    sleep(PANIC_PAUSE).await;
                 }
             }
         }
     }
 
     /// Returns when an element's state may have changed.
-    async fn changed(&self, news: &mut watch::Receiver<()>) {
+    async fn changed(&self, changes_seen: &mut watch::Receiver<()>) {
         let due = self.condition().due();
         let wait = async {
             match due {
@@ -218,13 +218,13 @@ impl Controller {
         };
         tokio::select! {
             // The sender is a field of `self`.
-            _ = news.changed() => {}
+            _ = changes_seen.changed() => {}
             () = wait => {}
         }
     }
 
     /// True if the routes do not match the health of the fabric.
-    fn is_to_move(&self) -> bool {
+    fn must_reroute(&self) -> bool {
         let health = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
@@ -244,21 +244,21 @@ impl Controller {
 
     /// The turn for a reroute. It takes precedence over requests only if the health has changed.
     /// Jobs that wait for room or for a switch queue like requests.
-    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Turn<'_> {
-        let must_move = async {
-            while !self.is_to_move() {
-                self.changed(news).await;
+    async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Turn<'_> {
+        let health_changed = async {
+            while !self.must_reroute() {
+                self.changed(changes_seen).await;
             }
         };
         // The place in the queue is released before the turn with precedence is requested.
         let turn = tokio::select! {
             biased;
-            () = must_move => None,
+            () = health_changed => None,
             turn = self.changes.take() => Some(turn),
         };
         match turn {
             Some(turn) => turn.into(),
-            None => self.changes.take_for_move().await,
+            None => self.changes.take_for_reroute().await,
         }
     }
 
@@ -266,13 +266,13 @@ impl Controller {
     ///
     /// # Errors
     /// The controller is not primary or is stopping. Switches that have a part of the reroute are
-    /// [resynced](Self::put_right) later.
+    /// [resynced](Self::resync) later.
     async fn follow(
         self: &Arc<Self>,
-        news: &mut watch::Receiver<()>,
+        changes_seen: &mut watch::Receiver<()>,
     ) -> Result<(), JobRequestError> {
-        let _turn = self.turn_to_move(news).await;
-        let _doubt = DoubtAtPanic(&self.switches);
+        let _turn = self.turn_for_reroute(changes_seen).await;
+        let _dirty = DirtyOnPanic(&self.switches);
         self.open()?;
         let (health, lost) = {
             let mut condition = self.condition();
@@ -281,14 +281,14 @@ impl Controller {
             self.announce(&condition);
             (condition.health(), condition.lost().clone())
         };
-        match self.plan_move(health, &lost) {
-            Some(planned) => self.make(planned).await,
+        match self.plan_reroute(health, &lost) {
+            Some(planned) => self.carry_out(planned).await,
             None => Ok(()),
         }
     }
 
     /// The reroute for a fabric of this health; none if nothing changes.
-    fn plan_move(&self, health: Health, lost: &Health) -> Option<PlannedMove> {
+    fn plan_reroute(&self, health: Health, lost: &Health) -> Option<PlannedReroute> {
         let names = self.program().names();
         let mut registry = self.registry();
         if *registry.routes().health() == health && !registry.is_waiting() {
@@ -296,10 +296,10 @@ impl Controller {
         }
         let before = registry.wanted();
         let refit = registry.refit(&self.fabric, names, health);
-        let moved = registry.become_of(refit);
-        let moving: Vec<Moving> = (moved.iter())
+        let moved = registry.adopt(refit);
+        let moving: Vec<Rerouting> = (moved.iter())
             .filter_map(|moved| registry.get(moved.after.0.id))
-            .map(|record| record.tail_drops.begin_move())
+            .map(|record| record.tail_drops.begin_reroute())
             .collect();
         let routes = (&*before.routes, &**registry.routes());
         if moved.is_empty() && routes.0 == routes.1 {
@@ -311,7 +311,7 @@ impl Controller {
             ledger: registry.ledger(),
         };
         let steps = moves::steps(room, routes, lost, &moved);
-        Some(PlannedMove {
+        Some(PlannedReroute {
             before,
             moved,
             steps,
@@ -320,8 +320,8 @@ impl Controller {
     }
 
     #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
-    async fn make(self: &Arc<Self>, planned: PlannedMove) -> Result<(), JobRequestError> {
-        let PlannedMove {
+    async fn carry_out(self: &Arc<Self>, planned: PlannedReroute) -> Result<(), JobRequestError> {
+        let PlannedReroute {
             before,
             moved,
             steps,
@@ -330,7 +330,7 @@ impl Controller {
         let begun = Instant::now();
         let mut progress = Progress::new(self, half_way(before, &moved));
         // In parallel: no switch gets a new tree before both are done.
-        tokio::join!(self.keep_moved(&moved), progress.divide());
+        tokio::join!(self.store_trees(&moved), progress.divide());
         let mut lingering = Lingering::default();
         for (at, step) in steps.iter().enumerate() {
             for id in step.waits_for() {
@@ -339,7 +339,7 @@ impl Controller {
             if let Err(error) = self.open() {
                 let of_steps = steps[at..].iter().flat_map(Step::switches);
                 let of_jobs = moved.iter().flat_map(Moved::switches);
-                self.put_right_later(progress.abandon(of_steps.chain(of_jobs)));
+                self.resync_later(progress.abandon(of_steps.chain(of_jobs)));
                 return Err(error);
             }
             progress
@@ -347,10 +347,10 @@ impl Controller {
                 .await;
         }
         let updates = progress.updates();
-        self.put_right_later(progress.end().await);
+        self.resync_later(progress.end().await);
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
-            self.news.send_replace(());
+            self.fabric_changed.send_replace(());
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
@@ -400,12 +400,12 @@ impl Controller {
 
     /// True if the result of the last write to a switch is unknown.
     fn is_unsure(&self, id: SwitchId) -> bool {
-        self.client(id).is_err() || self.switches[id.0].is_in_doubt()
+        self.client(id).is_err() || self.switches[id.0].is_dirty()
     }
 
     /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
     /// that starts with the old trees reroutes them again.
-    async fn keep_moved(&self, moved: &[Moved]) {
+    async fn store_trees(&self, moved: &[Moved]) {
         let ids = moved.iter().map(|moved| moved.after.0.id);
         match timeout(HURRIED, self.seats.keep_jobs(ids)).await {
             Ok(Ok(())) => {}
@@ -422,20 +422,20 @@ impl Controller {
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// [Resyncs](Self::put_right) switches in the background.
-    fn put_right_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
+    /// [Resyncs](Self::resync) switches in the background.
+    fn resync_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
         for id in switches {
             let controller = Arc::clone(self);
-            self.in_background(async move { controller.put_right(id).await });
+            self.in_background(async move { controller.resync(id).await });
         }
     }
 
     /// Resyncs a switch that a reroute left behind, however long that takes. Ends early if the
     /// switch disconnects or another task resyncs it.
-    async fn put_right(&self, id: SwitchId) {
+    async fn resync(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
         // One task per switch is enough for several reroutes.
-        let Some(putting_right) = switch.begin_to_put_right() else {
+        let Some(resyncing) = switch.begin_resync() else {
             return;
         };
         loop {
@@ -445,9 +445,9 @@ impl Controller {
                 sleep(LOOK).await;
                 continue;
             }
-            if self.is_right(switch, &changes).await {
+            if self.try_resync(switch, &changes).await {
                 // Before the next reroute, which may leave the switch behind again.
-                drop(putting_right);
+                drop(resyncing);
                 return;
             }
             drop(changes);
@@ -456,22 +456,22 @@ impl Controller {
     }
 
     /// Resyncs a switch. Returns true if no further attempt is needed.
-    async fn is_right(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
+    async fn try_resync(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
         let Ok(client) = switch.client() else {
             return true;
         };
-        if !switch.is_in_doubt() {
+        if !switch.is_dirty() {
             // Another task has resynced it.
-            self.try_again();
+            self.retry_waiting();
             return true;
         }
         let client = changes.client(&client);
-        let put_right = switch.reconcile(&client, &self.desired()).await;
-        match &put_right {
-            Ok(_) => self.try_again(),
+        let resync = switch.reconcile(&client, &self.desired()).await;
+        match &resync {
+            Ok(_) => self.retry_waiting(),
             Err(error) => tracing::warn!(switch = switch.name(), %error, "resync failed"),
         }
-        put_right.is_ok()
+        resync.is_ok()
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
@@ -483,13 +483,13 @@ impl Controller {
 }
 
 /// A reroute of jobs and routes.
-struct PlannedMove {
+struct PlannedReroute {
     /// The desired state before it.
     before: Wanted,
     moved: Vec<Moved>,
     steps: Vec<Step>,
     /// Held until the end: drops during the reroute are not counted.
-    _moving: Vec<Moving>,
+    _moving: Vec<Rerouting>,
 }
 
 /// Jobs that keep their old paths.

@@ -8,7 +8,7 @@ use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
 
 use super::controller::{Controller, lock};
 use super::gnmi::{Listener, of_state, on_change};
-use super::interfaces::{Interfaces, Told};
+use super::interfaces::{Interfaces, LeafState};
 use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 
@@ -45,7 +45,7 @@ const PARTS: [[&str; 4]; 2] = [
     ],
 ];
 
-impl Told for Counted {
+impl LeafState for Counted {
     type Whole = Crossed;
 
     fn take(&mut self, leaf: &[&str], value: Value) -> bool {
@@ -67,8 +67,8 @@ impl Told for Counted {
 
     fn whole(&self) -> Option<Crossed> {
         let sum = |parts: [Option<u64>; 4]| {
-            let told = parts.into_iter().flatten();
-            told.reduce(u64::saturating_add)
+            let reported = parts.into_iter().flatten();
+            reported.reduce(u64::saturating_add)
         };
         let [received, sent] = [0, 1].map(|way| self.whole[way].or_else(|| sum(self.parts[way])));
         // An interface that reports one direction only has counted nothing in the other.
@@ -108,12 +108,12 @@ impl Listener for PortCounters {
         }
     }
 
-    fn take(&mut self, news: Notification, controller: &Controller) {
+    fn take(&mut self, notification: Notification, controller: &Controller) {
         if !std::mem::replace(&mut self.has_begun, true) {
             lock(&controller.blackholes).forget(self.switch);
         }
         let switch = self.switch;
-        for (port, crossed) in self.interfaces.take(news) {
+        for (port, crossed) in self.interfaces.take(notification) {
             if let Some(crossed) = crossed {
                 controller.see_crossed(SwitchPort { switch, port }, crossed);
             }
@@ -124,14 +124,16 @@ impl Listener for PortCounters {
 impl Controller {
     /// Records the counters of a port between switches.
     fn see_crossed(&self, at: SwitchPort, crossed: Crossed) {
-        let news = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
-        let Some((trunk, carries)) = news else { return };
+        let change = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
+        let Some((trunk, carries)) = change else {
+            return;
+        };
         let part = Part::Trunk(trunk);
         let link = self.fabric.name_of(part);
         match carries {
             false => {
                 tracing::warn!(link, "the link loses more than half of its packets");
-                self.swallow(part);
+                self.mark_lossy(part);
             }
             true => {
                 tracing::info!(link, "the link may carry packets again");

@@ -10,7 +10,7 @@ use ultima_gnmi::v0::{Notification, Subscription};
 
 use super::controller::Controller;
 use super::gnmi::{Listener, of_state, on_change};
-use super::interfaces::{Interfaces, Told};
+use super::interfaces::{Interfaces, LeafState};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
@@ -38,16 +38,16 @@ impl Listener for PortStatus {
     }
 
     fn absent(switch: SwitchId, controller: &Controller) {
-        controller.see_untold(switch, &Interfaces::default());
+        controller.see_unreported(switch, &Interfaces::default());
     }
 
     fn synced(&mut self, controller: &Controller) {
-        controller.see_untold(self.switch, &self.interfaces);
+        controller.see_unreported(self.switch, &self.interfaces);
     }
 
-    fn take(&mut self, news: Notification, controller: &Controller) {
+    fn take(&mut self, notification: Notification, controller: &Controller) {
         let switch = self.switch;
-        for (port, is_up) in self.interfaces.take(news) {
+        for (port, is_up) in self.interfaces.take(notification) {
             // A deleted interface counts as down.
             controller.see_port(SwitchPort { switch, port }, is_up.unwrap_or(false));
         }
@@ -56,10 +56,10 @@ impl Listener for PortStatus {
 
 impl Controller {
     /// Ports that the switch does not report, or no longer reports, count as up.
-    fn see_untold(&self, switch: SwitchId, told: &Interfaces<Status>) {
-        let told: BTreeSet<PortNumber> = told.ports().collect();
+    fn see_unreported(&self, switch: SwitchId, reported: &Interfaces<Status>) {
+        let reported: BTreeSet<PortNumber> = reported.ports().collect();
         let trunks = self.fabric().trunks_of(switch).iter().map(|end| end.port);
-        for port in trunks.filter(|port| !told.contains(port)) {
+        for port in trunks.filter(|port| !reported.contains(port)) {
             self.see(Part::Port(SwitchPort { switch, port }), true);
         }
     }
@@ -79,7 +79,7 @@ impl Controller {
 #[derive(Debug, Default)]
 struct Status(Option<bool>);
 
-impl Told for Status {
+impl LeafState for Status {
     type Whole = bool;
 
     fn take(&mut self, leaf: &[&str], value: Value) -> bool {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use ultima_p4runtime::names::Names;
 
 use super::error::{JobRequestError, RestoreError};
-use super::losses::{Losses, Told};
+use super::losses::{Losses, Report};
 use super::plan::Trial;
 use super::sample::Sample;
 use super::seats::{Attempt, Seat, Seats};
@@ -301,16 +301,16 @@ impl Registry {
 
     /// Stores a reported loss. Returns false if its job is unknown: a report may arrive after the
     /// job was deleted.
-    pub fn told(&mut self, told: Told) -> bool {
-        let of = told.loss.job;
+    pub fn add_loss(&mut self, report: Report) -> bool {
+        let of = report.loss.job;
         let record = self.jobs.get(&of);
-        let is_known = record.is_some_and(|record| record.job.epoch == told.loss.epoch);
+        let is_known = record.is_some_and(|record| record.job.epoch == report.loss.epoch);
         let is_over = record.is_some_and(|record| record.stage == Stage::Leaving);
         // The losses of an earlier epoch count for the job.
         let next = is_over.then(|| self.next_of(of)).flatten();
         let keeper = next.map_or(of, |next| next.job.id);
         let record = self.jobs.get_mut(&keeper).filter(|_| is_known);
-        record.map(|record| record.losses.add(told)).is_some()
+        record.map(|record| record.losses.add(report)).is_some()
     }
 
     /// All jobs in their current epochs, by id.
@@ -349,7 +349,7 @@ mod tests {
     use crate::fabric::{self, Health};
     use crate::job::Epoch;
     use crate::program::Program;
-    use crate::server::losses::tests::told;
+    use crate::server::losses::tests::report;
 
     #[test]
     fn only_installed_jobs_have_losses() {
@@ -368,13 +368,13 @@ mod tests {
             (record.job.id, record.job.epoch)
         };
         let (id, epoch) = add(&mut registry);
-        assert!(registry.told(told(id, epoch, 1)));
-        assert!(!registry.told(told(id, Epoch(epoch.0 + 1), 1)));
-        assert!(!registry.told(told(JobId(id.0 + 1), epoch, 1)));
+        assert!(registry.add_loss(report(id, epoch, 1)));
+        assert!(!registry.add_loss(report(id, Epoch(epoch.0 + 1), 1)));
+        assert!(!registry.add_loss(report(JobId(id.0 + 1), epoch, 1)));
         assert_eq!(registry.get(id).unwrap().losses.since(0).count(), 1);
 
         registry.remove(&fabric, id);
-        assert!(!registry.told(told(id, epoch, 1)));
+        assert!(!registry.add_loss(report(id, epoch, 1)));
         // After the last id, allocation starts again at the first.
         let (job, plan) = propose(&registry);
         let last = Job {

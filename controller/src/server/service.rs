@@ -9,15 +9,15 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::attending::pass_on;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
-use super::membership::{Attends, Evictee, JOIN_WAIT};
-use super::messages::{differences, job_of, said, spec, specs};
+use super::membership::{Evictee, JOIN_WAIT, Opened};
+use super::messages::{differences, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::service_telemetry::Watched;
-use super::service_watch::Happened;
+use super::service_watch::JobWatch;
+use super::session::pass_on;
 use super::status::code_of;
 use super::streams;
 use crate::api::{self, control_server::Control};
@@ -180,11 +180,11 @@ impl Control for ControlService {
         } = attendance;
         let (epoch, slot_bytes) = ((epoch, job_id), attendance.slot_bytes);
         let (who, orders) = match self.controller.attend(&job, epoch, rank, slot_bytes)? {
-            Attends::Here(who, orders) => (who, orders),
-            Attends::Missed(words) => {
-                let (answers, stream) = mpsc::channel(words.len().max(1));
-                for word in words {
-                    let order = Some(word);
+            Opened::Session(who, orders) => (who, orders),
+            Opened::Missed(messages) => {
+                let (answers, stream) = mpsc::channel(messages.len().max(1));
+                for message in messages {
+                    let order = Some(message);
                     // The channel has room for all of them; then the stream ends.
                     let _ = answers.try_send(Ok(api::AttendResponse { order }));
                 }
@@ -194,15 +194,15 @@ impl Control for ControlService {
         if let Err(closed) = self.controller.open() {
             // `close` has ended the earlier sessions. This one ends with its orders.
             drop(orders);
-            self.controller.attendants.tell_news(who.0);
+            self.controller.sessions.notify(who.0);
             return Err(closed.into());
         }
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
             let passing = pass_on(&controller, who, orders, &answers, requests);
-            streams::tell(&answers, controller.stopped(), passing).await;
-            controller.attendants.tell_news(who.0);
+            streams::run(&answers, controller.stopped(), passing).await;
+            controller.sessions.notify(who.0);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -228,7 +228,9 @@ impl Control for ControlService {
         request: Request<api::GetTelemetryRequest>,
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
         let name = request.into_inner().job;
-        Ok(Response::new(self.controller.told_telemetry(&name).await?))
+        Ok(Response::new(
+            self.controller.get_telemetry_message(&name).await?,
+        ))
     }
 
     type WatchTelemetryStream = ReceiverStream<Watched>;
@@ -267,7 +269,7 @@ impl Control for ControlService {
                 connected: problem.is_none(),
                 problem: problem.unwrap_or_default(),
                 jobs,
-                health: said(&parts, &switch.name),
+                health: states_of(&parts, &switch.name),
                 in_doubt,
                 parts,
             }
@@ -427,7 +429,7 @@ impl Control for ControlService {
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
-    type WatchJobStream = ReceiverStream<Happened>;
+    type WatchJobStream = ReceiverStream<JobWatch>;
 
     async fn watch_job(
         &self,

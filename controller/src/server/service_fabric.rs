@@ -20,7 +20,7 @@ impl ControlService {
         let id = fabric.switch_called(name);
         let id = id.map_err(|error| Status::not_found(error.to_string()))?;
         let controller = Arc::clone(&self.controller);
-        to_the_end(async move { give_ports(&controller, id).await }).await?
+        to_the_end(async move { push_ports(&controller, id).await }).await?
     }
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
@@ -51,9 +51,9 @@ impl ControlService {
 }
 
 /// Pushes the port configuration of a switch. Two concurrent pushes would configure the same ports.
-async fn give_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
+async fn push_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
     let switch = controller.fabric().switch(id);
-    let Some(_alone) = controller.switches[id.0].begin_to_give_ports() else {
+    let Some(_alone) = controller.switches[id.0].begin_port_push() else {
         return Err(Status::failed_precondition(format!(
             "another request is configuring the ports of switch {}; try again when it has ended",
             switch.name

@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
-use super::losses::Told;
+use super::losses::Report;
 use super::streams;
 use super::telemetry::{JobTelemetry, READS};
 use crate::api;
@@ -43,13 +43,13 @@ struct Watch {
     name: Option<String>,
     every: Duration,
     /// The number of losses that the previous message had reported, by job.
-    told: HashMap<JobId, u64>,
+    reported: HashMap<JobId, u64>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Controller {
     /// A job's counters, and all reported losses.
-    pub(super) async fn told_telemetry(
+    pub(super) async fn get_telemetry_message(
         &self,
         name: &str,
     ) -> Result<api::GetTelemetryResponse, JobRequestError> {
@@ -83,13 +83,13 @@ impl Controller {
             controller: Arc::clone(self),
             name: Some(job).filter(|name| !name.is_empty()),
             every,
-            told: HashMap::new(),
+            reported: HashMap::new(),
             _place: place,
         };
         let (answers, stream) = mpsc::channel(1);
         let stopped = self.stopped();
         tokio::spawn(async move {
-            streams::tell(&answers, stopped, watch.go_on(&answers)).await;
+            streams::run(&answers, stopped, watch.go_on(&answers)).await;
         });
         Ok(ReceiverStream::new(stream))
     }
@@ -100,12 +100,12 @@ impl Controller {
         } = &telemetry;
         api::GetTelemetryResponse {
             switches: switches.to_vec(),
-            losses: losses.iter().map(|told| self.loss(told)).collect(),
+            losses: losses.iter().map(|reported| self.loss(reported)).collect(),
             losses_forgotten: telemetry.forgotten,
         }
     }
 
-    fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
+    fn loss(&self, Report { switch, at, loss }: &Report) -> api::OperationLoss {
         let since = at
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -155,7 +155,7 @@ impl Watch {
             None => self.controller.names_of_jobs(),
         };
         let age = (self.every / 2).min(OLDEST);
-        let known = Arc::new(std::mem::take(&mut self.told));
+        let known = Arc::new(std::mem::take(&mut self.reported));
         let looks = names.into_iter().map(|name| {
             let (controller, known) = (Arc::clone(&self.controller), Arc::clone(&known));
             // On tasks of their own: other clients share these reads, and this watch may wait for
@@ -177,7 +177,7 @@ impl Watch {
                 Err(JobRequestError::NoJob { .. }) if self.name.is_none() => continue,
                 Err(error) => return Err(End::Said(error.into())),
             };
-            self.told.insert(telemetry.id, telemetry.told);
+            self.reported.insert(telemetry.id, telemetry.reported);
             let telemetry = Some(self.controller.message(telemetry));
             if let Some(part) = parts.add(api::JobTelemetry { job, telemetry }) {
                 answers.send(Ok(part)).await.map_err(|_| End::Unread)?;

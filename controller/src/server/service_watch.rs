@@ -19,14 +19,14 @@ use crate::api::membership_event::Kind;
 pub(super) const WATCHES: usize = 1024;
 
 /// A message of a watch.
-pub(super) type Happened = Result<api::WatchJobResponse, Status>;
+pub(super) type JobWatch = Result<api::WatchJobResponse, Status>;
 
 impl Controller {
     /// Starts a watch of a job's members.
     pub(super) fn watch_job(
         self: &Arc<Self>,
         name: String,
-    ) -> Result<ReceiverStream<Happened>, Status> {
+    ) -> Result<ReceiverStream<JobWatch>, Status> {
         // Before the job is encoded, which is expensive with many members.
         let place = self.job_watches.take()?;
         // Subscribed first, to miss no event after the job is read.
@@ -41,8 +41,8 @@ impl Controller {
                 let state = controller.job(&name).ok()?;
                 Some(job_of(controller.fabric(), &state))
             };
-            let telling = tell_of_members(&name, job_now, (job, events), &answers);
-            streams::tell(&answers, stopped, telling).await;
+            let telling = send_events(&name, job_now, (job, events), &answers);
+            streams::run(&answers, stopped, telling).await;
         });
         Ok(ReceiverStream::new(stream))
     }
@@ -73,11 +73,11 @@ fn is_another(job: &api::Job, (epoch, id): (u32, u32)) -> bool {
 /// Sends the job and then its members' events, until it is deleted. The job, which is large, is
 /// sent again only when its epochs have changed or the client missed events. A client that missed
 /// the deletion receives a deletion event all the same.
-async fn tell_of_members(
+async fn send_events(
     name: &str,
     job_now: impl Fn() -> Option<api::Job>,
     (job, mut events): (api::Job, broadcast::Receiver<Event>),
-    answers: &mpsc::Sender<Happened>,
+    answers: &mpsc::Sender<JobWatch>,
 ) {
     let mut known = (job.epoch, job.id);
     let mut now = api::WatchJobResponse {
@@ -128,7 +128,7 @@ mod tests {
 
     /// The messages to a client that watches the job `before`, misses all events, and then finds
     /// `after`.
-    async fn told(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
+    async fn messages_of(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
         let events = broadcast::Sender::new(2);
         let listening = events.subscribe();
         for id in 0..9 {
@@ -136,12 +136,12 @@ mod tests {
             events.send(of_another).expect("one listens");
         }
         drop(events);
-        let (answers, mut told) = mpsc::channel(9);
+        let (answers, mut messages) = mpsc::channel(9);
         let job_now = || after.clone();
-        tell_of_members("train", job_now, (before, listening), &answers).await;
+        send_events("train", job_now, (before, listening), &answers).await;
         drop(answers);
         let mut all = Vec::new();
-        while let Some(answer) = told.recv().await {
+        while let Some(answer) = messages.recv().await {
             all.push(answer.expect("no error"));
         }
         all
@@ -158,14 +158,17 @@ mod tests {
             event: Some(deleted_in(epoch)),
         };
         let first = || as_it_is(job(2, 7));
-        assert_eq!(told(job(2, 7), None).await, [first(), last(2)]);
+        assert_eq!(messages_of(job(2, 7), None).await, [first(), last(2)]);
         // Another job of that name was created.
         for another in [job(1, 8), job(2, 8)] {
-            assert_eq!(told(job(2, 7), Some(another)).await, [first(), last(2)]);
+            assert_eq!(
+                messages_of(job(2, 7), Some(another)).await,
+                [first(), last(2)]
+            );
         }
         for same in [job(2, 7), job(3, 8)] {
-            let told = told(job(2, 7), Some(same.clone())).await;
-            assert_eq!(told, [first(), as_it_is(same)]);
+            let messages = messages_of(job(2, 7), Some(same.clone())).await;
+            assert_eq!(messages, [first(), as_it_is(same)]);
         }
     }
 }

@@ -54,8 +54,8 @@ impl JobRequestError {
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
             JobRequestError::NotConnected { .. }
-            | JobRequestError::InDoubt { .. }
-            | JobRequestError::CallingOff { .. }
+            | JobRequestError::ResyncFailed { .. }
+            | JobRequestError::CancelPending { .. }
             | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
             // A retry may succeed.
@@ -255,7 +255,7 @@ mod tests {
                 name: name(),
                 error: Box::new(error()),
             },
-            JobRequestError::InDoubt {
+            JobRequestError::ResyncFailed {
                 switch: switch(),
                 error: Box::new(asked),
             },
@@ -264,10 +264,14 @@ mod tests {
                 error: KeepError::GivenUp { stored, copies },
             },
         ] {
+            let reason = match &error {
+                JobRequestError::Store { .. } => "when a reroute interrupted it".to_owned(),
+                _ => RpcError::GivenUp.to_string(),
+            };
             let status = Status::from(error);
             assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
             let says = status.message();
-            assert!(says.contains("when trees had to move"), "{says}");
+            assert!(says.contains(&reason), "{says}");
             assert!(says.ends_with("; try again"), "{says}");
             assert!(!says.contains("restart") && !says.contains("is back"));
         }

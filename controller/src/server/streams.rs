@@ -38,7 +38,7 @@ impl Places {
 /// Runs `work`, which sends answers, until it ends, the client disconnects, or `stopped`. A client
 /// that stays connected and reads nothing thus delays neither the controller's stop nor anything
 /// else.
-pub async fn tell<T>(
+pub async fn run<T>(
     answers: &mpsc::Sender<T>,
     stopped: impl Future<Output = ()>,
     work: impl Future<Output = ()>,
@@ -83,7 +83,7 @@ mod tests {
             let stopped = async {
                 let _ = stopped.await;
             };
-            tell(&answers, stopped, work).await;
+            run(&answers, stopped, work).await;
         });
         while full.capacity() > 0 {
             tokio::task::yield_now().await;
@@ -99,6 +99,6 @@ mod tests {
         let (answers, reader) = mpsc::channel::<()>(1);
         drop(reader);
         let never = std::future::pending;
-        tell(&answers, never(), never()).await;
+        run(&answers, never(), never()).await;
     }
 }

@@ -33,9 +33,9 @@ pub struct ManagedSwitch {
     metrics: Metrics,
     state: Mutex<State>,
     /// Held by the task that resyncs it in the background.
-    putting_right: AsyncMutex<()>,
+    resyncing: AsyncMutex<()>,
     /// Held by the request that configures its ports.
-    giving_ports: AsyncMutex<()>,
+    pushing_ports: AsyncMutex<()>,
     /// Interrupted writes that the switch may still execute.
     strays: Strays,
 }
@@ -43,9 +43,9 @@ pub struct ManagedSwitch {
 struct State {
     connection: Result<Arc<SwitchClient>, String>,
     /// True if it needs a resync: a write has no known result.
-    in_doubt: bool,
+    is_dirty: bool,
     /// The drift found by the last comparison.
-    told: BTreeSet<String>,
+    known_drift: BTreeSet<String>,
     /// The meters of shares that are or may be configured; none for a meter whose write has no
     /// known result.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
@@ -133,12 +133,12 @@ impl ManagedSwitch {
             metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
-                in_doubt: true,
-                told: BTreeSet::new(),
+                is_dirty: true,
+                known_drift: BTreeSet::new(),
                 shares: BTreeMap::new(),
             }),
-            putting_right: AsyncMutex::default(),
-            giving_ports: AsyncMutex::default(),
+            resyncing: AsyncMutex::default(),
+            pushing_ports: AsyncMutex::default(),
             strays: Strays::default(),
         }
     }
@@ -153,36 +153,36 @@ impl ManagedSwitch {
     }
 
     /// True if it needs a resync.
-    pub fn is_in_doubt(&self) -> bool {
-        self.with_state(|state| state.in_doubt)
+    pub fn is_dirty(&self) -> bool {
+        self.with_state(|state| state.is_dirty)
     }
 
     /// Marks it as needing a resync before it gets another job.
-    pub fn doubt(&self) {
-        self.with_state(|state| state.in_doubt = true);
+    pub fn mark_dirty(&self) {
+        self.with_state(|state| state.is_dirty = true);
     }
 
     /// True if it may differ from the desired state because of this controller's own writes: it
     /// needs a resync, or an interrupted write may take effect after the last read.
     pub fn may_differ(&self) -> bool {
-        self.is_in_doubt() || self.strays.are_about()
+        self.is_dirty() || self.strays.are_about()
     }
 
     /// Returns when the switch should be read because of an interrupted write; never if there is
     /// none.
-    pub async fn is_to_be_looked_at(&self) {
+    pub async fn needs_read(&self) {
         self.strays.are_due().await;
     }
 
     /// The right to resync it in the background; none while another task has it.
-    pub fn begin_to_put_right(&self) -> Option<MutexGuard<'_, ()>> {
-        self.putting_right.try_lock().ok()
+    pub fn begin_resync(&self) -> Option<MutexGuard<'_, ()>> {
+        self.resyncing.try_lock().ok()
     }
 
     /// The right to configure its ports, which resets parts of the chip; none while another request
     /// has it.
-    pub fn begin_to_give_ports(&self) -> Option<MutexGuard<'_, ()>> {
-        self.giving_ports.try_lock().ok()
+    pub fn begin_port_push(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pushing_ports.try_lock().ok()
     }
 
     /// Adopts a new connection.
@@ -226,7 +226,7 @@ impl ManagedSwitch {
         let cells = Prepared::all(&cells.collect::<Vec<_>>(), names)?;
         match install::write(client, cells).await.cause {
             Some(cause) => {
-                self.doubt();
+                self.mark_dirty();
                 Err(BringUpError::Write {
                     switch: self.name().to_owned(),
                     cause,
@@ -298,7 +298,7 @@ impl ManagedSwitch {
             return Ok(());
         };
         self.unwritten(&error, &updates, names)
-            .inspect_err(|_| self.doubt())
+            .inspect_err(|_| self.mark_dirty())
     }
 
     /// The failure of a write of these updates, if it was one.

@@ -32,7 +32,7 @@ struct Reckoned {
     /// The drops before that.
     before: u64,
     /// All drops at the last read.
-    told: u64,
+    total: u64,
 }
 
 /// The start of a read. Counters that are read across a reroute cannot be evaluated.
@@ -41,9 +41,9 @@ pub struct Look([u64; 2]);
 
 /// A reroute of the job's tree in progress, until this is dropped.
 #[derive(Debug)]
-pub struct Moving(Arc<TailDrops>);
+pub struct Rerouting(Arc<TailDrops>);
 
-impl Drop for Moving {
+impl Drop for Rerouting {
     fn drop(&mut self) {
         lock(&self.0.0).moves[1] += 1;
     }
@@ -103,9 +103,9 @@ impl Balance {
 
 impl TailDrops {
     /// Begins a reroute of the job's tree.
-    pub fn begin_move(self: &Arc<Self>) -> Moving {
+    pub fn begin_reroute(self: &Arc<Self>) -> Rerouting {
         lock(&self.0).moves[0] += 1;
-        Moving(Arc::clone(self))
+        Rerouting(Arc::clone(self))
     }
 
     /// Begins a read of counters.
@@ -126,18 +126,18 @@ impl TailDrops {
         let moves = known.moves;
         let here = known.at.entry(switch).or_default();
         if look.0 != moves || moves[0] != moves[1] {
-            return here.told;
+            return here.total;
         }
         let now = Balance::new(counters);
         if here.moves != moves[1] {
-            (here.moves, here.since, here.before) = (moves[1], now, here.told);
+            (here.moves, here.since, here.before) = (moves[1], now, here.total);
         }
         let missing = now.since(here.since).unwrap_or_else(|| {
             (here.since, here.before) = (Balance::default(), 0);
             now
         });
-        here.told = here.before.saturating_add(missing.missing(copies));
-        here.told
+        here.total = here.before.saturating_add(missing.missing(copies));
+        here.total
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         let reckon = |counters, copies| drops.reckon(drops.look(), HERE, &counters, copies);
         assert_eq!(reckon(counters(100, 0, 399), 4), 1);
         let old = drops.look();
-        let moving = drops.begin_move();
+        let moving = drops.begin_reroute();
         // Replicated by both trees, and then by the new one.
         assert_eq!(reckon(counters(110, 0, 450), 2), 1);
         let amid = drops.look();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn overlapping_reroutes_are_both_excluded() {
         let drops = Arc::new(TailDrops::default());
-        let [first, second] = [drops.begin_move(), drops.begin_move()];
+        let [first, second] = [drops.begin_reroute(), drops.begin_reroute()];
         drop(first);
         assert_eq!(drops.reckon(drops.look(), HERE, &counters(9, 0, 0), 2), 0);
         drop(second);

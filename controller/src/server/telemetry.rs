@@ -13,7 +13,7 @@ use ultima_p4runtime::v1::DigestList;
 use super::controller::{Controller, JobState, lock, state_alone};
 use super::counters::{self, Cells, Counted};
 use super::error::JobRequestError;
-use super::losses::{Losses, Told};
+use super::losses::{Losses, Report};
 use super::registry::Registry;
 use super::switch::ManagedSwitch;
 use super::tail_drops::TailDrops;
@@ -30,9 +30,9 @@ pub struct JobTelemetry {
     /// Its switches' counters.
     pub switches: Arc<[api::SwitchTelemetry]>,
     /// The reported losses after the first `known` ones.
-    pub losses: Vec<Told>,
+    pub losses: Vec<Report>,
     /// The number of reported losses.
-    pub told: u64,
+    pub reported: u64,
     /// The number of reported losses that are no longer kept, the oldest.
     pub forgotten: u64,
 }
@@ -47,8 +47,8 @@ impl Controller {
         let lists = switch.client().ok().and_then(|client| client.digests());
         if let (Ok(digest), Some(lists)) = (digest, lists) {
             let registry = Arc::clone(&self.registry);
-            let told = self.metrics.told_losses(switch.name());
-            let from = (switch.id, told);
+            let reported = self.metrics.told_losses(switch.name());
+            let from = (switch.id, reported);
             tokio::spawn(collect(registry, from, digest.clone(), lists));
         }
     }
@@ -104,7 +104,7 @@ impl Controller {
             id: job.id,
             switches,
             losses: new.unwrap_or_default(),
-            told: losses.map_or(0, Losses::told),
+            reported: losses.map_or(0, Losses::reported),
             forgotten: losses.map_or(0, Losses::forgotten),
         })
     }
@@ -190,7 +190,7 @@ impl Controller {
 /// Stores the loss reports of a switch until its digest lists end.
 async fn collect(
     registry: Arc<Mutex<Registry>>,
-    (switch, told): (SwitchId, Counter),
+    (switch, reported): (SwitchId, Counter),
     digest: Digest,
     mut lists: mpsc::Receiver<DigestList>,
 ) {
@@ -202,8 +202,8 @@ async fn collect(
         for message in &list.data {
             match OperationLoss::read(&digest, message) {
                 Ok(loss) => {
-                    told.inc();
-                    if !lock(&registry).told(Told { switch, at, loss }) {
+                    reported.inc();
+                    if !lock(&registry).add_loss(Report { switch, at, loss }) {
                         tracing::debug!(
                             switch = switch.0,
                             job = loss.job.0,

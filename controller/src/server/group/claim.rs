@@ -28,7 +28,7 @@ pub enum NotClaimed {
     #[error(
         "the controller at {address} has the same number as {other}; name each other controller once with --peers, and give each controller its own --state"
     )]
-    Twin {
+    SameNumber {
         /// The first controller's address.
         address: String,
         /// The second controller.
@@ -108,7 +108,7 @@ impl Member {
         // Before any of them accepts a term: a term without a leader would depose the primary for
         // nothing.
         let standings = peer::standings(&self.peers).await;
-        self.tell_apart(&standings)?;
+        self.check_numbers(&standings)?;
         let votes = (self.peers.iter().zip(&standings)).map(|(peer, standing)| match standing {
             Ok(standing) => self.vote_of(peer, standing),
             Err(status) => Ok(Err(refusal(peer, status.message()))),
@@ -158,14 +158,14 @@ impl Member {
 
     /// Refuses two controllers with the same number: they would count twice here and once
     /// elsewhere.
-    fn tell_apart(&self, standings: &[Result<Standing, Status>]) -> Result<(), NotClaimed> {
+    fn check_numbers(&self, standings: &[Result<Standing, Status>]) -> Result<(), NotClaimed> {
         let mut known = BTreeMap::from([(self.store.controller(), "this one".to_owned())]);
         for (peer, standing) in self.peers.iter().zip(standings) {
             let Ok(standing) = standing else { continue };
             let other = format!("the one at {}", peer.address);
             if let Some(other) = known.insert(standing.controller, other) {
                 let address = peer.address.clone();
-                return Err(NotClaimed::Twin { address, other });
+                return Err(NotClaimed::SameNumber { address, other });
             }
         }
         Ok(())

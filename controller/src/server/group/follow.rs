@@ -37,7 +37,7 @@ fn request(event: Event) -> api::FollowRequest {
 impl Member {
     /// Follows the present primary, forever.
     pub(super) async fn follow_the_primary(&self) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             let standings = peer::standings(&self.peers).await;
             let primaries = self.peers.iter().zip(standings);
@@ -54,11 +54,11 @@ impl Member {
                     Ok(()) => tracing::info!(primary, %term, "the primary has stepped down"),
                     Err(error) => {
                         let problem = format!("cannot follow the primary at {primary}: {error}");
-                        if begun.elapsed() > BRIEF || told.as_ref() != Some(&problem) {
+                        if begun.elapsed() > BRIEF || logged.as_ref() != Some(&problem) {
                             tracing::warn!("{problem}");
                         }
                         self.know_problem(Some(problem.clone()));
-                        told = Some(problem);
+                        logged = Some(problem);
                     }
                 }
             }
@@ -79,9 +79,9 @@ impl Member {
             history: Some(self.store.history()?.into()),
             accepted: Some(self.store.accepted()?.into()),
         };
-        let (told, requests) = mpsc::channel(16);
+        let (acknowledge, requests) = mpsc::channel(16);
         // The channel is new and has room for it.
-        let _ = told.try_send(request(Event::Following(first)));
+        let _ = acknowledge.try_send(request(Event::Following(first)));
         let mut copies = peer.follow(ReceiverStream::new(requests)).await?;
         self.know_primary(Some(peer.address.clone()));
         tracing::info!(primary = peer.address, "following");
@@ -99,7 +99,7 @@ impl Member {
             let kept = kept.expect("the store does not panic, and nobody cancels it")?;
             if let Some(at) = kept {
                 // If the primary has closed the channel, the next message tells why.
-                let _ = told.send(request(Event::Stored(at.into()))).await;
+                let _ = acknowledge.send(request(Event::Stored(at.into()))).await;
             }
         }
     }

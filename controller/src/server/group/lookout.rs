@@ -18,28 +18,28 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// A switch's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Says {
+enum Primacy {
     /// No answer at present.
     #[default]
-    Nothing,
+    Unknown,
     /// It has a primary.
     Led,
     /// It has no primary. Only this is a reason to take over.
     Vacant,
 }
 
-impl Says {
+impl Primacy {
     /// Interprets an arbitration answer. Also returns the latest term known to the switch: term 0
     /// for a controller that leads alone.
-    fn of(standing: &Mastership) -> (Says, Option<Term>) {
+    fn of(standing: &Mastership) -> (Primacy, Option<Term>) {
         match standing {
             // Another observer is its primary: no controller has led yet, or the switch promotes
             // the highest bidder.
-            Mastership::Primary => (Says::Vacant, None),
-            Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Says::Vacant, None),
-            Mastership::Backup { highest, .. } => (Says::Led, term_of(*highest)),
-            Mastership::Vacant { highest } => (Says::Vacant, term_of(*highest)),
-            Mastership::Lost { .. } => (Says::Nothing, None),
+            Mastership::Primary => (Primacy::Vacant, None),
+            Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Primacy::Vacant, None),
+            Mastership::Backup { highest, .. } => (Primacy::Led, term_of(*highest)),
+            Mastership::Vacant { highest } => (Primacy::Vacant, term_of(*highest)),
+            Mastership::Lost { .. } => (Primacy::Unknown, None),
         }
     }
 }
@@ -55,7 +55,7 @@ fn term_of(election_id: u128) -> Option<Term> {
 
 #[derive(Debug)]
 struct Seen {
-    switches: Vec<Says>,
+    switches: Vec<Primacy>,
     /// The latest term of all, if there was one.
     latest: Option<Term>,
 }
@@ -63,7 +63,7 @@ struct Seen {
 /// Observing connections to all switches of a fabric. Dropping it closes them.
 pub struct Lookout {
     seen: Arc<Mutex<Seen>>,
-    news: watch::Receiver<()>,
+    changed: watch::Receiver<()>,
     _observers: JoinSet<()>,
 }
 
@@ -71,35 +71,35 @@ impl Lookout {
     /// Connects to all switches.
     pub fn start(fabric: &Fabric) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
-            switches: vec![Says::default(); fabric.switches().len()],
+            switches: vec![Primacy::default(); fabric.switches().len()],
             latest: None,
         }));
-        let (told, news) = watch::channel(());
+        let (notify, changed) = watch::channel(());
         let mut observers = JoinSet::new();
         for (at, switch) in fabric.switches().iter().enumerate() {
-            let (seen, told) = (Arc::clone(&seen), told.clone());
+            let (seen, notify) = (Arc::clone(&seen), notify.clone());
             let device = device_of(switch);
             observers.spawn(async move {
-                observe(device, |(says, term)| {
+                observe(device, |(primacy, term)| {
                     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.switches[at] = says;
+                    seen.switches[at] = primacy;
                     seen.latest = seen.latest.max(term);
                     drop(seen);
-                    told.send_replace(());
+                    notify.send_replace(());
                 })
                 .await
             });
         }
         Lookout {
             seen,
-            news,
+            changed,
             _observers: observers,
         }
     }
 
     /// The number of switches that report no primary.
     pub fn vacant(&self) -> usize {
-        self.count(Says::Vacant)
+        self.count(Primacy::Vacant)
     }
 
     /// True if more than half of all switches report no primary.
@@ -116,12 +116,15 @@ impl Lookout {
 
     /// Returns when more than half of all switches report whether they have a primary.
     pub async fn wait_for_most(&self) {
-        let mut news = self.news.clone();
+        let mut changed = self.changed.clone();
         // The sender lives as long as this.
-        let _ = news
+        let _ = changed
             .wait_for(|()| {
                 self.with_seen(|seen| {
-                    let silent = seen.switches.iter().filter(|says| **says == Says::Nothing);
+                    let silent = seen
+                        .switches
+                        .iter()
+                        .filter(|primacy| **primacy == Primacy::Unknown);
                     silent.count() * 2 < seen.switches.len()
                 })
             })
@@ -131,16 +134,16 @@ impl Lookout {
     /// Returns when more than half of all switches have reported no primary for the whole time
     /// `grace`.
     pub async fn wait_for_vacancy(&self, grace: Duration) {
-        let mut news = self.news.clone();
+        let mut changed = self.changed.clone();
         loop {
             while !self.is_vacant() {
-                if news.changed().await.is_err() {
+                if changed.changed().await.is_err() {
                     std::future::pending().await
                 }
             }
             let filled = async {
                 while self.is_vacant() {
-                    if news.changed().await.is_err() {
+                    if changed.changed().await.is_err() {
                         std::future::pending().await
                     }
                 }
@@ -151,8 +154,13 @@ impl Lookout {
         }
     }
 
-    fn count(&self, what: Says) -> usize {
-        self.with_seen(|seen| seen.switches.iter().filter(|says| **says == what).count())
+    fn count(&self, what: Primacy) -> usize {
+        self.with_seen(|seen| {
+            seen.switches
+                .iter()
+                .filter(|primacy| **primacy == what)
+                .count()
+        })
     }
 
     fn with_seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
@@ -162,15 +170,16 @@ impl Lookout {
 }
 
 /// Observes a switch and reports each change, forever.
-async fn observe(device: Device, tell: impl Fn((Says, Option<Term>))) {
+async fn observe(device: Device, tell: impl Fn((Primacy, Option<Term>))) {
     loop {
         match Observer::connect(&device, CONNECT_TIMEOUT).await {
             Ok(observer) => {
                 let mut standing = observer.standing();
                 loop {
-                    let says = standing.borrow_and_update().clone();
-                    tell(Says::of(&says));
-                    if matches!(says, Mastership::Lost { .. }) || standing.changed().await.is_err()
+                    let primacy = standing.borrow_and_update().clone();
+                    tell(Primacy::of(&primacy));
+                    if matches!(primacy, Mastership::Lost { .. })
+                        || standing.changed().await.is_err()
                     {
                         break;
                     }
@@ -178,7 +187,7 @@ async fn observe(device: Device, tell: impl Fn((Says, Option<Term>))) {
             }
             Err(error) => tracing::debug!(switch = device.name, %error, "no answer"),
         }
-        tell((Says::Nothing, None));
+        tell((Primacy::Unknown, None));
         sleep(PAUSE).await;
     }
 }
@@ -198,17 +207,21 @@ mod tests {
         let lost = Mastership::Lost {
             reason: String::new(),
         };
-        for (standing, says, latest) in [
-            (Mastership::Primary, Says::Vacant, None),
-            (backup(17), Says::Vacant, None),
-            (backup(ELECTION_ID), Says::Led, Some(Term::default())),
-            (backup(u128::MAX), Says::Led, None),
-            (backup(id), Says::Led, Some(term)),
-            (Mastership::Vacant { highest: id }, Says::Vacant, Some(term)),
-            (Mastership::Vacant { highest: 0 }, Says::Vacant, None),
-            (lost, Says::Nothing, None),
+        for (standing, primacy, latest) in [
+            (Mastership::Primary, Primacy::Vacant, None),
+            (backup(17), Primacy::Vacant, None),
+            (backup(ELECTION_ID), Primacy::Led, Some(Term::default())),
+            (backup(u128::MAX), Primacy::Led, None),
+            (backup(id), Primacy::Led, Some(term)),
+            (
+                Mastership::Vacant { highest: id },
+                Primacy::Vacant,
+                Some(term),
+            ),
+            (Mastership::Vacant { highest: 0 }, Primacy::Vacant, None),
+            (lost, Primacy::Unknown, None),
         ] {
-            assert_eq!(Says::of(&standing), (says, latest), "{standing:?}");
+            assert_eq!(Primacy::of(&standing), (primacy, latest), "{standing:?}");
         }
     }
 }

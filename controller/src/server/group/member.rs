@@ -204,7 +204,7 @@ impl Member {
                     if let Some(later) = primaries.map(|other| other.term).max() {
                         controller.journal.outrank(later);
                     }
-                    self.set_problem(self.stranger(&others));
+                    self.set_problem(self.mismatch(&others));
                 },
             }
         };
@@ -218,7 +218,7 @@ impl Member {
     }
 
     /// The first other controller that is not of this group, and why.
-    fn stranger(&self, others: &[Result<Standing, Status>]) -> Option<String> {
+    fn mismatch(&self, others: &[Result<Standing, Status>]) -> Option<String> {
         let mut all = self.peers.iter().zip(others);
         all.find_map(|(peer, other)| {
             let refusal = self.shape.refusal_of(other.as_ref().ok()?.shape)?;

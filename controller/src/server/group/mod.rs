@@ -58,9 +58,9 @@ pub(super) struct Shape {
     pub controllers: u32,
     /// How many of them, besides the primary, must store a change.
     pub copies: u32,
-    /// The [digest](crate::fabric::Fabric::digest) of the fabric; 0 if unknown.
+    /// The [digest](crate::fabric::Fabric::digest) of the fabric; 0 for a controller that runs alone.
     pub fabric: u64,
-    /// The [cookie](crate::program::Program::cookie) of the program; 0 if unknown.
+    /// The [cookie](crate::program::Program::cookie) of the program; 0 for a controller that runs alone.
     pub program: u64,
 }
 
@@ -73,15 +73,14 @@ impl Shape {
                 "the groups differ, {self} and {other}; start all controllers with the same --copies, each with all others as --peers"
             ));
         }
-        let differ = |one: u64, two: u64| one != 0 && two != 0 && one != two;
         let (one, two) = (self.fabric, other.fabric);
-        if differ(one, two) {
+        if one != two {
             return Some(format!(
                 "the fabrics differ, {one:016x} and {two:016x}; start all controllers with the same --fabric, the primary last"
             ));
         }
         let (one, two) = (self.program, other.program);
-        differ(one, two).then(|| {
+        (one != two).then(|| {
             format!("the programs differ, {one:016x} and {two:016x}; start all controllers in one version with the same --program, the primary last")
         })
     }
@@ -265,14 +264,7 @@ mod tests {
         });
         let program = program.expect("another program");
         assert!(program.contains("with the same --program"), "{program}");
-        // A controller that leads alone does not set them.
-        let unknown = Shape {
-            fabric: 0,
-            program: 0,
-            ..shape
-        };
-        assert_eq!([refusal(shape), refusal(unknown)], [None, None]);
-        assert_eq!(unknown.refusal_of(shape), None);
+        assert_eq!(refusal(shape), None);
     }
 
     #[test]

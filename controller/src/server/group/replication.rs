@@ -51,7 +51,7 @@ impl ReplicationService {
 }
 
 /// Refuses a controller of another group.
-fn alike(member: &Member, other: Shape) -> Result<(), Status> {
+fn check_shape(member: &Member, other: Shape) -> Result<(), Status> {
     match member.shape.refusal_of(other) {
         Some(refusal) => Err(Status::failed_precondition(refusal)),
         None => Ok(()),
@@ -158,7 +158,7 @@ impl Replication for ReplicationService {
             fabric,
             program,
         };
-        alike(member, shape)?;
+        check_shape(member, shape)?;
         let term = Term::from(term.unwrap_or_default());
         let known = History::from(history.unwrap_or_default());
         let primary = member.primary();
@@ -220,7 +220,7 @@ impl Replication for ReplicationService {
             fabric,
             program,
         };
-        alike(member, shape)?;
+        check_shape(member, shape)?;
         if following.controller == member.store.controller() {
             return Err(Status::failed_precondition(
                 "the follower has the number of this controller; give each controller its own --state",

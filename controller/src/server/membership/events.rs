@@ -47,29 +47,29 @@ impl Events {
 
 impl Controller {
     /// Reports an event of a member in an installed epoch.
-    pub(in super::super) fn tell_of_member(&self, id: JobId, rank: Rank, kind: Kind, reason: &str) {
+    pub(in super::super) fn report_member(&self, id: JobId, rank: Rank, kind: Kind, reason: &str) {
         let job = self
             .registry()
             .get(id)
             .map(|record| Arc::clone(&record.job));
         if let Some(job) = job {
-            self.tell_of(&job, kind, Some(rank), None, reason.to_owned());
+            self.report(&job, kind, Some(rank), None, reason.to_owned());
         }
     }
 
     /// Reports an event of an installed epoch.
-    pub(super) fn tell_of_epoch(&self, id: JobId, kind: Kind, first: Option<u32>, reason: String) {
+    pub(super) fn report_epoch(&self, id: JobId, kind: Kind, first: Option<u32>, reason: String) {
         let job = self
             .registry()
             .get(id)
             .map(|record| Arc::clone(&record.job));
         if let Some(job) = job {
-            self.tell_of(&job, kind, None, first, reason);
+            self.report(&job, kind, None, first, reason);
         }
     }
 
     /// Reports an event of an epoch that may be gone.
-    pub(in super::super) fn tell_of(
+    pub(in super::super) fn report(
         &self,
         job: &Job,
         kind: Kind,
@@ -87,6 +87,6 @@ impl Controller {
             reason,
         };
         self.events.tell((job.name.as_str().into(), event));
-        self.attendants.tell_news(job.id);
+        self.sessions.notify(job.id);
     }
 }

@@ -12,8 +12,8 @@ use super::super::jobs::epoch_in_span;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
 use super::preparation::{Preparation, Unmade};
-use super::{rest, suspects};
-use crate::api::attend_response::Order as Word;
+use super::{pause_after_scan, suspects};
+use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
 use crate::api::{BeginEpoch, CallOffEpoch};
 use crate::fabric::HostId;
@@ -53,14 +53,14 @@ impl Controller {
     }
 
     async fn follow_to_the_end(self: Arc<Self>, id: JobId) {
-        let mut news = self.attendants.news();
+        let mut events = self.sessions.listen();
         loop {
             let now = Instant::now();
             let looked = {
                 let mut registry = self.registry();
                 let view = registry
                     .get(id)
-                    .map(|next| registry.view(&self.attendants, next));
+                    .map(|next| registry.view(&self.sessions, next));
                 let record = registry.get_mut(id);
                 record.and_then(|record| {
                     let (change, of) = (record.change.as_mut()?, record.origin.as_ref()?.of);
@@ -72,9 +72,9 @@ impl Controller {
             };
             let took = now.elapsed();
             let mut then = Then::Wait;
-            let mut told = None;
+            let mut announced = None;
             for step in steps {
-                then = self.take(id, step, &mut told).await;
+                then = self.take(id, step, &mut announced).await;
                 if then == Then::Over {
                     return;
                 }
@@ -82,41 +82,46 @@ impl Controller {
             if then == Then::Again {
                 continue;
             }
-            rest(took).await;
+            pause_after_scan(took).await;
             let epochs = [id, of];
             tokio::select! {
-                happens = news.next_of(&epochs) => if !happens { return },
+                happens = events.next_of(&epochs) => if !happens { return },
                 () = sleep_until(due.into()) => {}
             }
         }
     }
 
-    /// Takes a step. `told` caches the message that all members of the old epoch receive in this
+    /// Takes a step. `announced` caches the message that all members of the old epoch receive in this
     /// round.
-    async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Prepared>) -> Then {
+    async fn take(
+        self: &Arc<Self>,
+        id: JobId,
+        step: Step,
+        announced: &mut Option<Prepared>,
+    ) -> Then {
         match step {
             Step::Prepare(rank) => {
-                if told.is_none() {
+                if announced.is_none() {
                     let known = self.of_next(id, |next| {
                         Some((Unmade::of(next)?, next.origin.as_ref()?.of))
                     });
-                    *told = known.map(|(unmade, of)| (Arc::new(unmade.make(self)), of));
+                    *announced = known.map(|(unmade, of)| (Arc::new(unmade.make(self)), of));
                 }
-                if let Some((preparation, of)) = told {
-                    self.attendants.prepare(*of, rank, preparation);
+                if let Some((preparation, of)) = announced {
+                    self.sessions.prepare(*of, rank, preparation);
                 }
             }
             Step::Begin(rank) => {
                 let known = self.of_next(id, |next| {
                     Some((next.origin.as_ref()?.of, beginning(next)?))
                 });
-                if let Some((of, word)) = known {
-                    self.attendants.tell(of, rank, Word::Begin(word));
+                if let Some((of, message)) = known {
+                    self.sessions.tell(of, rank, Message::Begin(message));
                 }
             }
             Step::Welcome(rank) => {
-                if let Some(word) = self.of_next(id, beginning) {
-                    self.attendants.tell(id, rank, Word::Begin(word));
+                if let Some(message) = self.of_next(id, beginning) {
+                    self.sessions.tell(id, rank, Message::Begin(message));
                 }
             }
             Step::Decide(first) => return self.decide(id, first).await,
@@ -125,7 +130,7 @@ impl Controller {
                 return Then::Over;
             }
             Step::CallOff(reason) => {
-                self.call_off(id, reason).await;
+                self.cancel(id, reason).await;
                 return Then::Over;
             }
             Step::Fence => {
@@ -157,7 +162,7 @@ impl Controller {
             match self.seats.decide(id, first).await {
                 Ok(()) => break,
                 Err(KeepError::Store(error)) if !may_be_kept => {
-                    self.call_off(id, format!("the decision could not be stored: {error}"))
+                    self.cancel(id, format!("the decision could not be stored: {error}"))
                         .await;
                     return Then::Over;
                 }
@@ -168,7 +173,7 @@ impl Controller {
                 }
             }
         }
-        let told = {
+        let announced = {
             let mut registry = self.registry();
             let record = registry.get_mut(id);
             record.and_then(|record| {
@@ -182,7 +187,7 @@ impl Controller {
                 ))
             })
         };
-        let Some((job, of, left_out)) = told else {
+        let Some((job, of, left_out)) = announced else {
             return Then::Over;
         };
         tracing::info!(
@@ -193,16 +198,16 @@ impl Controller {
         );
         self.metrics.changed(true);
         self.meet(id);
-        self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
+        self.report(&job, Kind::Decided, None, Some(first), String::new());
         for (rank, why) in left_out {
-            self.tell_of_member(of, rank, Kind::LeftOut, &why);
+            self.report_member(of, rank, Kind::LeftOut, &why);
         }
         Then::Again
     }
 
     /// Cancels a change: removes the next epoch. The current one continues.
     #[tracing::instrument(name = "call_off", skip_all, fields(job, id, epoch))]
-    async fn call_off(&self, id: JobId, reason: String) {
+    async fn cancel(&self, id: JobId, reason: String) {
         self.in_span_of(id);
         let Some(of) = self.withdraw(id).await else {
             return;
@@ -214,18 +219,18 @@ impl Controller {
             reason,
             "change cancelled"
         );
-        self.tell_of_no_change(before, &next, reason);
+        self.report_cancelled(before, &next, reason);
     }
 
     /// Records and reports a cancelled change: in the job's state and to its watchers.
-    pub(in super::super) fn tell_of_no_change(&self, before: JobId, next: &Job, reason: String) {
+    pub(in super::super) fn report_cancelled(&self, before: JobId, next: &Job, reason: String) {
         if let Some(record) = self.registry().get_mut(before) {
             record.unchanged = Some(format!("epoch {} was cancelled: {reason}", next.epoch.0));
             record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
         self.metrics.changed(false);
-        self.attendants.tell_news(before);
-        self.tell_of(next, Kind::CalledOff, None, None, reason);
+        self.sessions.notify(before);
+        self.report(next, Kind::CalledOff, None, None, reason);
     }
 
     /// Begins the change again without the members that did not answer.
@@ -249,7 +254,7 @@ impl Controller {
         gone.extend(left_out.map(|(rank, why)| (*rank, why.clone())));
         let terms = origin.terms;
         if let Err(error) = self.change_again(before, hosts, gone, terms).await {
-            self.tell_of_no_change(before, &next, error.to_string());
+            self.report_cancelled(before, &next, error.to_string());
         }
     }
 
@@ -284,8 +289,8 @@ impl Controller {
         self.take_off(&changes, id)
             .await
             .map_err(|error| unkept(&job, error))?;
-        self.attendants
-            .tell_all(of, &Word::CallOff(CallOffEpoch {}));
+        self.sessions
+            .tell_all(of, &Message::CallOff(CallOffEpoch {}));
         Ok(Some((of, job)))
     }
 
@@ -313,10 +318,10 @@ impl Controller {
             taken_off.map_err(|error| unkept(of, error))?;
         }
         self.registry().end_change(id);
-        self.attendants.tell_news(id);
+        self.sessions.notify(id);
         if let Some(of) = of {
             tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
-            self.tell_of(&of, Kind::Fenced, None, None, String::new());
+            self.report(&of, Kind::Fenced, None, None, String::new());
         }
         Ok(())
     }

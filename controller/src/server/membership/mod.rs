@@ -1,15 +1,15 @@
 //! Changes of a job's members while it runs: requests to resize and evict.
 //!
-//! `follow` carries a change out, `words` exchanges messages with members, `preparation` builds the
-//! longest of these, `suspects` evicts failed members, `calling_off` cancels changes, and `events`
+//! `follow` carries a change out, `member_messages` exchanges messages with members, `preparation` builds the
+//! longest of these, `suspects` evicts failed members, `cancel` cancels changes, and `events`
 //! notifies watchers.
 
-mod calling_off;
+mod cancel;
 mod events;
 mod follow;
+mod member_messages;
 mod preparation;
 mod suspects;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use tokio::time::sleep;
 use tracing::Span;
 
 pub use events::{Event, Events};
+pub use member_messages::{FromMember, Opened};
 pub use preparation::Preparation;
-pub use words::{Attends, Said};
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
@@ -48,7 +48,7 @@ pub enum Evictee {
 
 /// Pauses after a scan that has taken `looked`. Every event of a member triggers a scan of its
 /// whole job, so a burst of events would otherwise trigger mostly useless scans.
-async fn rest(looked: Duration) {
+async fn pause_after_scan(looked: Duration) {
     sleep(4 * looked).await;
 }
 
@@ -122,7 +122,7 @@ impl Controller {
     ) -> Result<JobState, JobRequestError> {
         let reason = match reason {
             "" => "it was evicted".to_owned(),
-            reason => format!("it was evicted: {}", tame(reason)),
+            reason => format!("it was evicted: {}", sanitize(reason)),
         };
         let terms = Terms {
             join: JOIN_WAIT,
@@ -152,7 +152,7 @@ impl Controller {
             true => {
                 // The request may have waited for other changes.
                 let (mut suspicion, now) = (record.suspicion.clone(), Instant::now());
-                suspicion.look(&registry.seen(&self.attendants, record), now);
+                suspicion.look(&registry.seen(&self.sessions, record), now);
                 let bound = record.job.eviction.bound();
                 let still = bound.map(|bound| suspicion.overdue(bound, now));
                 let still = still.unwrap_or_default();
@@ -294,7 +294,7 @@ impl Controller {
                 .named(name)
                 .map(|record| state_of(&registry, record))
         };
-        self.tell_of_epoch(id, Kind::Installed, None, String::new());
+        self.report_epoch(id, Kind::Installed, None, String::new());
         self.follow_change(id);
         state
     }
@@ -415,7 +415,7 @@ fn is_of(grid: &str, name: &str) -> bool {
 }
 
 /// A client's text, shortened and without control characters, for one line.
-fn tame(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     const LONGEST: usize = 200;
     text.chars()
         .filter(|it| !it.is_control())

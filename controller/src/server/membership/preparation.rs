@@ -33,7 +33,7 @@ impl Preparation {
 impl Controller {
     /// Records that a member of the previous epoch is ready to receive its message, which waits for
     /// room.
-    pub(in super::super) fn waits_to_be_told(&self, of: &Preparation, rank: Rank) {
+    pub(in super::super) fn waits_to_send(&self, of: &Preparation, rank: Rank) {
         let mut registry = self.registry();
         if let Some(change) = registry
             .get_mut(of.job.id)
@@ -44,15 +44,15 @@ impl Controller {
     }
 
     /// Records that the message was sent.
-    pub(in super::super) fn is_told(&self, of: &Preparation, rank: Rank) {
-        let is_news = {
+    pub(in super::super) fn is_sent(&self, of: &Preparation, rank: Rank) {
+        let is_new = {
             let mut registry = self.registry();
             let record = registry.get_mut(of.job.id);
             let change = record.and_then(|it| it.change.as_mut());
             change.is_some_and(|change| change.told(rank, Instant::now()))
         };
-        if is_news {
-            self.attendants.tell_news(of.job.id);
+        if is_new {
+            self.sessions.notify(of.job.id);
         }
     }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use super::super::attendants::Attendants;
 use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
 use super::super::registry::{Registry, Stage};
+use super::super::sessions::Sessions;
 use super::follow::in_span;
-use super::rest;
+use super::pause_after_scan;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
@@ -66,7 +66,7 @@ impl Dues {
 /// An eviction in progress. However it ends, dropping it allows the next one and triggers a scan.
 struct Evicting {
     registry: Arc<Mutex<Registry>>,
-    attendants: Arc<Attendants>,
+    sessions: Arc<Sessions>,
     id: JobId,
 }
 
@@ -75,14 +75,14 @@ impl Drop for Evicting {
         if let Some(record) = lock(&self.registry).get_mut(self.id) {
             record.is_evicting = false;
         }
-        self.attendants.tell_news(self.id);
+        self.sessions.notify(self.id);
     }
 }
 
 impl Controller {
     /// Scans jobs for suspects, each whenever its members' states may have changed.
     pub(in super::super) async fn keep_suspecting(self: Arc<Self>) {
-        let mut news = self.attendants.news();
+        let mut events = self.sessions.listen();
         let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
         let mut ids: BTreeSet<JobId> = all(&self.registry());
         if !ids.is_empty() {
@@ -95,22 +95,22 @@ impl Controller {
             for id in ids {
                 dues.set(id, self.suspect(id, begun));
             }
-            rest(begun.elapsed()).await;
+            pause_after_scan(begun.elapsed()).await;
             let wait = async {
                 match dues.first() {
                     Some(due) => sleep_until(due.into()).await,
                     None => std::future::pending().await,
                 }
             };
-            let told = tokio::select! {
-                told = news.next() => match told {
-                    Some(told) => told,
+            let changed = tokio::select! {
+                changed = events.next() => match changed {
+                    Some(changed) => changed,
                     None => return,
                 },
                 () = wait => Vec::new(),
             };
             let registry = self.registry();
-            let concerned = told.into_iter().filter_map(|id| registry.current_of(id));
+            let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
             ids = concerned.chain(dues.due_by(Instant::now())).collect();
         }
     }
@@ -124,13 +124,13 @@ impl Controller {
             due,
         } = self.look_for_suspects(id, now);
         if !turned.is_empty() {
-            self.tell_of_suspects(id, turned);
+            self.report_suspects(id, turned);
         }
         if !overdue.is_empty() {
             let controller = Arc::clone(self);
             let evicting = Evicting {
                 registry: Arc::clone(&self.registry),
-                attendants: Arc::clone(&self.attendants),
+                sessions: Arc::clone(&self.sessions),
                 id,
             };
             // A task of its own: a slow switch must not delay scans of other jobs.
@@ -143,7 +143,7 @@ impl Controller {
     }
 
     #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
-    fn tell_of_suspects(&self, id: JobId, turned: Vec<Turned>) {
+    fn report_suspects(&self, id: JobId, turned: Vec<Turned>) {
         if let Some(record) = self.registry().get(id) {
             in_span(&record.job);
         }
@@ -156,14 +156,14 @@ impl Controller {
                 Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
                 _ => tracing::info!(rank = rank.0, "member no longer suspected"),
             }
-            self.tell_of_member(id, rank, kind, "");
+            self.report_member(id, rank, kind, "");
         }
     }
 
     fn look_for_suspects(&self, id: JobId, now: Instant) -> Look {
         let mut registry = self.registry();
         let current = registry.get(id).filter(|it| it.stage == Stage::Current);
-        let Some(seen) = current.map(|it| registry.seen(&self.attendants, it)) else {
+        let Some(seen) = current.map(|it| registry.seen(&self.sessions, it)) else {
             return Look::default();
         };
         let is_changing = registry.next_of(id).is_some();
@@ -254,13 +254,13 @@ mod tests {
         let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
         let id = registry.add(&fabric, job, plan).job.id;
         let registry = Arc::new(Mutex::new(registry));
-        let attendants = Arc::<Attendants>::default();
-        let mut news = attendants.news();
+        let sessions = Arc::<Sessions>::default();
+        let mut events = sessions.listen();
         for panics in [true, false] {
             lock(&registry).get_mut(id).unwrap().is_evicting = true;
             let evicting = Evicting {
                 registry: Arc::clone(&registry),
-                attendants: Arc::clone(&attendants),
+                sessions: Arc::clone(&sessions),
                 id,
             };
             let task = tokio::spawn(async move {
@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(task.await.unwrap_err().is_panic(), panics);
             assert!(!lock(&registry).get(id).unwrap().is_evicting);
             assert_eq!(
-                news.next().await,
+                events.next().await,
                 Some(vec![id]),
                 "the job is scanned again"
             );

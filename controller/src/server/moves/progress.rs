@@ -19,18 +19,18 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
-/// Timeout of one call of a reroute, and of a round, plus [`EACH`] for each update. The reroute
+/// Timeout of one call of a reroute, and of a round, plus [`PER_UPDATE`] for each update. The reroute
 /// continues without a switch that takes longer. Together with the detection of the failure and the
 /// end of a change in progress, all other switches are done in less than a second.
-const PATIENCE: Duration = Duration::from_millis(300);
+const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// The slowest switch that is waited for: a thousand updates a second.
-const EACH: Duration = Duration::from_millis(1);
+const PER_UPDATE: Duration = Duration::from_millis(1);
 /// Updates per call: so few that a switch of the slowest accepted rate answers well within the
 /// timeout. A switch that hangs is thus detected after one call, however many updates it is to get.
-const CALL: usize = 70;
+const UPDATES_PER_CALL: usize = 70;
 
-fn patience(updates: usize) -> Duration {
-    PATIENCE + EACH * updates.try_into().unwrap_or(u32::MAX)
+fn timeout_of(updates: usize) -> Duration {
+    CALL_TIMEOUT + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
 
 /// The rounds written so far. They determine the desired state of a switch on which a write fails.
@@ -67,7 +67,7 @@ impl<'a> Progress<'a> {
         let clients = self.controller.connected().into_iter();
         let clients = clients.filter(|(id, _)| !self.behind.contains(id));
         clients
-            .map(|(id, client)| (id, Arc::new(client.brisk(CALL, PATIENCE))))
+            .map(|(id, client)| (id, Arc::new(client.brisk(UPDATES_PER_CALL, CALL_TIMEOUT))))
             .collect()
     }
 
@@ -79,18 +79,18 @@ impl<'a> Progress<'a> {
     }
 
     /// Ends the reroute after its last round: divides ports among the jobs that use them now, and
-    /// resyncs dirty switches. Returns all switches that have not answered [in time](patience).
+    /// resyncs dirty switches. Returns all switches that have not answered [in time](timeout_of).
     pub async fn end(mut self) -> BTreeSet<SwitchId> {
         let desired = self.controller.desired();
-        let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
-        let (doubtful, sound): (Clients, Clients) =
-            (self.clients().into_iter()).partition(|(id, _)| in_doubt(id));
-        let put_right = doubtful.iter().map(|(id, client)| {
+        let is_dirty = |id: &SwitchId| self.controller.switches[id.0].is_dirty();
+        let (dirty, sound): (Clients, Clients) =
+            (self.clients().into_iter()).partition(|(id, _)| is_dirty(id));
+        let resync = dirty.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
-            let put_right = switch.reconcile(client, &desired);
-            in_time(PATIENCE, (*id, put_right), "resync failed")
+            let resync = switch.reconcile(client, &desired);
+            in_time(CALL_TIMEOUT, (*id, resync), "resync failed")
         });
-        let (late, divided) = tokio::join!(join_all(put_right), self.divided(&sound, &desired));
+        let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
         self.leave_behind(&late);
         self.behind
@@ -101,17 +101,17 @@ impl<'a> Progress<'a> {
     pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) -> BTreeSet<SwitchId> {
         self.behind.extend(left);
         let behind: Vec<SwitchId> = self.behind.iter().copied().collect();
-        self.controller.doubt(&behind);
+        self.controller.mark_dirty(&behind);
         self.behind
     }
 
-    /// Divides ports as `desired`. Returns the switches that do not answer [in time](patience).
+    /// Divides ports as `desired`. Returns the switches that do not answer [in time](timeout_of).
     async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
         let names = self.controller.program().names();
         let divided = clients.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let division = desired.division(*id);
-            let most = patience(division.len());
+            let most = timeout_of(division.len());
             let divided = switch.divide(client, names, division);
             in_time(
                 most,
@@ -123,7 +123,7 @@ impl<'a> Progress<'a> {
         late.into_iter().flatten().collect()
     }
 
-    /// Writes a round to all its switches that are connected and answer [in time](patience); the
+    /// Writes a round to all its switches that are connected and answer [in time](timeout_of); the
     /// others are resynced later. A switch on which an update fails is resynced to the state after
     /// this round at once.
     pub async fn write(&mut self, round: Round) {
@@ -131,12 +131,12 @@ impl<'a> Progress<'a> {
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
             let Some(client) = clients.get(id) else {
-                so_far.controller.doubt(&[*id]);
+                so_far.controller.mark_dirty(&[*id]);
                 return None;
             };
             Some(async move {
-                let written = so_far.write_or_put_right(*id, client, changes);
-                let in_time = timeout(patience(changes.len()), written).await;
+                let written = so_far.write_or_resync(*id, client, changes);
+                let in_time = timeout(timeout_of(changes.len()), written).await;
                 (in_time != Ok(true)).then_some(*id)
             })
         });
@@ -150,7 +150,7 @@ impl<'a> Progress<'a> {
     fn leave_behind(&mut self, late: &BTreeSet<SwitchId>) {
         for id in late {
             let switch = &self.controller.switches[id.0];
-            switch.doubt();
+            switch.mark_dirty();
             tracing::warn!(
                 switch = switch.name(),
                 "no answer in time; the switch is resynced after the reroute"
@@ -160,7 +160,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Returns true if the switch has answered every call.
-    async fn write_or_put_right(
+    async fn write_or_resync(
         &self,
         id: SwitchId,
         client: &SwitchClient,
@@ -173,7 +173,7 @@ impl<'a> Progress<'a> {
             return false;
         }
         tracing::warn!(%error, "an update of the reroute failed; resyncing the switch");
-        let Err(error) = self.put_right(id, client, changes).await else {
+        let Err(error) = self.resync(id, client, changes).await else {
             return true;
         };
         tracing::warn!(%error, "resync failed");
@@ -196,7 +196,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Resyncs a switch to the state after all rounds so far and these changes.
-    async fn put_right(
+    async fn resync(
         &self,
         id: SwitchId,
         client: &SwitchClient,
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn a_switch_that_hangs_in_a_change_and_in_the_reroute_leaves_time_for_the_others() {
         let (makes_way, is_taken_back) = (GRACE.max(HURRIED), HURRIED);
-        let all = makes_way + is_taken_back + PATIENCE;
+        let all = makes_way + is_taken_back + CALL_TIMEOUT;
         assert!(all <= Duration::from_millis(850), "{all:?}");
         // The new trees are stored during the first round.
-        assert!(HURRIED <= PATIENCE);
+        assert!(HURRIED <= CALL_TIMEOUT);
         // A switch of the slowest accepted rate also answers the last of the calls that begin
         // together.
-        assert!(PATIENCE > EACH * (IN_FLIGHT * CALL) as u32);
+        assert!(CALL_TIMEOUT > PER_UPDATE * (IN_FLIGHT * UPDATES_PER_CALL) as u32);
     }
 }

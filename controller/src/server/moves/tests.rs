@@ -235,7 +235,7 @@ impl World {
         let unfinished: HashSet<JobId> = unfinished.map(|record| record.job.id).collect();
         let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, self.health.clone());
-        let moved = self.registry.become_of(refit);
+        let moved = self.registry.adopt(refit);
         let after = Arc::clone(self.registry.routes());
         let room = Room {
             fabric: &self.fabric,

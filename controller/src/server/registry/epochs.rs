@@ -11,9 +11,9 @@ use crate::job::{Epoch, Job, JobId, JobSpec, Rank};
 use crate::ledger::Refusal;
 use crate::membership::{Attendance, Origin, Seen, View};
 use crate::plan::JobPlan;
-use crate::server::attendants::Attendants;
 use crate::server::error::JobRequestError;
 use crate::server::seats::{Attempt, Seat, Seats};
+use crate::server::sessions::Sessions;
 
 impl Registry {
     /// Plans another epoch of a job with members on these hosts.
@@ -184,7 +184,7 @@ impl Registry {
     }
 
     /// The members' sessions, for a change.
-    pub fn view(&self, attendants: &Attendants, next: &Record) -> View {
+    pub fn view(&self, sessions: &Sessions, next: &Record) -> View {
         let Some(origin) = &next.origin else {
             return View::default();
         };
@@ -196,22 +196,22 @@ impl Registry {
                 .collect()
         });
         View {
-            old: attendants.attendances(origin.of),
-            new: attendants.attendances(next.job.id),
+            old: sessions.attendances(origin.of),
+            new: sessions.attendances(next.job.id),
             left: left.unwrap_or_default(),
         }
     }
 
     /// The members' sessions, for the failure detector. A member that is still in the previous
     /// epoch counts.
-    pub fn seen(&self, attendants: &Attendants, record: &Record) -> Seen {
+    pub fn seen(&self, sessions: &Sessions, record: &Record) -> Seen {
         let joined = record
             .seats
             .by_rank()
             .filter(|(_, seat)| *seat == Seat::Joined);
-        let mut attending: BTreeMap<Rank, Attendance> = attendants.attendances(record.job.id);
+        let mut attending: BTreeMap<Rank, Attendance> = sessions.attendances(record.job.id);
         if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
-            let before = attendants.attendances(origin.of).into_iter();
+            let before = sessions.attendances(origin.of).into_iter();
             let still = before.filter_map(|(old, at)| Some((origin.succession.becomes(old)?, at)));
             attending.extend(still);
         }

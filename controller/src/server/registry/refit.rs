@@ -118,7 +118,7 @@ impl Registry {
     }
 
     /// Adopts the plans. Returns the jobs whose plans have changed.
-    pub fn become_of(&mut self, refit: Refit) -> Vec<Moved> {
+    pub fn adopt(&mut self, refit: Refit) -> Vec<Moved> {
         let Refit {
             routes,
             ledger,

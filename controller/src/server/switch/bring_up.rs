@@ -54,7 +54,7 @@ impl ManagedSwitch {
     pub async fn connect_first(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         let deadline = Instant::now() + patience;
         let connect = || self.connect_by((deadline, patience));
-        self.insist(deadline, BringUpError::is_break, connect).await
+        self.retry(deadline, BringUpError::is_break, connect).await
     }
 
     /// As [`bring_up`](Self::bring_up). Retries temporary failures with new connections for as long
@@ -74,7 +74,7 @@ impl ManagedSwitch {
                     self.bring_up(client, desired).await
                 };
                 let deadline = Instant::now() + patience;
-                self.insist(deadline, BringUpError::may_pass, again).await
+                self.retry(deadline, BringUpError::may_pass, again).await
             }
             done => done,
         }
@@ -82,7 +82,7 @@ impl ManagedSwitch {
 
     /// Retries `attempt` until it succeeds, fails permanently, or no time is left before
     /// `deadline`.
-    async fn insist<T, F: Future<Output = Result<T, BringUpError>>>(
+    async fn retry<T, F: Future<Output = Result<T, BringUpError>>>(
         &self,
         deadline: Instant,
         passes: impl Fn(&BringUpError) -> bool,
@@ -116,7 +116,7 @@ impl ManagedSwitch {
         }
         // Translated first: a program without our tables is refused before it is installed.
         desired.on(self.id)?;
-        self.doubt();
+        self.mark_dirty();
         let names = desired.program.names();
         self.clear_replication(client, names, cookie.is_some())
             .await?;

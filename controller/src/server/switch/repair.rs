@@ -52,7 +52,7 @@ impl ManagedSwitch {
         let names = desired.program.names();
         let found = diff.differences().iter();
         let found = found.map(|it| it.describe(names).to_string()).collect();
-        for what in self.with_state(|state| news(&mut state.told, found)) {
+        for what in self.with_state(|state| new_drift(&mut state.known_drift, found)) {
             tracing::warn!(switch = self.name(), %what, "{message}");
         }
         Ok(())
@@ -126,7 +126,7 @@ impl ManagedSwitch {
         (wanted, division): &(Held, Division),
     ) -> Result<Diff, BringUpError> {
         let diff = Diff::between(held, wanted, self.target);
-        self.doubt();
+        self.mark_dirty();
         let limits = self.limits;
         let rounds = diff.updates(held, Room { names, limits });
         match rounds.iter().map(Vec::len).sum::<usize>() {
@@ -142,7 +142,7 @@ impl ManagedSwitch {
             }
         }
         self.with_state(|state| {
-            state.in_doubt = false;
+            state.is_dirty = false;
             let shares = division.iter().map(|(at, queue)| (*at, Some(*queue)));
             state.shares = shares.collect();
         });
@@ -151,10 +151,10 @@ impl ManagedSwitch {
 }
 
 /// The entries of `found` that are new since the last call.
-fn news(told: &mut BTreeSet<String>, found: BTreeSet<String>) -> Vec<String> {
-    let news = found.difference(told).cloned().collect();
-    *told = found;
-    news
+fn new_drift(known_drift: &mut BTreeSet<String>, found: BTreeSet<String>) -> Vec<String> {
+    let new_drift = found.difference(known_drift).cloned().collect();
+    *known_drift = found;
+    new_drift
 }
 
 #[cfg(test)]
@@ -163,9 +163,13 @@ mod tests {
 
     #[test]
     fn persistent_drift_is_logged_once() {
-        let mut told = BTreeSet::new();
-        let mut look =
-            |found: &[&str]| news(&mut told, found.iter().map(|it| it.to_string()).collect());
+        let mut known_drift = BTreeSet::new();
+        let mut look = |found: &[&str]| {
+            new_drift(
+                &mut known_drift,
+                found.iter().map(|it| it.to_string()).collect(),
+            )
+        };
         assert_eq!(look(&["a", "b"]), ["a", "b"]);
         assert_eq!(look(&["a", "b"]), [""; 0]);
         assert_eq!(look(&["b", "c"]), ["c"]);

@@ -23,7 +23,7 @@ impl Controller {
     /// without members that did not answer. The job stays in its current epoch.
     ///
     /// # Errors
-    /// There is no such change, or it is decided. [`JobRequestError::CallingOff`]: it is not
+    /// There is no such change, or it is decided. [`JobRequestError::CancelPending`]: it is not
     /// cancelled in time, but will be unless it is decided first.
     pub async fn call_off_change(
         &self,
@@ -32,18 +32,18 @@ impl Controller {
     ) -> Result<JobState, JobRequestError> {
         // First, to miss no event.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
-        if !self.want_no_change(name, epoch)? {
+        if !self.request_cancel(name, epoch)? {
             let state = self.job(name)?;
             return Err(not_changing(name, state.job.epoch.0.into()));
         }
-        let called_off = timeout(CANCEL_TIMEOUT, self.until_called_off(name, epoch, events));
-        called_off.await.unwrap_or_else(|_| {
+        let cancelled = timeout(CANCEL_TIMEOUT, self.until_cancelled(name, epoch, events));
+        cancelled.await.unwrap_or_else(|_| {
             let name = name.to_owned();
-            Err(JobRequestError::CallingOff { name })
+            Err(JobRequestError::CancelPending { name })
         })
     }
 
-    async fn until_called_off(
+    async fn until_cancelled(
         &self,
         name: &str,
         epoch: u32,
@@ -62,8 +62,8 @@ impl Controller {
                     return Err(not_changing(name, event.unwrap_or_default().epoch));
                 }
                 // The controller may have begun another change in its place.
-                Some(_) => drop(self.want_no_change(name, epoch)?),
-                None if self.want_no_change(name, epoch)? => {}
+                Some(_) => drop(self.request_cancel(name, epoch)?),
+                None if self.request_cancel(name, epoch)? => {}
                 // The event was missed.
                 None => return self.job(name),
             }
@@ -71,7 +71,7 @@ impl Controller {
     }
 
     /// Requests the cancellation. Returns false if there is no such change.
-    fn want_no_change(&self, name: &str, epoch: u32) -> Result<bool, JobRequestError> {
+    fn request_cancel(&self, name: &str, epoch: u32) -> Result<bool, JobRequestError> {
         let mut registry = self.registry();
         let current = registry.named(name)?.job.id;
         let is_meant = |it: u16| epoch == 0 || epoch == u32::from(it);
@@ -87,7 +87,7 @@ impl Controller {
         };
         change.unwanted(REASON);
         drop(registry);
-        self.attendants.tell_news(current);
+        self.sessions.notify(current);
         Ok(true)
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming};
 
-use super::attendants::Order;
 use super::controller::Controller;
-use super::membership::{Preparation, Said};
-use super::telling::OnItsWay;
+use super::membership::{FromMember, Preparation};
+use super::message_room::InFlight;
+use super::sessions::Order;
 use crate::api::attend_request::Event;
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::{self, RoundReport};
 use crate::job::{JobId, Rank};
 
@@ -28,7 +28,7 @@ struct Waiting<'a> {
 /// The message's place in the channel, and its room in flight.
 type Turn<'a> = (
     mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
-    OnItsWay,
+    InFlight,
 );
 
 /// Passes orders to a member and its reports back, until either side ends.
@@ -42,7 +42,7 @@ pub async fn pass_on(
     let mut asked: Option<(u32, oneshot::Sender<RoundReport>)> = None;
     // While this waits, later orders wait too.
     let mut waiting: Option<Waiting<'_>> = None;
-    let mut told: Option<OnItsWay> = None;
+    let mut in_flight: Option<InFlight> = None;
     loop {
         let takes_orders = waiting.is_none();
         let turn = async {
@@ -51,44 +51,44 @@ pub async fn pass_on(
                 None => std::future::pending().await,
             }
         };
-        let word = tokio::select! {
+        let message = tokio::select! {
             turn = turn => {
                 let (Some(Waiting { preparation, .. }), Some((place, room))) = (waiting.take(), turn)
                 else {
                     return;
                 };
-                told = Some(room);
-                let order = Some(Word::Prepare(controller.prepared(&preparation, who.1)));
+                in_flight = Some(room);
+                let order = Some(Message::Prepare(controller.prepared(&preparation, who.1)));
                 place.send(Ok(api::AttendResponse { order }));
-                controller.is_told(&preparation, who.1);
+                controller.is_sent(&preparation, who.1);
                 continue;
             }
-            () = forgotten(&told) => {
-                told = None;
+            () = expired(&in_flight) => {
+                in_flight = None;
                 continue;
             }
             order = orders.recv(), if takes_orders => match order {
                 Some(Order::Round(round, answer)) => {
                     asked = Some((round.token, answer));
-                    Word::Round(round)
+                    Message::Round(round)
                 }
                 Some(Order::Prepare(preparation)) => {
                     let of = Arc::clone(&preparation);
                     let turn = Box::pin(async move {
                         let place = answers.reserve().await.ok()?;
-                        controller.waits_to_be_told(&of, who.1);
+                        controller.waits_to_send(&of, who.1);
                         let entries = of.entries(who.1);
-                        Some((place, controller.telling.turn(entries).await))
+                        Some((place, controller.message_room.turn(entries).await))
                     });
                     waiting = Some(Waiting { turn, preparation });
                     continue;
                 }
-                Some(Order::Word(word)) => word,
+                Some(Order::Message(message)) => message,
                 None => return,
             },
             request = requests.message() => {
                 let Ok(Some(api::AttendRequest { event })) = request else { return };
-                let said = match event {
+                let message = match event {
                     Some(Event::Report(report)) => {
                         if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
                             // The receiver may have timed out.
@@ -96,20 +96,20 @@ pub async fn pass_on(
                         }
                         continue;
                     }
-                    Some(Event::Pledge(it)) => Said::Pledge(it),
-                    Some(Event::Refusal(it)) => Said::Refusal(it),
-                    Some(Event::Suspects(it)) => Said::Suspects(it),
+                    Some(Event::Pledge(it)) => FromMember::Prepared(it),
+                    Some(Event::Refusal(it)) => FromMember::Refusal(it),
+                    Some(Event::Suspects(it)) => FromMember::Suspects(it),
                     Some(Event::Attendance(_)) | None => continue,
                 };
-                if matches!(said, Said::Pledge(_) | Said::Refusal(_)) {
-                    told = None;
+                if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
+                    in_flight = None;
                 }
-                controller.hear(who, said);
+                controller.receive(who, message);
                 continue;
             }
         };
-        let order = Some(word);
-        if !say(answers, api::AttendResponse { order }, &mut told).await {
+        let order = Some(message);
+        if !send(answers, api::AttendResponse { order }, &mut in_flight).await {
             return;
         }
     }
@@ -117,43 +117,47 @@ pub async fn pass_on(
 
 /// Sends a message, however long the member takes to read the earlier ones. Meanwhile the room of
 /// an announced change is released when it expires. Returns false if the member has gone.
-async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<OnItsWay>) -> bool {
-    let mut said = pin!(answers.send(Ok(answer)));
+async fn send(
+    answers: &Answers,
+    answer: api::AttendResponse,
+    in_flight: &mut Option<InFlight>,
+) -> bool {
+    let mut message = pin!(answers.send(Ok(answer)));
     loop {
         tokio::select! {
-            said = &mut said => return said.is_ok(),
-            () = forgotten(told) => *told = None,
+            message = &mut message => return message.is_ok(),
+            () = expired(in_flight) => *in_flight = None,
         }
     }
 }
 
 /// Waits until an announced change no longer counts as in flight; forever if there is none.
-async fn forgotten(told: &Option<OnItsWay>) {
-    match told {
-        Some(told) => told.forgotten().await,
+async fn expired(in_flight: &Option<InFlight>) {
+    match in_flight {
+        Some(in_flight) => in_flight.expired().await,
         None => std::future::pending().await,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::telling::Telling;
+    use super::super::message_room::MessageRoom;
     use super::*;
 
     /// A change was announced to the member, and then another message sent.
     #[tokio::test]
     async fn a_member_that_reads_nothing_releases_its_room() {
-        let telling = Telling::default();
+        let message_room = MessageRoom::default();
         let (answers, unread) = mpsc::channel(1);
         answers
             .try_send(Ok(api::AttendResponse::default()))
             .unwrap();
-        let mut told = Some(telling.turn(usize::MAX).await);
+        let mut in_flight = Some(message_room.turn(usize::MAX).await);
         tokio::select! {
-            _ = say(&answers, api::AttendResponse::default(), &mut told) => panic!("nobody reads"),
-            _ = telling.turn(usize::MAX) => {}
+            _ = send(&answers, api::AttendResponse::default(), &mut in_flight) => panic!("nobody reads"),
+            _ = message_room.turn(usize::MAX) => {}
         }
         drop(unread);
-        assert!(!say(&answers, api::AttendResponse::default(), &mut told).await);
+        assert!(!send(&answers, api::AttendResponse::default(), &mut in_flight).await);
     }
 }

@@ -13,7 +13,7 @@ const ENTRIES: u32 = 1 << 18;
 
 /// How long a message without an answer counts as in flight. A member opens sockets before it
 /// answers; one that does not read must not delay others.
-const ON_ITS_WAY: Duration = Duration::from_millis(250);
+const IN_FLIGHT: Duration = Duration::from_millis(250);
 
 /// Longest message with room of its own, as much again: a large job's change must not delay small
 /// ones.
@@ -21,31 +21,31 @@ const SHORT: u32 = 256;
 
 /// The room for messages in flight.
 #[derive(Clone, Debug)]
-pub struct Telling {
+pub struct MessageRoom {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
 }
 
-impl Default for Telling {
+impl Default for MessageRoom {
     fn default() -> Self {
         let room = || Arc::new(Semaphore::new(ENTRIES as usize));
         let (long, short) = (room(), room());
-        Telling { long, short }
+        MessageRoom { long, short }
     }
 }
 
 /// The room of one message.
 #[derive(Debug)]
-pub struct OnItsWay {
+pub struct InFlight {
     _room: Option<OwnedSemaphorePermit>,
     until: Instant,
 }
 
-impl Telling {
+impl MessageRoom {
     /// Waits for room for a message that lists `entries` members, first come, first served;
     /// [short](SHORT) messages and long ones have separate queues. A message that exceeds the whole
     /// room is sent alone.
-    pub fn turn(&self, entries: usize) -> impl Future<Output = OnItsWay> + Send + use<> {
+    pub fn turn(&self, entries: usize) -> impl Future<Output = InFlight> + Send + use<> {
         let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
         let room = match entries <= SHORT {
             true => &self.short,
@@ -53,18 +53,18 @@ impl Telling {
         };
         let room = Arc::clone(room).acquire_many_owned(entries);
         async move {
-            OnItsWay {
+            InFlight {
                 // The semaphore is never closed.
                 _room: room.await.ok(),
-                until: Instant::now() + ON_ITS_WAY,
+                until: Instant::now() + IN_FLIGHT,
             }
         }
     }
 }
 
-impl OnItsWay {
+impl InFlight {
     /// Waits until the message no longer counts as in flight.
-    pub async fn forgotten(&self) {
+    pub async fn expired(&self) {
         sleep_until(self.until).await;
     }
 }
@@ -77,32 +77,32 @@ mod tests {
 
     #[tokio::test]
     async fn messages_in_flight_do_not_exceed_the_room() {
-        let telling = Telling::default();
+        let message_room = MessageRoom::default();
         // They leave room for a shorter message, but not for another of them.
         let (long, shorter) = (1100, 300);
         let most = ENTRIES as usize / long;
         assert!((shorter..long).contains(&(ENTRIES as usize % long)));
-        let mut told = Vec::new();
+        let mut in_flight = Vec::new();
         for _ in 0..most {
-            told.push(telling.turn(long).await);
+            in_flight.push(message_room.turn(long).await);
         }
-        let mut next = Box::pin(telling.turn(long));
+        let mut next = Box::pin(message_room.turn(long));
         assert!(next.as_mut().now_or_never().is_none());
         // Shorter messages do not overtake it, unless they are short.
-        let mut shorter = Box::pin(telling.turn(shorter));
+        let mut shorter = Box::pin(message_room.turn(shorter));
         assert!(shorter.as_mut().now_or_never().is_none());
-        assert!(telling.turn(SHORT as usize).now_or_never().is_some());
-        told.pop();
+        assert!(message_room.turn(SHORT as usize).now_or_never().is_some());
+        in_flight.pop();
         assert!(next.as_mut().now_or_never().is_some());
         assert!(shorter.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn the_longest_message_goes_alone() {
-        let telling = Telling::default();
-        let longest = telling.turn(1 << 30).now_or_never();
-        assert!(telling.turn(300).now_or_never().is_none());
+        let message_room = MessageRoom::default();
+        let longest = message_room.turn(1 << 30).now_or_never();
+        assert!(message_room.turn(300).now_or_never().is_none());
         drop(longest.expect("nothing else is on its way"));
-        assert!(telling.turn(300).now_or_never().is_some());
+        assert!(message_room.turn(300).now_or_never().is_some());
     }
 }

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::membership::Preparation;
-use super::news::{Listener, News};
+use super::notify::{Listener, Notifier};
 
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::{AllHere, CheckRound, RoundReport};
 use crate::job::{JobId, Rank};
 use crate::membership::Attendance;
@@ -30,50 +30,50 @@ pub enum Order {
     /// A change of members: it becomes a message when the member can receive it.
     Prepare(Arc<Preparation>),
     /// Any other message.
-    Word(Word),
+    Message(Message),
 }
 
 /// The members with sessions, by job and rank.
 #[derive(Debug, Default)]
-pub struct Attendants {
+pub struct Sessions {
     here: Mutex<Here>,
     /// Notified when a member opens or closes a session, or reports something.
-    news: News,
+    notifier: Notifier,
 }
 
 /// By job and rank. A member whose channel is closed has gone; it is removed when its job is next
 /// accessed.
-type Here = BTreeMap<JobId, BTreeMap<Rank, Attendant>>;
+type Here = BTreeMap<JobId, BTreeMap<Rank, Session>>;
 
 #[derive(Clone, Debug)]
-struct Attendant {
+struct Session {
     orders: mpsc::Sender<Order>,
     slot_bytes: u32,
     attendance: Attendance,
 }
 
-impl Attendants {
-    /// Opens a session. The receiver delivers `words` first, and then the member's orders until its
+impl Sessions {
+    /// Opens a session. The receiver delivers `messages` first, and then the member's orders until its
     /// job ends. A second session of the same rank replaces the first: the member has reconnected.
     pub fn add(
         &self,
         (job, rank): (JobId, Rank),
         slot_bytes: u32,
-        words: Vec<Word>,
+        messages: Vec<Message>,
     ) -> mpsc::Receiver<Order> {
         let (orders, receiver) = mpsc::channel(WAITING);
-        for word in words {
+        for message in messages {
             // The channel is new and has room for these few messages.
-            let _ = orders.try_send(Order::Word(word));
+            let _ = orders.try_send(Order::Message(message));
         }
-        let serial = self.tell_news(job);
-        let attendant = Attendant {
+        let serial = self.notify(job);
+        let session = Session {
             orders,
             slot_bytes,
             attendance: Attendance(serial),
         };
-        self.lock().entry(job).or_default().insert(rank, attendant);
-        self.tell_news(job);
+        self.lock().entry(job).or_default().insert(rank, session);
+        self.notify(job);
         receiver
     }
 
@@ -86,10 +86,10 @@ impl Attendants {
         }
         self.of_job(job, |here| {
             if here.len() == members {
-                for attendant in here.values() {
+                for session in here.values() {
                     // A full channel means that the member was notified before, and is in a check
                     // round.
-                    let _ = (attendant.orders).try_send(Order::Word(Word::AllHere(AllHere {})));
+                    let _ = (session.orders).try_send(Order::Message(Message::AllHere(AllHere {})));
                 }
             }
         });
@@ -100,21 +100,21 @@ impl Attendants {
         if let Some(of_job) = self.lock().get_mut(&job) {
             of_job.remove(&rank);
         }
-        self.tell_news(job);
+        self.notify(job);
     }
 
     /// Ends all sessions, because a stopping server waits for their streams.
     pub fn clear(&self) {
         let gone = std::mem::take(&mut *self.lock());
         for job in gone.into_keys() {
-            self.tell_news(job);
+            self.notify(job);
         }
     }
 
     /// Ends the sessions of a job.
     pub fn end(&self, job: JobId) {
         self.lock().remove(&job);
-        self.tell_news(job);
+        self.notify(job);
     }
 
     /// The members of a job with a session, and a number for each session.
@@ -126,8 +126,8 @@ impl Attendants {
     }
 
     /// Sends a member a message, if it has a session.
-    pub fn tell(&self, job: JobId, rank: Rank, word: Word) {
-        self.order(job, rank, Order::Word(word));
+    pub fn tell(&self, job: JobId, rank: Rank, message: Message) {
+        self.order(job, rank, Order::Message(message));
     }
 
     /// Announces a change to a member, if it has a session.
@@ -136,13 +136,13 @@ impl Attendants {
     }
 
     fn order(&self, job: JobId, rank: Rank, order: Order) {
-        let attendant = self
+        let session = self
             .lock()
             .get(&job)
             .and_then(|here| here.get(&rank))
             .cloned();
-        if let Some(attendant) = attendant
-            && attendant.orders.try_send(order).is_err()
+        if let Some(session) = session
+            && session.orders.try_send(order).is_err()
         {
             // The member reads too slowly. It must reconnect, and then receives everything again.
             self.remove(job, rank);
@@ -150,22 +150,22 @@ impl Attendants {
     }
 
     /// Sends all members of a job a message.
-    pub fn tell_all(&self, job: JobId, word: &Word) {
+    pub fn tell_all(&self, job: JobId, message: &Message) {
         let ranks: Vec<Rank> = self.of_job(job, |here| here.keys().copied().collect());
         for rank in ranks {
-            self.tell(job, rank, word.clone());
+            self.tell(job, rank, message.clone());
         }
     }
 
     /// Subscribes to notifications about jobs' members.
-    pub fn news(&self) -> Listener {
-        self.news.listen()
+    pub fn listen(&self) -> Listener {
+        self.notifier.listen()
     }
 
     /// Notifies that a job's members have done something, or something was done to them. Returns a
     /// unique number.
-    pub fn tell_news(&self, job: JobId) -> u64 {
-        self.news.tell(job)
+    pub fn notify(&self, job: JobId) -> u64 {
+        self.notifier.notify(job)
     }
 
     /// The members of a job with a session, and the payload of a full packet that all of them can
@@ -185,19 +185,19 @@ impl Attendants {
         ranks: &[Rank],
         round: impl Fn(Rank) -> CheckRound,
     ) -> BTreeMap<Rank, RoundReport> {
-        let asked: Vec<(Rank, Attendant)> = self.of_job(job, |here| {
+        let asked: Vec<(Rank, Session)> = self.of_job(job, |here| {
             let asked = here
                 .iter()
                 .filter(|(rank, _)| ranks.binary_search(rank).is_ok());
             asked.map(|(rank, it)| (*rank, it.clone())).collect()
         });
-        let orders = asked.into_iter().map(|(rank, attendant)| {
+        let orders = asked.into_iter().map(|(rank, session)| {
             let round = round(rank);
             let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
             async move {
                 let (answer, answered) = oneshot::channel();
                 let report = async {
-                    attendant
+                    session
                         .orders
                         .send(Order::Round(round, answer))
                         .await
@@ -211,7 +211,7 @@ impl Attendants {
     }
 
     /// Accesses the sessions of a job, without those that have gone.
-    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Attendant>) -> T) -> T {
+    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Session>) -> T) -> T {
         let mut here = self.lock();
         let Some(of_job) = here.get_mut(&job) else {
             return look(&BTreeMap::new());

@@ -5,23 +5,23 @@ use std::iter;
 
 use tokio::sync::mpsc;
 
-use super::super::attendants::Order;
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
+use super::super::sessions::Order;
 use super::follow::beginning;
 use super::preparation::Unmade;
-use super::tame;
-use crate::api::attend_response::Order as Word;
+use super::sanitize;
+use crate::api::attend_response::Order as Message;
 use crate::api::{self, BeginEpoch, CallOffEpoch};
 use crate::job::{JobId, Rank};
 
 /// A message from a member.
 #[derive(Debug)]
-pub enum Said {
+pub enum FromMember {
     /// The member is prepared: it begins no operation from this one on before it is notified.
-    Pledge(api::EpochPledge),
+    Prepared(api::EpochPledge),
     /// The member cannot prepare.
     Refusal(api::EpochRefusal),
     /// The member receives nothing from these ranks.
@@ -30,11 +30,11 @@ pub enum Said {
 
 /// The result of opening a session.
 #[derive(Debug)]
-pub enum Attends {
+pub enum Opened {
     /// The session is open: its member, and the orders for it until it or its job ends.
-    Here((JobId, Rank), mpsc::Receiver<Order>),
+    Session((JobId, Rank), mpsc::Receiver<Order>),
     /// The epoch is over. These messages bring the member to the next one.
-    Missed(Vec<Word>),
+    Missed(Vec<Message>),
 }
 
 impl Controller {
@@ -50,7 +50,7 @@ impl Controller {
         (epoch, number): (u32, u32),
         rank: u32,
         slot_bytes: u32,
-    ) -> Result<Attends, JobRequestError> {
+    ) -> Result<Opened, JobRequestError> {
         // Locked to the end: a removal, a leave or a change of members after this sees the session.
         let registry = self.registry();
         let now = registry.named(name)?;
@@ -60,9 +60,9 @@ impl Controller {
             let begin = beginning(now);
             // The message is built without the lock.
             drop(registry);
-            let prepare = Word::Prepare(self.prepared(&next.make(self), rank));
-            let words = iter::once(prepare).chain(begin.map(Word::Begin));
-            return Ok(Attends::Missed(words.collect()));
+            let prepare = Message::Prepare(self.prepared(&next.make(self), rank));
+            let messages = iter::once(prepare).chain(begin.map(Message::Begin));
+            return Ok(Opened::Missed(messages.collect()));
         };
         let joined = u16::try_from(rank)
             .ok()
@@ -74,37 +74,36 @@ impl Controller {
             epoch,
         };
         let rank = joined.ok_or_else(not_joined)?;
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
             // The member may have prepared for a change that was cancelled while it was
             // disconnected.
-            words.push(Word::CallOff(CallOffEpoch {}));
+            messages.push(Message::CallOff(CallOffEpoch {}));
         }
         if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
-            words.push(Word::Begin(BeginEpoch {
+            messages.push(Message::Begin(BeginEpoch {
                 job_id: record.job.id.0.into(),
                 first_operation,
             }));
         }
         let who = (record.job.id, rank);
-        let orders = self.attendants.add(who, slot_bytes, words);
+        let orders = self.sessions.add(who, slot_bytes, messages);
         if begins_together(record) {
-            self.attendants
-                .meet(record.job.id, record.job.members.len());
+            self.sessions.meet(record.job.id, record.job.members.len());
         }
-        Ok(Attends::Here(who, orders))
+        Ok(Opened::Session(who, orders))
     }
 
     /// Starts the operations of an epoch that is decided by now, if all members have a session.
     pub(super) fn meet(&self, id: JobId) {
         let registry = self.registry();
         if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
-            self.attendants.meet(id, record.job.members.len());
+            self.sessions.meet(id, record.job.members.len());
         }
     }
 
     /// Processes a message from a member.
-    pub(in super::super) fn hear(&self, (job, rank): (JobId, Rank), said: Said) {
+    pub(in super::super) fn receive(&self, (job, rank): (JobId, Rank), message: FromMember) {
         {
             let mut registry = self.registry();
             let change_of = |number: u32| {
@@ -113,22 +112,22 @@ impl Controller {
                 let next = registry.next_of(job)?;
                 (next.job.id == id).then_some(id)
             };
-            match said {
-                Said::Pledge(api::EpochPledge { job_id, operation }) => {
+            match message {
+                FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
                     if let Some(id) = change_of(job_id)
                         && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                     {
                         change.pledged(rank, operation);
                     }
                 }
-                Said::Refusal(api::EpochRefusal { job_id, reason }) => {
+                FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
                     if let Some(id) = change_of(job_id)
                         && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                     {
-                        change.refused(rank, tame(&reason));
+                        change.refused(rank, sanitize(&reason));
                     }
                 }
-                Said::Suspects(api::Suspects { ranks }) => {
+                FromMember::Suspects(api::Suspects { ranks }) => {
                     if let Some(record) = registry.get_mut(job) {
                         let most = record.job.members.len();
                         let known = |rank: u32| {
@@ -142,7 +141,7 @@ impl Controller {
                 }
             }
         }
-        self.attendants.tell_news(job);
+        self.sessions.notify(job);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::job::JobId;
 /// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however
 /// often. The state is one number for each job.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Notifier {
     /// The number of all events.
     count: watch::Sender<u64>,
     last: Arc<Mutex<Last>>,
@@ -32,9 +32,9 @@ pub struct Listener {
     heard: u64,
 }
 
-impl News {
+impl Notifier {
     /// Records an event. Returns a unique number.
-    pub fn tell(&self, job: JobId) -> u64 {
+    pub fn notify(&self, job: JobId) -> u64 {
         let mut last = lock(&self.last);
         let mut number = 0;
         self.count.send_modify(|count| {
@@ -64,8 +64,8 @@ impl Listener {
     /// Waits for an event. Returns the jobs that have changed; none if the sender is gone.
     pub async fn next(&mut self) -> Option<Vec<JobId>> {
         let heard = self.heard;
-        let news = self.count.wait_for(|count| *count > heard).await;
-        drop(news.ok()?);
+        let next = self.count.wait_for(|count| *count > heard).await;
+        drop(next.ok()?);
         let last = lock(&self.last);
         // A concurrent event waits for this lock.
         let jobs: Vec<JobId> = last
@@ -81,8 +81,8 @@ impl Listener {
 
     /// Waits for an event of one of these jobs. Returns false if the sender is gone.
     pub async fn next_of(&mut self, jobs: &[JobId]) -> bool {
-        while let Some(told) = self.next().await {
-            if told.iter().any(|job| jobs.contains(job)) {
+        while let Some(changed) = self.next().await {
+            if changed.iter().any(|job| jobs.contains(job)) {
                 return true;
             }
         }
@@ -103,38 +103,38 @@ mod tests {
 
     #[test]
     fn each_changed_job_is_delivered_once() {
-        let news = News::default();
-        news.tell(JobId(9));
-        let mut listener = news.listen();
+        let notifier = Notifier::default();
+        notifier.notify(JobId(9));
+        let mut listener = notifier.listen();
         assert_eq!(
             listener.next().now_or_never(),
             None,
             "the event was before the subscription"
         );
-        let numbers = [1, 2, 1, 1, 3].map(|job| news.tell(JobId(job)));
+        let numbers = [1, 2, 1, 1, 3].map(|job| notifier.notify(JobId(job)));
         assert!(numbers.is_sorted_by(|one, next| one < next));
         let heard = listener.next().now_or_never().flatten();
         assert_eq!(heard, Some(vec![JobId(2), JobId(1), JobId(3)]));
         assert_eq!(listener.next().now_or_never(), None);
-        news.tell(JobId(2));
+        notifier.notify(JobId(2));
         assert_eq!(listener.next().now_or_never(), Some(Some(vec![JobId(2)])));
     }
 
     #[test]
     fn a_listener_for_one_job_is_not_woken_by_another() {
-        let news = News::default();
-        let mut listener = news.listen();
+        let notifier = Notifier::default();
+        let mut listener = notifier.listen();
         let jobs = [JobId(4), JobId(5)];
         let mut waiting = Box::pin(listener.next_of(&jobs));
-        news.tell(JobId(6));
+        notifier.notify(JobId(6));
         assert_eq!(waiting.as_mut().now_or_never(), None);
-        news.tell(JobId(6));
-        news.tell(JobId(5));
+        notifier.notify(JobId(6));
+        notifier.notify(JobId(5));
         assert_eq!(waiting.as_mut().now_or_never(), Some(true));
         drop(waiting);
         let mut waiting = Box::pin(listener.next_of(&jobs));
         assert_eq!(waiting.as_mut().now_or_never(), None);
-        drop(news);
+        drop(notifier);
         assert_eq!(waiting.as_mut().now_or_never(), Some(false));
     }
 }

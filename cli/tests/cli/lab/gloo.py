@@ -1,4 +1,4 @@
-"""An all_reduce by Gloo: `gloo.py VALUES HOST...`, the same on every host; the first is where they meet."""
+"""An all_reduce with Gloo: `gloo.py VALUES HOST...` on every host; processes meet at the first."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ MEETING_PORT = 29500
 
 
 def is_own(host):
-    """Whether this machine has the host's address."""
+    """True if this machine has the host's address."""
     with socket.socket() as probe:
         try:
             probe.bind((host, 0))
@@ -24,7 +24,7 @@ def is_own(host):
 def main():
     values, hosts = int(sys.argv[1]), sys.argv[2:]
     rank = next(rank for rank, host in enumerate(hosts) if is_own(host))
-    # Otherwise Gloo looks up the machine's name, which is every host's in Mininet.
+    # By default, Gloo looks up the machine's name, which all hosts in Mininet share.
     interface = next(name for _, name in socket.if_nameindex() if name != "lo")
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     dist.init_process_group(
@@ -35,7 +35,7 @@ def main():
     expected = torch.arange(values, dtype=torch.float32) * len(hosts) + sum(range(len(hosts)))
     if not torch.equal(ours, expected):
         sys.exit(f"rank {rank}: the sum is {ours}")
-    # Whoever meets the others must not leave before they do.
+    # The first process serves the meeting point, so it must end last.
     dist.barrier()
     print(f"rank {rank} of {len(hosts)} has the sum")
 

@@ -60,12 +60,12 @@ pub fn write_whole(folder: &Path, name: &str, content: &str) -> Result<PathBuf> 
 /// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Plain text for people
+    /// Plain text for people.
     #[default]
     Table,
-    /// JSON; commands that print continuously write one document per line
+    /// JSON.
     Json,
-    /// YAML; commands that print continuously separate documents with `---`
+    /// YAML.
     Yaml,
 }
 
@@ -83,8 +83,14 @@ impl fmt::Display for Format {
 /// The `-o` option.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Output {
-    /// Output format
-    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value_t)]
+    /// Output format: table, json or yaml
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORMAT",
+        default_value_t,
+        hide_possible_values = true
+    )]
     format: Format,
 }
 

@@ -40,7 +40,7 @@ pub enum LabError {
         started: usize,
     },
     /// The lab is incomplete.
-    #[error("lab {name} was left half-way; remove it with `ultima lab down {name}`")]
+    #[error("lab {name} is incomplete; remove it with `ultima lab down {name}`")]
     HalfWay {
         /// Its name.
         name: LabName,

@@ -13,7 +13,7 @@ use ultima_console::output::Output;
 use ultima_console::policies;
 use ultima_console::units;
 
-/// Run ranks of a job on this host: AllReduce of generated data over UDP, each operation within its deadline
+/// Run ranks of a job on this host that average generated data
 ///
 /// Start one agent on every host of the job, or one per rank. The agent takes the next free rank of its host, waits until
 /// all members have joined, averages generated data --repeat times, prints a report and leaves. If the members of the
@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, value_name = "K", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU16>(text, NonZeroU16::MAX))]
     pub ranks: NonZeroU16,
     /// Number of values (32-bit floats) in each AllReduce
-    #[arg(long, value_name = "SIZE", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
     /// Number of AllReduces of the job; a rank that joins later takes part in the remaining ones
     #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
@@ -64,14 +64,14 @@ pub struct Options {
     pub flush: Option<Duration>,
     /// Time limits of an operation, at most --deadline and --flush: fixed, learned as in OptiReduce (published), or learned from the
     /// causes of loss (cause-aware)
-    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    #[arg(long, value_name = "POLICY", default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
     /// Number format of values in packets
-    #[arg(long, default_value = "f32", value_parser = policies::elements())]
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
     /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
     /// or control variate. All but arrived-mean exclude --recycle
-    #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
+    #[arg(long, value_name = "POLICY", default_value = Estimation::default().name(), value_parser = policies::estimators())]
     pub estimator: Estimation,
     /// Send values that were lost in one AllReduce again in a later one, as for gradients, so that only the sum over all
     /// AllReduces is exact
@@ -82,14 +82,14 @@ pub struct Options {
     pub rate: Option<u64>,
     /// Rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that switches
     /// report (in-band)
-    #[arg(long, default_value = RatePolicy::default().name(), requires = "rate", value_parser = policies::rates())]
+    #[arg(long, value_name = "POLICY", default_value = RatePolicy::default().name(), requires = "rate", value_parser = policies::rates())]
     pub rate_control: RatePolicy,
     /// Number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15; must be equal on all
     /// hosts
-    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
     /// When owners of shards send their first result packets: at once, or in turns by rank
-    #[arg(long, default_value = GatherStart::default().name(), requires = "rate", value_parser = policies::gather_starts())]
+    #[arg(long, value_name = "MODE", default_value = GatherStart::default().name(), requires = "rate", value_parser = policies::gather_starts())]
     pub gather_start: GatherStart,
     /// Loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender (in-order)
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]

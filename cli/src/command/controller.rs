@@ -26,6 +26,9 @@ const MIN_TAKE_OVER: Duration = Duration::from_millis(100);
 
 /// Run a controller, or show the status of running controllers
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima controller serve --fabric topologies/star4.yaml --state star4.redb\n  \
+    ultima controller status")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -44,7 +47,8 @@ enum Command {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
-  ultima controller serve --fabric star4.yaml --state star4.redb --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
+  ultima controller serve --fabric star4.yaml --state star4.redb \\
+      --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
 struct Serve {
     /// YAML file of the fabric: switches, hosts and links; `-` reads standard input
     #[arg(long, value_name = "FILE")]

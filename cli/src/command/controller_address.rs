@@ -10,7 +10,7 @@ pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 /// The address of the controller.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
-    /// Address of the controller: HOST:PORT or unix:PATH. Separate the addresses of several controllers with commas
+    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas
     #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string(), value_parser = addresses)]
     pub controller: String,
 }

@@ -30,6 +30,9 @@ const SYNC_RETRY: Duration = Duration::from_millis(200);
 
 /// Check, show, drain and repair the fabric
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima fabric show\n  \
+    ultima fabric drain spine1 --wait 10s")]
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,

@@ -25,6 +25,9 @@ use ultima_console::units::{self, bit_rate, bytes};
 
 /// Create, show, check, resize and delete jobs at a running controller
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima job create -f job.yaml\n  \
+    ultima job list")]
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,

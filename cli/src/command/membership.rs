@@ -22,7 +22,7 @@ use ultima_console::units;
 #[derive(clap::Args)]
 #[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "cancel"])]
 pub struct Resize {
-    /// The job's name
+    /// Name of the job
     pub name: String,
     /// Hosts of all members of the new epoch, in rank order
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
@@ -51,7 +51,7 @@ pub struct Resize {
 #[derive(clap::Args)]
 #[group(id = "member_meant", required = true, args = ["member", "host"])]
 pub struct Evict {
-    /// The job's name
+    /// Name of the job
     pub name: String,
     /// Rank of the member, or its host if that has only one rank of the job. A number is a rank
     #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
@@ -83,7 +83,7 @@ struct End {
 /// `ultima job watch`.
 #[derive(clap::Args)]
 pub struct Watch {
-    /// The job's name
+    /// Name of the job
     pub name: String,
     #[command(flatten)]
     output: Output,

@@ -17,22 +17,22 @@ use super::wire_options::WireOptions;
 use ultima_console::output::{self, Format, Output};
 use ultima_console::units;
 
-/// Connect two interfaces by an emulated link with delay, loss and a rate limit, like netem
+/// Emulate a link between two interfaces: delay, loss, rate (like netem)
 ///
 /// Forwards frames in both directions until interrupted, then prints counters. `ultima switch tm set` changes the
 /// settings while the link runs, if --grpc is given: port 2 is the direction from A to B, port 1 the other one.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima wire -i veth0 -i veth1 --delay 10ms --jitter normal:1ms --loss 0.01:8\n  \
-    ultima wire -i veth0 -i veth1 --a-to-b rate=100M,queue-packets=200 --grpc 127.0.0.1:9560 --stats 1s\n  \
-    ultima wire -i unix:/run/a.sock -i eth1 --rate 1G --ecn packets:65")]
+    ultima wire -i veth0 -i veth1 --a-to-b rate=100M,queue-packets=200 --stats 1s\n  \
+    ultima wire -i unix:/run/a.sock -i eth1 --rate 1G --ecn packets:65 --grpc 127.0.0.1:9560")]
 pub struct Arguments {
     /// End of the link: INTERFACE, unix:PATH (SOCK_SEQPACKET) or fd:NUMBER. Give exactly two: the first is A, the second B
     #[arg(short = 'i', long = "interface", value_name = "WHERE", required = true)]
     ends: Vec<AttachSpec>,
     #[command(flatten)]
     both: WireOptions,
-    /// Settings for the direction A to B only: NAME=VALUE[,NAME=VALUE...] with the options below as names
+    /// Settings for the direction A to B only: NAME=VALUE[,NAME=VALUE...], where NAME is an option of this section
     #[arg(long, value_name = "SETTINGS", help_heading = "Queues and wires")]
     a_to_b: Option<WireChange>,
     /// Settings for the direction B to A only

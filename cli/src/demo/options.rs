@@ -19,10 +19,10 @@ use ultima_console::{policies, units};
 use ultima_digits::shards::Dealing;
 use ultima_digits::training;
 
-/// Train a small model data-parallel on this machine, with every gradient through a P4 switch
+/// Train a small model on this machine, with every gradient through a P4 switch
 ///
 /// Starts a switch, a controller and the workers as separate processes, without root. The workers train a classifier of
-/// handwritten digits and average its gradients by Transpose AllReduce. The switch's traffic manager emulates loss and
+/// handwritten digits data-parallel and average its gradients by Transpose AllReduce. The switch's traffic manager emulates loss and
 /// delay; stragglers are workers that sleep. At the end the demo compares the result with exact averaging, and accounts
 /// for every packet.
 #[derive(clap::Args, Clone, Debug)]
@@ -30,20 +30,20 @@ use ultima_digits::training;
     ultima demo                                     1 % loss, some stragglers\n  \
     ultima demo --loss 0 --straggler 0:0            no impairments: all replicas are bit-identical\n  \
     ultima demo --estimator scaled --recycling off  compensate losses as in the original publication\n  \
-    ultima demo --drop-slots 3..9 --no-hadamard     lose the same part of every gradient: replicas diverge\n  \
+    ultima demo --drop-slots 3..9 --no-hadamard     always lose the same values: replicas diverge\n  \
     ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class -o json")]
 pub struct Options {
     /// Number of workers; each is a process with its own switch port
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=32))]
     pub workers: u16,
     /// Number of training steps
-    #[arg(long, default_value_t = training::STEPS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = training::STEPS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
     /// Seed of all random choices: data split, initial weights, order of examples, losses, stragglers
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Distribution of the training images to the workers
-    #[arg(long, value_enum, default_value_t = Dealing::Random)]
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Dealing::Random)]
     pub shards: Dealing,
 
     /// Loss probability on every wire from the switch, 0 to 1 [default: 0.01, or 0 with --burst-loss or --drop-slots]
@@ -60,10 +60,10 @@ pub struct Options {
     pub link_rate: Option<u64>,
     /// Rate adaptation, at most --link-rate: none (fixed), by round-trip time (timely), or by queueing time that switches
     /// report (in-band)
-    #[arg(long, default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
+    #[arg(long, value_name = "POLICY", default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
     pub rate_control: RatePolicy,
     /// Number of workers that may send to one worker at a time: all, dynamic (adapts to loss), or 1 to 15
-    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
     /// One-way delay of every wire from the switch, such as 500us
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::duration)]
@@ -84,11 +84,11 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// Time limits of an operation, at most --deadline: fixed, learned as in OptiReduce (published), or learned from the
     /// causes of loss (cause-aware)
-    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    #[arg(long, value_name = "POLICY", default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
     /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
     /// or control variate. All but arrived-mean need --recycling off
-    #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
+    #[arg(long, value_name = "POLICY", default_value = Estimation::default().name(), value_parser = policies::estimators())]
     pub estimator: Estimation,
     /// Send gradients without the randomized Hadamard transform
     #[arg(long)]
@@ -98,7 +98,7 @@ pub struct Options {
     #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = units::share)]
     pub hadamard_above: Option<f64>,
     /// Send values that were lost in one step again in a later step
-    #[arg(long, value_enum, default_value_t = Recycle::On)]
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
     /// Average the replicas exactly when they differ by more than this fraction of their norm
     #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = units::share)]
@@ -115,7 +115,7 @@ pub struct Options {
     #[arg(long, value_name = "SHARE:N", value_parser = stop_rule)]
     pub stop_loss: Option<StopRule>,
     /// Who replicates an aggregate to all workers
-    #[arg(long, value_enum, default_value_t = Multicast::Switch)]
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
     /// Authenticate packets with a key from the controller, and drop all others
     #[arg(long)]

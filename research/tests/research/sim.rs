@@ -74,10 +74,7 @@ fn bad_input_is_refused_in_a_line() {
         (&["--compute-tail", "2"], "no time"),
         (&["--algorithm", "ring", "--payload"], "switch-aggregation"),
         (&["--groups", "2"], "groups for tar: expected"),
-        (
-            &["--algorithm", "tar-2d", "--groups", "3"],
-            "divides 8",
-        ),
+        (&["--algorithm", "tar-2d", "--groups", "3"], "divides 8"),
         (
             &["--algorithm", "tar-2d", "--groups", "1"],
             "1 is not in 2..",

@@ -97,7 +97,7 @@ struct Exec {
     /// Name of the host or switch
     host: String,
     /// Command and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

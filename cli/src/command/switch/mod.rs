@@ -11,7 +11,9 @@ mod server;
 mod tm;
 mod trace;
 
-/// Run the embedded software switch: a P4Runtime target for programs compiled by p4c's BMv2 backend
+/// Run the embedded P4 software switch, or control a running one
+///
+/// The switch is a P4Runtime target for programs compiled by p4c's BMv2 backend.
 ///
 /// Each port has queues before its egress pipeline and an emulated wire behind it, in the direction out of the switch.
 /// By default wires are perfect. The options under "Queues and wires" change all ports, --tm and --wire single ports,
@@ -20,9 +22,9 @@ mod trace;
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
-    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01\n  \
+    ultima switch -i 1@unix:/run/p1.sock -i 2@unix:/run/p2.sock --loss 0.01\n  \
     ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us\n  \
-    ultima switch --program my.json --p4info my.p4info.txtpb -i 1@pcap:in.pcap -i 2@pcap:,out.pcap --exit-when-done\n  \
+    ultima switch --program a.json --p4info a.txtpb -i 1@pcap:in.pcap,out.pcap --exit-when-done\n  \
     ultima switch --emulate tofino -i 132@veth1 -i 140@veth2")]
 pub struct Arguments {
     #[command(subcommand)]

@@ -16,6 +16,7 @@ use ultima_console::output::{self, Output};
 
 /// Add, remove and list the ports of a running switch
 #[derive(clap::Args)]
+#[command(after_help = "Example: ultima switch port list --grpc 127.0.0.1:9559")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -19,6 +19,7 @@ use ultima_console::output::{self, Output};
 
 /// Show and change the queues and wires of a running `ultima switch` or `ultima wire`
 #[derive(clap::Args)]
+#[command(after_help = "Example: ultima switch tm set --port 3 --rate 1G --delay 2ms")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -36,7 +36,7 @@ const MAX_DOCUMENT: usize = 64 << 20;
 #[command(after_help = "Examples:\n  \
     ultima switch trace --port 1 --count 3 --match 12:0800\n  \
     ultima switch trace --port 1 --pcap seen.pcap:7 -o json\n  \
-    ultima switch trace --program my.json --p4info my.p4info.txtpb --entries my.txtpb --port 1 --pcap in.pcap")]
+    ultima switch trace --program a.json --p4info a.txtpb --entries e.txtpb --port 1 --pcap in.pcap")]
 pub struct Options {
     /// Ingress port of the packet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]

@@ -151,7 +151,7 @@ fn lab_down_removes_what_a_killed_lab_up_left() {
         let again = common::output(&up);
         let said = String::from_utf8_lossy(&again.stderr);
         assert!(
-            said.contains(&format!("lab {name} was left half-way")),
+            said.contains(&format!("lab {name} is incomplete")),
             "{stage}: {said}"
         );
         printed(&common::output(&["lab", "down", &name]));

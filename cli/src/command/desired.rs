@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use ultima_controller::api;
 use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
 
-use super::refusal;
 use crate::document::{Action, Applied};
 
 /// A job of which only the members are others.
@@ -121,26 +120,7 @@ pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
     compared
 }
 
-/// In what a job that was created is another than its file says: a controller of another version may not know what it was asked for.
-pub fn not_as_asked(
-    written: &[WrittenJob],
-    specs: &[JobSpec],
-    created: &[api::Job],
-) -> Option<String> {
-    let mut both = specs.iter().zip(created);
-    both.find_map(|(spec, job)| {
-        let differs = differences(spec, spec.seed, job);
-        let first = differs.into_iter().chain(members(spec, job)).next()?;
-        let place = refusal::named(written, &spec.name).map(|it| it.place_of(first.field));
-        let place = place.map_or_else(String::new, |place| format!("{place}: "));
-        let Differs { field, is, wanted } = first;
-        Some(format!(
-            "{place}{field}: the controller does not do that: {is} instead of {wanted}"
-        ))
-    })
-}
-
-/// A field of which a job has something else than its file says.
+/// A field in which a job differs from its file.
 struct Differs {
     field: &'static str,
     is: String,

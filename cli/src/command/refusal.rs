@@ -12,7 +12,7 @@ use crate::document::{Action, Applied};
 use crate::exit::Exit;
 
 /// The job of a name among those of files, or the grid that it is of.
-pub fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
+fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
     written.iter().find(|it| it.request.stands_for(job))
 }
 
@@ -121,11 +121,7 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     if plan.jobs[..at].iter().any(is_resized) {
         return Exit::Found;
     }
-    match Code::from_i32(plan.jobs[at].refused_code) {
-        // Of a controller that does not say it.
-        Code::Ok => Exit::Refused,
-        code => Exit::of_code(code),
-    }
+    Exit::of_code(Code::from_i32(plan.jobs[at].refused_code))
 }
 
 /// A refusal of a fabric's file, with the place of what is in the way there.
@@ -198,7 +194,7 @@ weight: 3
 
     #[test]
     fn what_is_refused_has_the_place_in_the_file() {
-        let unknown = "the fabric has no host";
+        let unknown = "unknown host";
         let of = |job, field| said(job, Code::NotFound, Some((field, unknown)));
         for (job, field, place) in [
             ("near", "members[1]", "jobs.yaml:2:15: members[1]"),
@@ -225,14 +221,10 @@ weight: 3
             name: name.into(),
             refusal: match code {
                 Code::Ok => String::new(),
-                _ => "the fabric has no host".into(),
+                _ => "unknown host".into(),
             },
             refused_code: code.into(),
             ..api::PlannedJob::default()
-        };
-        let older = api::PlannedJob {
-            refused_code: 0,
-            ..planned("new", Code::NotFound)
         };
         let jobs = [
             Applied::new("old", Action::WouldBeResized),
@@ -256,7 +248,6 @@ weight: 3
                 Exit::Refused,
             ),
             (&[planned("old", Code::Ok), missing.clone()], Exit::Found),
-            (&[older], Exit::Refused),
         ] {
             assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
         }

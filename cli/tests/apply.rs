@@ -79,7 +79,7 @@ fn applied_twice_is_applied_once() {
         write(&JOBS.replace("[h1, h2]\n", "[h1, h99]\n"));
         let (code, text) = apply(&["--dry-run"]);
         assert_eq!(code, 4, "{text}");
-        let no_host = "jobs.yaml:2:15: members[1]: the fabric has no host \"h99\"";
+        let no_host = "jobs.yaml:2:15: members[1]: unknown host \"h99\"";
         assert!(text.contains(no_host), "{text}");
         assert!(
             text.starts_with("grid.row0: unchanged\n") && !text.contains("would be resized"),
@@ -138,7 +138,7 @@ fn files_are_read_before_anything_is_done() {
     .expect("written");
     let text = refused(&["apply", "-f", file]);
     assert!(
-        text.contains("jobs.yaml:11:9: weight: a job's weight is 1 to 100"),
+        text.contains("jobs.yaml:11:9: weight: weight 0 is out of range; use 1 to 100"),
         "{text}"
     );
     std::fs::write(
@@ -154,7 +154,7 @@ fn files_are_read_before_anything_is_done() {
     for nothing in ["", "# nothing\n---\n"] {
         std::fs::write(&path, nothing).expect("written");
         let text = refused(&["apply", "-f", file]);
-        assert!(text.contains("jobs.yaml: there is no job in it"), "{text}");
+        assert!(text.contains("jobs.yaml: the file has no job"), "{text}");
     }
     std::fs::write(&path, JOBS).expect("written");
     refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
@@ -178,7 +178,7 @@ fn what_was_half_done_is_no_bad_input() {
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");
         let text = refused_with(4, &apply);
-        let no_host = format!("{file}:2:32: members[1]: the fabric has no host \"h99\"");
+        let no_host = format!("{file}:2:32: members[1]: unknown host \"h99\"");
         assert!(text.contains(&no_host), "{text}");
         assert!(text.contains("nothing was done"), "{text}");
         assert!(
@@ -215,7 +215,7 @@ fn what_the_controller_refuses_has_its_place() {
         write(grid);
         let text = refused_with(4, &create);
         assert!(
-            text.starts_with(&format!("error: {file}:7:5: members[3]: the fabric has no host \"h99\"")),
+            text.starts_with(&format!("error: {file}:7:5: members[3]: unknown host \"h99\"")),
             "{text}"
         );
         write(&grid.replace("h99", "h4"));

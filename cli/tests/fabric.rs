@@ -219,7 +219,7 @@ fn a_testbed_is_planned_without_a_switch() {
 
     let text = refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
-        text.contains("no switch is called \"tofino2\"; there are: tofino1"),
+        text.contains("unknown switch \"tofino2\" (the fabric has tofino1)"),
         "{text}"
     );
 }
@@ -341,7 +341,7 @@ fn what_a_change_would_do_is_said_before() {
         assert_ne!(limited, yaml);
         let limited = file("limited.yaml", &limited);
         let text = common::refused_with(5, &[&at[..], &["plan", "-f", &limited]].concat());
-        assert!(text.contains("its limit is 1 (group_replicas)"), "{text}");
+        assert!(text.contains("the limit is 1 (group_replicas)"), "{text}");
         let place = format!("error: {limited}:2:");
         assert!(text.starts_with(&place) && text.contains(": switches[0]: "), "{text}");
         // A host that a job has is missing.

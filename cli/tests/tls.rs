@@ -122,11 +122,11 @@ fn commands_and_the_controller_say_who_they_are() {
     assert!(line.starts_with("listening on "), "{line}");
 
     for (code, tls, said) in [
-        (3, "", "breaks the connection: "),
+        (3, "", "broke the connection: "),
         (
             3,
             ", tls: { ca: servers.pem }",
-            "give `cert` and `key` in its `tls`",
+            "set `cert` and `key` in its `tls`",
         ),
         (
             3,

@@ -114,7 +114,7 @@ fn whoever_is_not_root_is_told_so() {
     let controller = format!("unix:/run/ultima/labs/{}/controller.sock", lab.name);
     let said = refused(&["job", "list", "--controller", &controller]);
     assert!(
-        said.ends_with("is another user's; run this as that one: for a lab, as root"),
+        said.ends_with("run this command as the controller's user: for a lab, as root"),
         "{said}"
     );
     lab.down();

@@ -222,7 +222,7 @@ fn what_the_controller_refuses_has_its_place() {
         assert!(output(&create).status.success());
         let text = refused_with(5, &create);
         assert!(
-            text.starts_with(&format!("error: {file}:2:7: name: job train.row0 exists already; ")),
+            text.starts_with(&format!("error: {file}:2:7: name: job train.row0 already exists; ")),
             "{text}"
         );
     });

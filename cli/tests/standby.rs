@@ -341,7 +341,7 @@ fn watches_outlive_their_primary() {
     first.kill();
     let log = second.0.stderr.take().expect("piped");
     let mut log = BufReader::new(log).lines().map(|line| line.expect("text"));
-    assert!(log.any(|line| line.contains("leads since term ")));
+    assert!(log.any(|line| line.contains("leading term=")));
     for watch in [&mut members, &mut losses] {
         let note = watch.notes.next().expect("a line").expect("text");
         assert_eq!(

@@ -236,7 +236,7 @@ async fn a_program_that_was_replaced_is_ours_again() {
     assert_eq!(
         (diff[0].problem.as_str(), diff[1].problem.as_str()),
         (
-            "switch s1 has another program by now, and is given ours again",
+            "switch s1 runs another program; the controller installs its own again",
             ""
         )
     );
@@ -254,7 +254,7 @@ async fn one_that_does_not_answer_is_lost() {
     let diff = client.diff_fabric().await.unwrap();
     assert_eq!(
         diff[0].problem,
-        "switch s1 didn't say what it holds: the connection was lost: no answer for 400 ms"
+        "cannot read the entries of switch s1: the connection was lost: no answer for 400 ms"
     );
     while client.switches().await.unwrap()[0].connected {
         sleep(TICK).await;

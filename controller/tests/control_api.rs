@@ -140,7 +140,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
         create(spec("one", &["h1", "h2"])).await,
         (
             Code::AlreadyExists,
-            "job one exists already; delete it first, or choose another name".into()
+            "job one already exists; delete it first, or choose another name".into()
         )
     );
     assert_eq!(
@@ -191,7 +191,7 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
         .unwrap();
     let said = |field: &str, problem: &str| Some((field.to_owned(), problem.to_owned()));
     let no_host = "unknown host \"h7\" (the fabric has h1, h2, h3, h4)";
-    let taken = "job one exists already; delete it first, or choose another name";
+    let taken = "job one already exists; delete it first, or choose another name";
     for (spec, wanted) in [
         (spec("one", &["h1", "h2"]), said("name", taken)),
         (spec("x", &["h1", "h7"]), said("members[1]", no_host)),
@@ -335,7 +335,7 @@ async fn members_learn_their_rank_when_all_have_come() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 are taken; `ultima job evict train` takes the place of a member that is lost, and `ultima job resize train --members ...` with all hosts gives places anew".into())
+        (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // Who leaves a job that has begun leaves a hole.
     client.leave("train", (1, 0), 1).await.unwrap();
@@ -352,7 +352,7 @@ async fn members_learn_their_rank_when_all_have_come() {
     client.leave("train", (1, 0), 2).await.unwrap();
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await).1,
-        "all 1 of job train's ranks on host h2 are taken; all of its members have left: delete job train and create it again"
+        "all 1 ranks of job train on host h2 are taken; all of its members have left: delete job train and create it again"
     );
     assert_eq!(
         refusal(client.leave("train", (1, 0), 1).await),
@@ -481,15 +481,14 @@ async fn who_does_not_belong_is_told_so() {
         refusal(client.join("train", "h3", LONG).await),
         (
             Code::NotFound,
-            "job train has no member on host h3; its members sit on h1, h2".into()
+            "job train has no member on host h3; its members are on h1, h2".into()
         )
     );
     assert_eq!(
         refusal(client.join("train", "h9", LONG).await),
         (
             Code::NotFound,
-            "the fabric has no host \"h9\"; say the name that the fabric file gives this host"
-                .into()
+            "the fabric has no host \"h9\"; use the host's name in the fabric file".into()
         )
     );
     assert_eq!(
@@ -851,7 +850,7 @@ async fn a_switch_is_given_its_ports_by_one_at_a_time() {
     let (second, _, first) = select_all(asked).await;
     let (code, said) = refusal(second);
     assert_eq!(code, Code::FailedPrecondition, "{said}");
-    let taken = "switch s1 is being given its ports by another request";
+    let taken = "another request is configuring the ports of switch s1";
     assert!(said.starts_with(taken), "{said}");
     switch.swallow(false);
     // It speaks no gNMI.

@@ -188,7 +188,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
     assert_eq!(
         refused,
-        (Code::FailedPrecondition, "job train is changing to epoch 2; wait until it has (`ultima job watch train`), or call it off (`ultima job resize train --call-off`)".into())
+        (Code::FailedPrecondition, "job train is changing to epoch 2; wait for it (`ultima job watch train`), or cancel it (`ultima job resize train --call-off`)".into())
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
@@ -302,7 +302,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     assert_eq!((job.epoch, job.next), (1, None));
     assert_eq!(
         job.unchanged,
-        "epoch 2 was called off: rank 2 did not join within 0.2 s"
+        "epoch 2 was cancelled: rank 2 did not join within 0.2 s"
     );
     assert_eq!(site.held(), before);
     crew.epochs();
@@ -317,7 +317,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     let job = site.job().await;
     assert_eq!(
         job.unchanged,
-        "epoch 3 was called off: rank 2 cannot change epochs: itssocket is taken"
+        "epoch 3 was cancelled: rank 2 cannot change epochs: itssocket is taken"
     );
     // Unless it is to be left out then. A newcomer that gives its rank up leaves it to another.
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
@@ -459,7 +459,7 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
     assert_eq!(
         error.to_string(),
         format!(
-            "rank 1 was of epoch 1 of job train, which is in epoch 2 since operation {first}; it has no place there: it was suspected for 1 s"
+            "epoch 1 of job train is over for rank 1: the job is in epoch 2 since operation {first}; the rank has no place there: it was suspected for 1 s"
         )
     );
 
@@ -475,7 +475,7 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
     let unchanged = site.job().await.unchanged;
     assert_eq!(
         unchanged,
-        "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank 1"
+        "suspected members were not evicted: at most half of the members have a session with the controller, and these receive packets from rank 1"
     );
 }
 
@@ -602,7 +602,7 @@ async fn what_cannot_be_is_one_line() {
         others,
         (
             Code::FailedPrecondition,
-            "job train is running, and none of its members would stay to say how far it is; keep one, or delete the job and create it with others".into()
+            "job train is running: at least one current member must remain; keep one, or delete the job and create it with others".into()
         )
     );
     let full = refusal(site.resize(&["h2", "h2"], WAIT).await);
@@ -617,11 +617,11 @@ async fn what_cannot_be_is_one_line() {
     );
     assert_eq!(
         evict(Named::Host("h1".into())).await,
-        "job train has 2 ranks on host h1; say which by its number"
+        "job train has 2 ranks on host h1; name one by its number"
     );
     assert_eq!(
         evict(Named::Host("h4".into())).await,
-        "job train has no member on host h4; its members sit on h1, h2"
+        "job train has no member on host h4; its members are on h1, h2"
     );
     drop(crew);
     for line in ["grid.row0", "grid.column0"] {
@@ -634,7 +634,7 @@ async fn what_cannot_be_is_one_line() {
         refusal(evicted),
         (
             Code::FailedPrecondition,
-            "job grid.row0 is a part of grid grid, which keeps its members; delete the grid and create it with others".into()
+            "job grid.row0 is a part of grid grid, whose members cannot change; delete the grid and create it with others".into()
         )
     );
 }
@@ -651,7 +651,7 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
         nothing,
         (
             Code::FailedPrecondition,
-            "job train is in epoch 1, and no such change of it is on its way; one that is decided stays".into()
+            "job train is in epoch 1: there is no such change to cancel; a decided change cannot be cancelled".into()
         )
     );
     let day = Duration::from_secs(86_400);
@@ -673,7 +673,7 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
     assert_eq!((job.epoch, &job.next), (1, &None));
     assert_eq!(
         job.unchanged,
-        "epoch 2 was called off: somebody asked for that"
+        "epoch 2 was cancelled: requested by a client"
     );
     let kinds = until(&mut watch, Kind::CalledOff).await;
     assert_eq!(kinds, [Kind::Installed, Kind::CalledOff]);
@@ -701,7 +701,7 @@ async fn who_was_meant_in_another_epoch_keeps_its_place() {
         assert_eq!(code, Code::FailedPrecondition, "{said}");
         assert_eq!(
             said,
-            "job train is in epoch 2, with other members than those that this is about; nothing was changed: look at them with `ultima job show train` and ask again"
+            "job train is in epoch 2 and its members have changed meanwhile; nothing was changed: check them with `ultima job show train` and try again"
         );
     }
     assert_eq!(site.job().await, now);
@@ -766,7 +766,7 @@ async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
             _ => {}
         }
     }
-    let why = "nobody had joined, and the job was resized without it";
+    let why = "the rank was free, and the job was resized without it";
     assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
 }
 
@@ -783,7 +783,7 @@ async fn the_same_members_are_no_change() {
     let before = site.held();
     let refused = async || {
         let refused = site.resize(&hosts, WAIT).await.unwrap_err().to_string();
-        let says = "job train has these members, in this order, already; nothing was changed";
+        let says = "job train already has these members in this order; nothing was changed";
         assert!(refused.contains(says), "{refused}");
         assert_eq!((site.job().await.next, site.held()), (None, before.clone()));
     };

@@ -237,7 +237,7 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     let says = [
         "switch leaf1 failed",
         "no answer yet when trees had to move",
-        "leaf1, which is cleaned up when it answers again; ask again",
+        "leaf1, which is cleaned up when it answers again; try again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
     until(async || on_spines(&switches).1 == 1).await;

@@ -308,7 +308,7 @@ async fn who_waits_while_it_is_stopped_changes_nothing() {
     handle.stop().await;
     assert!(waiting.await.unwrap().is_err());
 
-    let stopping = "the controller is being stopped; ask again when it is back";
+    let stopping = "the controller is stopping; try again when it is back";
     let error = controller.create_job(&spec("other")).await.unwrap_err();
     assert_eq!(error.to_string(), stopping);
     let error = controller.delete_job("train").await.unwrap_err();

@@ -52,7 +52,7 @@ async fn one_that_stands_by_takes_over_and_the_first_follows() {
     let refused = client.create_job(&group::spec("three")).await.unwrap_err();
     let text = refused.to_string();
     assert!(
-        text.contains("0 of 1 other controllers are there to store it"),
+        text.contains("only 0 of 1 other controllers follow after 3 s"),
         "{text}"
     );
     assert_eq!(bed.held(), held_of(&bed, &second).await);
@@ -266,7 +266,7 @@ async fn an_older_store_leads_only_when_it_is_told_to() {
     second.stop();
 
     let mut first = bed.start(0).await;
-    first.says("is not known here").await;
+    first.says("changes are not stored here").await;
     first.stop();
     let first = bed.start_with(0, |group| group.lead_anyway = true).await;
     first.leads().await;
@@ -288,7 +288,7 @@ async fn a_new_store_does_not_lead_where_somebody_has_led() {
     let held = bed.held();
     let second = bed.start(1).await;
     alone.stop().await;
-    second.says("store is as new").await;
+    second.says("all that answer are empty").await;
     assert_eq!(bed.held(), held);
     // With the first one, whichever leads knows its job.
     let first = bed.start(0).await;
@@ -313,7 +313,7 @@ async fn who_has_lost_its_disk_does_not_vouch() {
     // Neither of these two knows the job.
     nodes[behind] = bed.start(behind).await;
     nodes[replaced] = bed.start(replaced).await;
-    nodes[behind].says("its store is new").await;
+    nodes[behind].says("its store is empty").await;
     assert!(nodes.iter().all(|node| !node.is_primary()));
     nodes[leader] = bed.start(leader).await;
     let leader = group::settled(&nodes).await;
@@ -373,7 +373,7 @@ async fn a_moment_without_switches_is_survived() {
         // What was asked too early is asked again.
         let is_there = match client.create_job(&group::spec("two")).await {
             Ok(_) => true,
-            Err(error) => error.to_string().contains("exists already"),
+            Err(error) => error.to_string().contains("already exists"),
         };
         if is_there && leader.is_whole_now().await {
             let jobs = client.jobs().await.unwrap_or_default();
@@ -416,7 +416,10 @@ async fn a_move_that_loses_the_lead_half_way_is_finished_later() {
     until(async || bed.switches[2].held() != held).await;
     bed.part_from(0, &[0, 1], true);
     let refused = draining.await.unwrap().unwrap_err().to_string();
-    assert!(refused.contains("not the primary at most"), "{refused}");
+    assert!(
+        refused.contains("not primary at more than half"),
+        "{refused}"
+    );
     slow.state().stalls_writes = false;
     bed.part_from(0, &[0, 1], false);
     node.is_whole().await;
@@ -479,13 +482,15 @@ async fn who_counts_otherwise_is_none_of_the_group() {
     second.stop();
     let second = bed.start_with(1, |group| group.copies = 0).await;
     second
-        .says("this is a group of 2 with --copies 1, and not of 2 with --copies 0")
+        .says("the groups differ, 2 controllers with --copies 1 and 2 controllers with --copies 0")
         .await;
     assert_eq!(first.standing().await.followers, []);
     // Neither leads while the other one is there, whatever it knows.
     first.stop();
     let first = bed.start(0).await;
-    first.says("this is a group of 2 with --copies 0").await;
+    first
+        .says("the groups differ, 2 controllers with --copies 0")
+        .await;
     second.says("does not lead: ").await;
     assert!(!first.is_primary() && !second.is_primary());
 }
@@ -500,10 +505,8 @@ async fn who_has_another_fabric_is_none_of_the_group() {
     second.stop();
     bed.close_the_ring();
     let second = bed.start(1).await;
-    second.says("this is a group with fabric ").await;
-    first
-        .says("does not follow: this is a group with fabric ")
-        .await;
+    second.says("the fabrics differ, ").await;
+    first.says("cannot follow: the fabrics differ, ").await;
     assert_eq!(first.standing().await.followers, []);
     assert!(first.is_primary());
     // The primary last.
@@ -538,7 +541,7 @@ async fn every_other_controller_is_named_once() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "--peers {}: name each of the other controllers once, and not this one",
+            "--peers {}: name each other controller once, and not this one",
             bed.address(0, 1)
         )
     );
@@ -591,7 +594,7 @@ async fn one_stuck_switch_does_not_delay_the_others() {
     // Whoever had waited for an answer would have lost the switch for that.
     let switches = second.client().await.switches().await.unwrap();
     assert!(
-        switches[2].problem.contains("not what it should be after"),
+        switches[2].problem.contains("not brought up within"),
         "{switches:?}"
     );
     bed.switches[2].state().stalls_reads = false;
@@ -640,7 +643,7 @@ async fn a_store_of_several_is_not_led_alone() {
     first.stop();
     let refused = bed.serve_alone(0).await.err().unwrap().to_string();
     assert!(
-        refused.starts_with("this controller was one of several"),
+        refused.starts_with("the store belongs to one of several controllers"),
         "{refused}"
     );
 }
@@ -698,6 +701,6 @@ async fn more_copies_than_others_are_refused() {
     let refused = bed.try_start(0, |_: &mut Group| {}).await.err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "--copies 2: there are 1 other controllers; name more with --peers, or ask for fewer"
+        "--copies 2: only 1 other controllers are named; name more with --peers, or lower --copies"
     );
 }

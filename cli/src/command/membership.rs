@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(of(2, &None, ""), Heard::Over);
         assert_eq!(of(2, &next, ""), Heard::Nothing);
         assert_eq!(of(1, &next, ""), Heard::Nothing);
-        assert_eq!(of(1, &None, "epoch 2 was called off: …"), Heard::Failed);
+        assert_eq!(of(1, &None, "epoch 2 was cancelled: …"), Heard::Failed);
         assert_eq!(of(1, &None, ""), Heard::Gone);
     }
 

@@ -1,4 +1,4 @@
-//! A link that loses what is sent into it while both of its ends are up.
+//! A link that loses packets while both of its ends are up.
 
 use std::time::Instant;
 
@@ -111,7 +111,7 @@ fn a_link_that_swallows_what_is_sent_into_it_is_left() {
         began.elapsed()
     );
     let said = health(&lab);
-    assert!(said.contains("loses what is sent into it"), "{said}");
+    assert!(said.contains("loses packets"), "{said}");
     for agent in agents {
         let output = agent.wait_with_output().expect("it ends");
         let report: Value = serde_json::from_str(&printed(&output)).expect("one JSON object");

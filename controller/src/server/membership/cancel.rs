@@ -1,4 +1,4 @@
-//! Calling off a change that somebody does not want any more.
+//! Cancelling a change of members on request.
 
 use std::time::Duration;
 
@@ -12,36 +12,38 @@ use super::super::registry::Stage;
 use super::Event;
 use crate::api::membership_event::Kind;
 
-/// How long it is waited for: what is being decided at that moment has its time, and so has a disk, here or on another controller.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Why, for members and watchers.
-const REASON: &str = "somebody asked for that";
+/// How long a request waits for the cancellation: a decision in progress, and the disks of this and
+/// other controllers, need time.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The reason that members and watchers receive.
+const REASON: &str = "requested by a client";
 
 impl Controller {
-    /// Calls off the change of a job that is on its way, if that is to `epoch` (0 for any), also where it is made again meanwhile without members that
-    /// did not answer. The job goes on in the epoch that it is in.
+    /// Cancels a job's change to `epoch` (0 for any), also if the controller has begun it again
+    /// without members that did not answer. The job stays in its current epoch.
     ///
     /// # Errors
-    /// There is no such change, or it is decided; it is not called off in time, but will be unless it is decided first.
+    /// There is no such change, or it is decided. [`JobRequestError::CancelPending`]: it is not
+    /// cancelled in time, but will be unless it is decided first.
     pub async fn call_off_change(
         &self,
         name: &str,
         epoch: u32,
     ) -> Result<JobState, JobRequestError> {
-        // First, so that nothing is missed.
+        // First, to miss no event.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
-        if !self.want_no_change(name, epoch)? {
+        if !self.request_cancel(name, epoch)? {
             let state = self.job(name)?;
             return Err(not_changing(name, state.job.epoch.0.into()));
         }
-        let called_off = timeout(PATIENCE, self.until_called_off(name, epoch, events));
-        called_off.await.unwrap_or_else(|_| {
+        let cancelled = timeout(CANCEL_TIMEOUT, self.until_cancelled(name, epoch, events));
+        cancelled.await.unwrap_or_else(|_| {
             let name = name.to_owned();
-            Err(JobRequestError::CallingOff { name })
+            Err(JobRequestError::CancelPending { name })
         })
     }
 
-    async fn until_called_off(
+    async fn until_cancelled(
         &self,
         name: &str,
         epoch: u32,
@@ -59,17 +61,17 @@ impl Controller {
                 Some(Kind::Decided) => {
                     return Err(not_changing(name, event.unwrap_or_default().epoch));
                 }
-                // Another one may come in its place.
-                Some(_) => drop(self.want_no_change(name, epoch)?),
-                None if self.want_no_change(name, epoch)? => {}
-                // That was missed.
+                // The controller may have begun another change in its place.
+                Some(_) => drop(self.request_cancel(name, epoch)?),
+                None if self.request_cancel(name, epoch)? => {}
+                // The event was missed.
                 None => return self.job(name),
             }
         }
     }
 
-    /// Whether there is such a change, which is to be called off.
-    fn want_no_change(&self, name: &str, epoch: u32) -> Result<bool, JobRequestError> {
+    /// Requests the cancellation. Returns false if there is no such change.
+    fn request_cancel(&self, name: &str, epoch: u32) -> Result<bool, JobRequestError> {
         let mut registry = self.registry();
         let current = registry.named(name)?.job.id;
         let is_meant = |it: u16| epoch == 0 || epoch == u32::from(it);
@@ -85,7 +87,7 @@ impl Controller {
         };
         change.unwanted(REASON);
         drop(registry);
-        self.attendants.tell_news(current);
+        self.sessions.notify(current);
         Ok(true)
     }
 }

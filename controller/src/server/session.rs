@@ -1,4 +1,4 @@
-//! What goes to and fro between the controller and a member that attends.
+//! A member's session: passing orders to the member, and its messages to the controller.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -6,31 +6,32 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming};
 
-use super::attendants::Order;
 use super::controller::Controller;
-use super::membership::{Preparation, Said};
-use super::telling::OnItsWay;
+use super::membership::{FromMember, Preparation};
+use super::message_room::InFlight;
+use super::sessions::Order;
 use crate::api::attend_request::Event;
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::{self, RoundReport};
 use crate::job::{JobId, Rank};
 
-/// What a member hears.
+/// The channel to a member.
 type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;
 
-/// What a member is to be told of a change when it is its turn, which it is once it has read what came before: who reads nothing takes no room.
+/// A change to announce when the member has read all earlier messages. A member that reads nothing
+/// takes no room for messages in flight.
 struct Waiting<'a> {
     turn: Pin<Box<dyn Future<Output = Option<Turn<'a>>> + Send + 'a>>,
     preparation: Arc<Preparation>,
 }
 
-/// Its place among what goes to the member, and the room that it takes.
+/// The message's place in the channel, and its room in flight.
 type Turn<'a> = (
     mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
-    OnItsWay,
+    InFlight,
 );
 
-/// Hands orders to a member and its reports to who ordered, until either side ends.
+/// Passes orders to a member and its reports back, until either side ends.
 pub async fn pass_on(
     controller: &Controller,
     who: (JobId, Rank),
@@ -39,9 +40,9 @@ pub async fn pass_on(
     mut requests: Streaming<api::AttendRequest>,
 ) {
     let mut asked: Option<(u32, oneshot::Sender<RoundReport>)> = None;
-    // What comes after it is told after it.
+    // While this waits, later orders wait too.
     let mut waiting: Option<Waiting<'_>> = None;
-    let mut told: Option<OnItsWay> = None;
+    let mut in_flight: Option<InFlight> = None;
     loop {
         let takes_orders = waiting.is_none();
         let turn = async {
@@ -50,109 +51,113 @@ pub async fn pass_on(
                 None => std::future::pending().await,
             }
         };
-        let word = tokio::select! {
+        let message = tokio::select! {
             turn = turn => {
                 let (Some(Waiting { preparation, .. }), Some((place, room))) = (waiting.take(), turn)
                 else {
                     return;
                 };
-                told = Some(room);
-                let order = Some(Word::Prepare(controller.prepared(&preparation, who.1)));
+                in_flight = Some(room);
+                let order = Some(Message::Prepare(controller.prepared(&preparation, who.1)));
                 place.send(Ok(api::AttendResponse { order }));
-                controller.is_told(&preparation, who.1);
+                controller.is_sent(&preparation, who.1);
                 continue;
             }
-            () = forgotten(&told) => {
-                told = None;
+            () = expired(&in_flight) => {
+                in_flight = None;
                 continue;
             }
             order = orders.recv(), if takes_orders => match order {
                 Some(Order::Round(round, answer)) => {
                     asked = Some((round.token, answer));
-                    Word::Round(round)
+                    Message::Round(round)
                 }
                 Some(Order::Prepare(preparation)) => {
                     let of = Arc::clone(&preparation);
                     let turn = Box::pin(async move {
                         let place = answers.reserve().await.ok()?;
-                        controller.waits_to_be_told(&of, who.1);
+                        controller.waits_to_send(&of, who.1);
                         let entries = of.entries(who.1);
-                        Some((place, controller.telling.turn(entries).await))
+                        Some((place, controller.message_room.turn(entries).await))
                     });
                     waiting = Some(Waiting { turn, preparation });
                     continue;
                 }
-                Some(Order::Word(word)) => word,
+                Some(Order::Message(message)) => message,
                 None => return,
             },
             request = requests.message() => {
                 let Ok(Some(api::AttendRequest { event })) = request else { return };
-                let said = match event {
+                let message = match event {
                     Some(Event::Report(report)) => {
                         if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
-                            // Who ordered may have lost patience.
+                            // The receiver may have timed out.
                             let _ = answer.send(report);
                         }
                         continue;
                     }
-                    Some(Event::Pledge(it)) => Said::Pledge(it),
-                    Some(Event::Refusal(it)) => Said::Refusal(it),
-                    Some(Event::Suspects(it)) => Said::Suspects(it),
+                    Some(Event::Pledge(it)) => FromMember::Prepared(it),
+                    Some(Event::Refusal(it)) => FromMember::Refusal(it),
+                    Some(Event::Suspects(it)) => FromMember::Suspects(it),
                     Some(Event::Attendance(_)) | None => continue,
                 };
-                if matches!(said, Said::Pledge(_) | Said::Refusal(_)) {
-                    told = None;
+                if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
+                    in_flight = None;
                 }
-                controller.hear(who, said);
+                controller.receive(who, message);
                 continue;
             }
         };
-        let order = Some(word);
-        if !say(answers, api::AttendResponse { order }, &mut told).await {
+        let order = Some(message);
+        if !send(answers, api::AttendResponse { order }, &mut in_flight).await {
             return;
         }
     }
 }
 
-/// Says something to a member, however long it takes to read what came before; what it was told of a change gives its room back as soon as it
-/// counts as on its way no more. False where the member has gone.
-async fn say(answers: &Answers, answer: api::AttendResponse, told: &mut Option<OnItsWay>) -> bool {
-    let mut said = pin!(answers.send(Ok(answer)));
+/// Sends a message, however long the member takes to read the earlier ones. Meanwhile the room of
+/// an announced change is released when it expires. Returns false if the member has gone.
+async fn send(
+    answers: &Answers,
+    answer: api::AttendResponse,
+    in_flight: &mut Option<InFlight>,
+) -> bool {
+    let mut message = pin!(answers.send(Ok(answer)));
     loop {
         tokio::select! {
-            said = &mut said => return said.is_ok(),
-            () = forgotten(told) => *told = None,
+            message = &mut message => return message.is_ok(),
+            () = expired(in_flight) => *in_flight = None,
         }
     }
 }
 
-/// Waits until what a member was told does not count as on its way any more; for ever where it was told nothing.
-async fn forgotten(told: &Option<OnItsWay>) {
-    match told {
-        Some(told) => told.forgotten().await,
+/// Waits until an announced change no longer counts as in flight; forever if there is none.
+async fn expired(in_flight: &Option<InFlight>) {
+    match in_flight {
+        Some(in_flight) => in_flight.expired().await,
         None => std::future::pending().await,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::telling::Telling;
+    use super::super::message_room::MessageRoom;
     use super::*;
 
-    /// It has been told of a change, and then of something else.
+    /// A change was announced to the member, and then another message sent.
     #[tokio::test]
-    async fn who_reads_nothing_gives_its_room_back() {
-        let telling = Telling::default();
+    async fn a_member_that_reads_nothing_releases_its_room() {
+        let message_room = MessageRoom::default();
         let (answers, unread) = mpsc::channel(1);
         answers
             .try_send(Ok(api::AttendResponse::default()))
             .unwrap();
-        let mut told = Some(telling.turn(usize::MAX).await);
+        let mut in_flight = Some(message_room.turn(usize::MAX).await);
         tokio::select! {
-            _ = say(&answers, api::AttendResponse::default(), &mut told) => panic!("nobody reads"),
-            _ = telling.turn(usize::MAX) => {}
+            _ = send(&answers, api::AttendResponse::default(), &mut in_flight) => panic!("nobody reads"),
+            _ = message_room.turn(usize::MAX) => {}
         }
         drop(unread);
-        assert!(!say(&answers, api::AttendResponse::default(), &mut told).await);
+        assert!(!send(&answers, api::AttendResponse::default(), &mut in_flight).await);
     }
 }

@@ -1,4 +1,4 @@
-//! Members that stay in touch after they joined, and rounds of checks with them.
+//! Members' sessions with the controller: who has one, and orders and rounds of checks for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,114 +9,115 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::membership::Preparation;
-use super::news::{Listener, News};
+use super::notify::{Listener, Notifier};
 
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::{AllHere, CheckRound, RoundReport};
 use crate::job::{JobId, Rank};
 use crate::membership::Attendance;
 
-/// How much longer than it listens a member may take for its report.
+/// How much longer than its listening time a member may take for its report.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Words that wait for a member: a round, and all of a change or two.
+/// Orders that wait for a member: a check round, and all messages of one or two changes.
 const WAITING: usize = 16;
 
-/// What a member is told.
+/// An order for a member.
 #[derive(Debug)]
 pub enum Order {
-    /// A round to take part in, and where its report goes.
+    /// A check round, and the channel for its report.
     Round(CheckRound, oneshot::Sender<RoundReport>),
-    /// What becomes of it in the epoch that comes: it is made into a message when the member can be told.
+    /// A change of members: it becomes a message when the member can receive it.
     Prepare(Arc<Preparation>),
-    /// Something that it answers by itself, if at all.
-    Word(Word),
+    /// Any other message.
+    Message(Message),
 }
 
-/// The members that attend, by job and rank.
+/// The members with sessions, by job and rank.
 #[derive(Debug, Default)]
-pub struct Attendants {
+pub struct Sessions {
     here: Mutex<Here>,
-    /// That anybody comes, goes or says something.
-    news: News,
+    /// Notified when a member opens or closes a session, or reports something.
+    notifier: Notifier,
 }
 
-/// By job and rank. One whose channel is closed has gone, and is removed with the next look at its job.
-type Here = BTreeMap<JobId, BTreeMap<Rank, Attendant>>;
+/// By job and rank. A member whose channel is closed has gone; it is removed when its job is next
+/// accessed.
+type Here = BTreeMap<JobId, BTreeMap<Rank, Session>>;
 
 #[derive(Clone, Debug)]
-struct Attendant {
+struct Session {
     orders: mpsc::Sender<Order>,
     slot_bytes: u32,
     attendance: Attendance,
 }
 
-impl Attendants {
-    /// A member attends from now on; what it is to do comes out of the receiver, first `words`, and ends when
-    /// its job does. A second attendance of the same rank takes the first one's place: the member
-    /// has lost its connection and come back.
+impl Sessions {
+    /// Opens a session. The receiver delivers `messages` first, and then the member's orders until its
+    /// job ends. A second session of the same rank replaces the first: the member has reconnected.
     pub fn add(
         &self,
         (job, rank): (JobId, Rank),
         slot_bytes: u32,
-        words: Vec<Word>,
+        messages: Vec<Message>,
     ) -> mpsc::Receiver<Order> {
         let (orders, receiver) = mpsc::channel(WAITING);
-        for word in words {
-            // The channel is new and has room for the few that there are.
-            let _ = orders.try_send(Order::Word(word));
+        for message in messages {
+            // The channel is new and has room for these few messages.
+            let _ = orders.try_send(Order::Message(message));
         }
-        let serial = self.tell_news(job);
-        let attendant = Attendant {
+        let serial = self.notify(job);
+        let session = Session {
             orders,
             slot_bytes,
             attendance: Attendance(serial),
         };
-        self.lock().entry(job).or_default().insert(rank, attendant);
-        self.tell_news(job);
+        self.lock().entry(job).or_default().insert(rank, session);
+        self.notify(job);
         receiver
     }
 
-    /// Where all `members` of a job attend, all are told: they begin with operation 0.
+    /// If all `members` of a job have a session, notifies them that operations begin.
     pub fn meet(&self, job: JobId, members: usize) {
-        // Only where they may be all: who has gone is found by looking at each.
+        // Cheap check first: only a scan finds the members that have gone.
         let may_be_all = |here: &Here| here.get(&job).is_some_and(|of_job| of_job.len() >= members);
         if !may_be_all(&self.lock()) {
             return;
         }
         self.of_job(job, |here| {
             if here.len() == members {
-                for attendant in here.values() {
-                    // One that has no room for it has been told before and is in the middle of a round.
-                    let _ = (attendant.orders).try_send(Order::Word(Word::AllHere(AllHere {})));
+                for session in here.values() {
+                    // A full channel means that the member was notified before, and is in a check
+                    // round.
+                    let _ = (session.orders).try_send(Order::Message(Message::AllHere(AllHere {})));
                 }
             }
         });
     }
 
-    /// Ends a member's attendance, because it has left.
+    /// Ends a member's session, because it has left.
     pub fn remove(&self, job: JobId, rank: Rank) {
         if let Some(of_job) = self.lock().get_mut(&job) {
             of_job.remove(&rank);
         }
-        self.tell_news(job);
+        self.notify(job);
     }
 
-    /// Ends all attendances: a server waits for its streams when it stops.
+    /// Ends all sessions, because a stopping server waits for their streams.
     pub fn clear(&self) {
         let gone = std::mem::take(&mut *self.lock());
         for job in gone.into_keys() {
-            self.tell_news(job);
+            self.notify(job);
         }
     }
 
-    /// Ends a job's attendances.
+    /// Ends the sessions of a job.
     pub fn end(&self, job: JobId) {
         self.lock().remove(&job);
-        self.tell_news(job);
+        self.notify(job);
     }
 
-    /// Who attends for a job, and since which time.
+    /// The members of a job with a session, and a number for each session.
     pub fn attendances(&self, job: JobId) -> BTreeMap<Rank, Attendance> {
         self.of_job(job, |here| {
             let attendances = here.iter().map(|(rank, it)| (*rank, it.attendance));
@@ -124,49 +125,51 @@ impl Attendants {
         })
     }
 
-    /// Tells a member something, if it attends.
-    pub fn tell(&self, job: JobId, rank: Rank, word: Word) {
-        self.order(job, rank, Order::Word(word));
+    /// Sends a member a message, if it has a session.
+    pub fn tell(&self, job: JobId, rank: Rank, message: Message) {
+        self.order(job, rank, Order::Message(message));
     }
 
-    /// Tells a member what becomes of it, if it attends.
+    /// Announces a change to a member, if it has a session.
     pub fn prepare(&self, job: JobId, rank: Rank, preparation: &Arc<Preparation>) {
         self.order(job, rank, Order::Prepare(Arc::clone(preparation)));
     }
 
     fn order(&self, job: JobId, rank: Rank, order: Order) {
-        let attendant = self
+        let session = self
             .lock()
             .get(&job)
             .and_then(|here| here.get(&rank))
             .cloned();
-        if let Some(attendant) = attendant
-            && attendant.orders.try_send(order).is_err()
+        if let Some(session) = session
+            && session.orders.try_send(order).is_err()
         {
-            // It takes nothing any more: it is to come back and hear everything again.
+            // The member reads too slowly. It must reconnect, and then receives everything again.
             self.remove(job, rank);
         }
     }
 
-    /// Tells all of a job's members something.
-    pub fn tell_all(&self, job: JobId, word: &Word) {
+    /// Sends all members of a job a message.
+    pub fn tell_all(&self, job: JobId, message: &Message) {
         let ranks: Vec<Rank> = self.of_job(job, |here| here.keys().copied().collect());
         for rank in ranks {
-            self.tell(job, rank, word.clone());
+            self.tell(job, rank, message.clone());
         }
     }
 
-    /// Of which jobs' members anybody comes, goes or says something.
-    pub fn news(&self) -> Listener {
-        self.news.listen()
+    /// Subscribes to notifications about jobs' members.
+    pub fn listen(&self) -> Listener {
+        self.notifier.listen()
     }
 
-    /// Of a job's members somebody has come, gone or said something, or something was done about them. Returns a number that nobody got before.
-    pub fn tell_news(&self, job: JobId) -> u64 {
-        self.news.tell(job)
+    /// Notifies that a job's members have done something, or something was done to them. Returns a
+    /// unique number.
+    pub fn notify(&self, job: JobId) -> u64 {
+        self.notifier.notify(job)
     }
 
-    /// Who attends for a job, and the payload of a full packet that all of them can send.
+    /// The members of a job with a session, and the payload of a full packet that all of them can
+    /// send.
     pub fn of(&self, job: JobId) -> (Vec<Rank>, u32) {
         self.of_job(job, |here| {
             let payload = here.values().map(|it| it.slot_bytes).min();
@@ -174,27 +177,27 @@ impl Attendants {
         })
     }
 
-    /// Lets these attendants of a job, in rank order, do one round, each what `round` says; returns the reports of those
-    /// that answered.
+    /// Runs a round with these members of a job, in rank order; `round` makes each one's task.
+    /// Returns the reports of those that answered.
     pub async fn round(
         &self,
         job: JobId,
         ranks: &[Rank],
         round: impl Fn(Rank) -> CheckRound,
     ) -> BTreeMap<Rank, RoundReport> {
-        let asked: Vec<(Rank, Attendant)> = self.of_job(job, |here| {
+        let asked: Vec<(Rank, Session)> = self.of_job(job, |here| {
             let asked = here
                 .iter()
                 .filter(|(rank, _)| ranks.binary_search(rank).is_ok());
             asked.map(|(rank, it)| (*rank, it.clone())).collect()
         });
-        let orders = asked.into_iter().map(|(rank, attendant)| {
+        let orders = asked.into_iter().map(|(rank, session)| {
             let round = round(rank);
             let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
             async move {
                 let (answer, answered) = oneshot::channel();
                 let report = async {
-                    attendant
+                    session
                         .orders
                         .send(Order::Round(round, answer))
                         .await
@@ -207,8 +210,8 @@ impl Attendants {
         join_all(orders).await.into_iter().flatten().collect()
     }
 
-    /// Looks at those of a job that are there: those that have gone are not any more.
-    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Attendant>) -> T) -> T {
+    /// Accesses the sessions of a job, without those that have gone.
+    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Session>) -> T) -> T {
         let mut here = self.lock();
         let Some(of_job) = here.get_mut(&job) else {
             return look(&BTreeMap::new());
@@ -222,7 +225,7 @@ impl Attendants {
     }
 
     fn lock(&self) -> MutexGuard<'_, Here> {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,66 +1,68 @@
-//! What members hear of changes when they come, and what they say.
+//! Messages between members and the controller about changes: opening a session, and answers of
+//! members.
 
 use std::iter;
 
 use tokio::sync::mpsc;
 
-use super::super::attendants::Order;
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
+use super::super::sessions::Order;
 use super::follow::beginning;
 use super::preparation::Unmade;
-use super::tame;
-use crate::api::attend_response::Order as Word;
+use super::sanitize;
+use crate::api::attend_response::Order as Message;
 use crate::api::{self, BeginEpoch, CallOffEpoch};
 use crate::job::{JobId, Rank};
 
-/// What a member says by itself, or of a change.
+/// A message from a member.
 #[derive(Debug)]
-pub enum Said {
-    /// It begins no operation from that one on in its epoch before it is told.
-    Pledge(api::EpochPledge),
-    /// It cannot go over.
+pub enum FromMember {
+    /// The member is prepared: it begins no operation from this one on before it is notified.
+    Prepared(api::EpochPledge),
+    /// The member cannot prepare.
     Refusal(api::EpochRefusal),
-    /// It hears nothing of these.
+    /// The member receives nothing from these ranks.
     Suspects(api::Suspects),
 }
 
-/// What becomes of a member that attends.
+/// The result of opening a session.
 #[derive(Debug)]
-pub enum Attends {
-    /// It is there from now on: which member it is, and what it hears until it or its job ends.
-    Here((JobId, Rank), mpsc::Receiver<Order>),
-    /// It is not, as its epoch is over; what it has missed of that brings it to the next.
-    Missed(Vec<Word>),
+pub enum Opened {
+    /// The session is open: its member, and the orders for it until it or its job ends.
+    Session((JobId, Rank), mpsc::Receiver<Order>),
+    /// The epoch is over. These messages bring the member to the next one.
+    Missed(Vec<Message>),
 }
 
 impl Controller {
-    /// A member attends from now on that has joined in that epoch, whose number in packets it says if it knows it, while the epoch is on
-    /// switches. One that was out of touch when its epoch ended, and has a place in the next, is told so.
+    /// Opens a session for a member that has joined in that epoch; `number` is the epoch's job id,
+    /// or 0 if unknown. A member that was disconnected when its epoch ended, and has a place in the
+    /// next, receives the messages that it missed.
     ///
     /// # Errors
-    /// There is no such job, the rank has not joined, or the epoch is over.
+    /// No job has that name, the rank has not joined, or the epoch is over.
     pub fn attend(
         &self,
         name: &str,
         (epoch, number): (u32, u32),
         rank: u32,
         slot_bytes: u32,
-    ) -> Result<Attends, JobRequestError> {
-        // Held to the end: who is taken off the switches, leaves or is told of a change after that is so as one who attends.
+    ) -> Result<Opened, JobRequestError> {
+        // Locked to the end: a removal, a leave or a change of members after this sees the session.
         let registry = self.registry();
         let now = registry.named(name)?;
         let Some(record) = registry.numbered(name, epoch, number) else {
             let missed = missed(now, (epoch, number), rank);
             let (next, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
             let begin = beginning(now);
-            // A place is described without it.
+            // The message is built without the lock.
             drop(registry);
-            let prepare = Word::Prepare(self.prepared(&next.make(self), rank));
-            let words = iter::once(prepare).chain(begin.map(Word::Begin));
-            return Ok(Attends::Missed(words.collect()));
+            let prepare = Message::Prepare(self.prepared(&next.make(self), rank));
+            let messages = iter::once(prepare).chain(begin.map(Message::Begin));
+            return Ok(Opened::Missed(messages.collect()));
         };
         let joined = u16::try_from(rank)
             .ok()
@@ -72,60 +74,60 @@ impl Controller {
             epoch,
         };
         let rank = joined.ok_or_else(not_joined)?;
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
-            // It may have pledged for a change that was called off while it was away.
-            words.push(Word::CallOff(CallOffEpoch {}));
+            // The member may have prepared for a change that was cancelled while it was
+            // disconnected.
+            messages.push(Message::CallOff(CallOffEpoch {}));
         }
         if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
-            words.push(Word::Begin(BeginEpoch {
+            messages.push(Message::Begin(BeginEpoch {
                 job_id: record.job.id.0.into(),
                 first_operation,
             }));
         }
         let who = (record.job.id, rank);
-        let orders = self.attendants.add(who, slot_bytes, words);
+        let orders = self.sessions.add(who, slot_bytes, messages);
         if begins_together(record) {
-            self.attendants
-                .meet(record.job.id, record.job.members.len());
+            self.sessions.meet(record.job.id, record.job.members.len());
         }
-        Ok(Attends::Here(who, orders))
+        Ok(Opened::Session(who, orders))
     }
 
-    /// Who attends for an epoch that is decided by now may be all that were waited for.
+    /// Starts the operations of an epoch that is decided by now, if all members have a session.
     pub(super) fn meet(&self, id: JobId) {
         let registry = self.registry();
         if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
-            self.attendants.meet(id, record.job.members.len());
+            self.sessions.meet(id, record.job.members.len());
         }
     }
 
-    /// A member has said something.
-    pub(in super::super) fn hear(&self, (job, rank): (JobId, Rank), said: Said) {
+    /// Processes a message from a member.
+    pub(in super::super) fn receive(&self, (job, rank): (JobId, Rank), message: FromMember) {
         {
             let mut registry = self.registry();
             let change_of = |number: u32| {
                 let id = u16::try_from(number).ok().map(JobId)?;
-                // Of no other job's change.
+                // Ignores messages about other jobs' changes.
                 let next = registry.next_of(job)?;
                 (next.job.id == id).then_some(id)
             };
-            match said {
-                Said::Pledge(api::EpochPledge { job_id, operation }) => {
+            match message {
+                FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
                     if let Some(id) = change_of(job_id)
                         && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                     {
                         change.pledged(rank, operation);
                     }
                 }
-                Said::Refusal(api::EpochRefusal { job_id, reason }) => {
+                FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
                     if let Some(id) = change_of(job_id)
                         && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                     {
-                        change.refused(rank, tame(&reason));
+                        change.refused(rank, sanitize(&reason));
                     }
                 }
-                Said::Suspects(api::Suspects { ranks }) => {
+                FromMember::Suspects(api::Suspects { ranks }) => {
                     if let Some(record) = registry.get_mut(job) {
                         let most = record.job.members.len();
                         let known = |rank: u32| {
@@ -139,12 +141,12 @@ impl Controller {
                 }
             }
         }
-        self.attendants.tell_news(job);
+        self.sessions.notify(job);
     }
 }
 
-/// The place that a member has in the epoch after one that is not on switches any more: its own rank in that, and how the job came to the
-/// one that it is in. None where it has none, or the job is further.
+/// The member's place in the epoch that followed its own, as data for the missed message, and the
+/// member's old rank. None if it has no place, or the job is already further.
 fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank)> {
     let origin = now.origin.as_ref()?;
     let is_before = u32::from(now.job.epoch.0) == epoch + 1
@@ -155,14 +157,15 @@ fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmad
     has_it.then(|| Some((Unmade::of(now)?, rank)))?
 }
 
-/// Whether an epoch's members begin with operation 0, when all are there. In one that comes that is not known yet, and in one that a job
-/// came to while it ran each begins with what it is told, by itself.
+/// True if an epoch's members begin together with operation 0 when all have a session. The next
+/// epoch has no first operation yet; in an epoch that began in a running job each member begins by
+/// itself.
 fn begins_together(record: &Record) -> bool {
     let first = record.origin.as_ref().map_or(Some(0), |it| it.first);
     record.stage != Stage::Coming && first == Some(0)
 }
 
-/// Why a member of an epoch that is not on switches any more cannot attend.
+/// The error for a member of an epoch that is no longer installed.
 fn over(now: &Record, epoch: u32, rank: u32) -> JobRequestError {
     let of_the_one_before = u32::from(now.job.epoch.0) == epoch + 1;
     let origin = now.origin.as_ref().filter(|_| of_the_one_before);

@@ -1,4 +1,4 @@
-//! That something has happened to a job's members, for whoever has to look at them.
+//! Notifications that something has happened to a job's members.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,34 +7,34 @@ use tokio::sync::watch;
 
 use crate::job::JobId;
 
-/// What has happened to jobs' members: whoever listens hears which jobs it were, each once, however much it was. There is no more to it than a number
-/// for each job.
+/// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however
+/// often. The state is one number for each job.
 #[derive(Debug, Default)]
-pub struct News {
-    /// How often anything has happened.
+pub struct Notifier {
+    /// The number of all events.
     count: watch::Sender<u64>,
     last: Arc<Mutex<Last>>,
 }
 
-/// What happened last to each job, in one of its epochs.
+/// The last event of each job, by the id of one of its epochs.
 #[derive(Debug, Default)]
 struct Last {
     of: BTreeMap<JobId, u64>,
     by_count: BTreeMap<u64, JobId>,
 }
 
-/// One who hears of what happens.
+/// A subscriber.
 #[derive(Debug)]
 pub struct Listener {
     count: watch::Receiver<u64>,
     last: Arc<Mutex<Last>>,
-    /// What has been heard.
+    /// The last event that was delivered.
     heard: u64,
 }
 
-impl News {
-    /// Something has happened. Returns a number that nobody got before.
-    pub fn tell(&self, job: JobId) -> u64 {
+impl Notifier {
+    /// Records an event. Returns a unique number.
+    pub fn notify(&self, job: JobId) -> u64 {
         let mut last = lock(&self.last);
         let mut number = 0;
         self.count.send_modify(|count| {
@@ -48,7 +48,7 @@ impl News {
         number
     }
 
-    /// What happens from now on.
+    /// Subscribes to events from now on.
     pub fn listen(&self) -> Listener {
         let count = self.count.subscribe();
         let heard = *count.borrow();
@@ -61,13 +61,13 @@ impl News {
 }
 
 impl Listener {
-    /// Waits until something has happened, and returns to which jobs; none where nothing happens any more.
+    /// Waits for an event. Returns the jobs that have changed; none if the sender is gone.
     pub async fn next(&mut self) -> Option<Vec<JobId>> {
         let heard = self.heard;
-        let news = self.count.wait_for(|count| *count > heard).await;
-        drop(news.ok()?);
+        let next = self.count.wait_for(|count| *count > heard).await;
+        drop(next.ok()?);
         let last = lock(&self.last);
-        // Whoever tells more meanwhile waits for this.
+        // A concurrent event waits for this lock.
         let jobs: Vec<JobId> = last
             .by_count
             .range(heard + 1..)
@@ -79,10 +79,10 @@ impl Listener {
         Some(jobs)
     }
 
-    /// Waits until something has happened to one of these; false where nothing happens any more.
+    /// Waits for an event of one of these jobs. Returns false if the sender is gone.
     pub async fn next_of(&mut self, jobs: &[JobId]) -> bool {
-        while let Some(told) = self.next().await {
-            if told.iter().any(|job| jobs.contains(job)) {
+        while let Some(changed) = self.next().await {
+            if changed.iter().any(|job| jobs.contains(job)) {
                 return true;
             }
         }
@@ -91,7 +91,7 @@ impl Listener {
 }
 
 fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
-    // Nothing panics while it holds the lock.
+    // No thread panics while it holds the lock.
     last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -102,35 +102,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_job_is_heard_of_once_however_often_something_happens_to_it() {
-        let news = News::default();
-        news.tell(JobId(9));
-        let mut listener = news.listen();
-        assert_eq!(listener.next().now_or_never(), None, "it was before");
-        let numbers = [1, 2, 1, 1, 3].map(|job| news.tell(JobId(job)));
+    fn each_changed_job_is_delivered_once() {
+        let notifier = Notifier::default();
+        notifier.notify(JobId(9));
+        let mut listener = notifier.listen();
+        assert_eq!(
+            listener.next().now_or_never(),
+            None,
+            "the event was before the subscription"
+        );
+        let numbers = [1, 2, 1, 1, 3].map(|job| notifier.notify(JobId(job)));
         assert!(numbers.is_sorted_by(|one, next| one < next));
         let heard = listener.next().now_or_never().flatten();
         assert_eq!(heard, Some(vec![JobId(2), JobId(1), JobId(3)]));
         assert_eq!(listener.next().now_or_never(), None);
-        news.tell(JobId(2));
+        notifier.notify(JobId(2));
         assert_eq!(listener.next().now_or_never(), Some(Some(vec![JobId(2)])));
     }
 
     #[test]
-    fn who_waits_for_one_job_is_not_woken_by_another() {
-        let news = News::default();
-        let mut listener = news.listen();
+    fn a_listener_for_one_job_is_not_woken_by_another() {
+        let notifier = Notifier::default();
+        let mut listener = notifier.listen();
         let jobs = [JobId(4), JobId(5)];
         let mut waiting = Box::pin(listener.next_of(&jobs));
-        news.tell(JobId(6));
+        notifier.notify(JobId(6));
         assert_eq!(waiting.as_mut().now_or_never(), None);
-        news.tell(JobId(6));
-        news.tell(JobId(5));
+        notifier.notify(JobId(6));
+        notifier.notify(JobId(5));
         assert_eq!(waiting.as_mut().now_or_never(), Some(true));
         drop(waiting);
         let mut waiting = Box::pin(listener.next_of(&jobs));
         assert_eq!(waiting.as_mut().now_or_never(), None);
-        drop(news);
+        drop(notifier);
         assert_eq!(waiting.as_mut().now_or_never(), Some(false));
     }
 }

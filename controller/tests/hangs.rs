@@ -14,7 +14,7 @@ use ultima_controller::server::Handle;
 use ultima_p4runtime::v1::update::Type;
 
 /// What a change says that was given up.
-const GIVEN_UP: &str = "no answer yet when trees had to move";
+const GIVEN_UP: &str = "no answer before a reroute interrupted the call";
 
 /// Nobody looks for anything here, or repairs anything, but for what may be the controller's own doing.
 async fn begin() -> (Bed, Handle, Client, Vec<Held>) {

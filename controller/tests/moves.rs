@@ -236,7 +236,7 @@ async fn a_creation_that_hangs_keeps_nobody_from_moving() {
     let refused = creating.await.unwrap().unwrap_err().to_string();
     let says = [
         "switch leaf1 failed",
-        "no answer yet when trees had to move",
+        "no answer before a reroute interrupted the call",
         "leaf1, which is cleaned up when it answers again; try again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
@@ -339,7 +339,10 @@ async fn a_creation_that_hangs_makes_way_for_moves_only() {
     assert!(!creating.is_finished());
     handle.controller().see(a_link(&handle), false);
     let refused = creating.await.unwrap().unwrap_err().to_string();
-    assert!(refused.contains("when trees had to move"), "{refused}");
+    assert!(
+        refused.contains("a reroute interrupted the call"),
+        "{refused}"
+    );
     leaf.state().stalls_writes = false;
     until(async || is_whole_but(&handle, SPINE1).await).await;
 }

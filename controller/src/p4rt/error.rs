@@ -119,7 +119,7 @@ pub enum RpcError {
     #[error("the connection was lost: {0}")]
     Lost(String),
     /// The call was abandoned because others waited.
-    #[error("no answer yet when trees had to move")]
+    #[error("no answer before a reroute interrupted the call")]
     GivenUp,
 }
 

@@ -1,4 +1,4 @@
-//! Fabrics of any shape, and jobs on them, for tests.
+//! Fabrics of any shape and jobs on them, for tests.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,8 @@ use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
 
-/// Switches `s0`, `s1` and so on; hosts `h0` and so on, each with its switch and the ranks that it has room for; trunks
-/// between switches, with settings such as `rate: 1G`.
+/// Returns a fabric with switches `s0`, `s1`, …, hosts `h0`, `h1`, … (each with its switch and
+/// number of ranks), and trunks with settings such as `rate: 1G`.
 pub fn fabric_of(
     switches: usize,
     hosts: &[(usize, u16)],
@@ -21,7 +21,7 @@ pub fn fabric_of(
     fabric_with(&vec![""; switches], hosts, trunks)
 }
 
-/// The same where each switch has settings, such as `limits: { groups: 1 }`.
+/// Like [`fabric_of`], with settings for each switch, such as `limits: { groups: 1 }`.
 pub fn fabric_with(
     switches: &[&str],
     hosts: &[(usize, u16)],
@@ -59,8 +59,8 @@ pub fn fabric_with(
     fabric::parse(&text, "fabric.yaml").unwrap()
 }
 
-/// Spines `s0` and so on, and behind them as many leaves, each linked to every spine, with so many hosts of one rank on
-/// each.
+/// Returns a fabric of spines `s0`, `s1`, … and leaves after them. Each leaf is linked to every
+/// spine and has the given number of one-rank hosts.
 pub fn leaf_spine(spines: usize, leaves: usize, hosts: usize) -> Fabric {
     let leaf = |number| spines + number;
     let on_leaves: Vec<(usize, u16)> = (0..leaves * hosts)
@@ -80,7 +80,7 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
     }
 }
 
-/// A fabric as it is, and what jobs on it have taken.
+/// A fabric, its routes, and the resources that jobs have taken.
 pub struct Site {
     pub fabric: Fabric,
     pub routes: Routes,
@@ -88,7 +88,7 @@ pub struct Site {
     pub ledger: Ledger,
 }
 
-/// A job that was accepted, and its plan.
+/// An accepted job and its plan.
 pub type Planned = (Job, JobPlan);
 
 impl Site {
@@ -118,7 +118,8 @@ impl Site {
         self.ledger.remove(&self.fabric, job, plan);
     }
 
-    /// What becomes of a job on the routes as they are now; whether all of its members reach all others then, also by its tree.
+    /// Refits a job to the current routes. Returns true if all members reach each other, also over
+    /// the job's tree.
     pub fn refit(&mut self, planned: &mut Planned) -> bool {
         let names = self.program.names();
         let before = (&planned.0, &planned.1);
@@ -131,8 +132,8 @@ impl Site {
     }
 }
 
-/// A random fabric of up to 30 switches in any connected graph, with parallel trunks and different rates, and hosts
-/// anywhere; what of it fails, in turn; and members of some jobs.
+/// A random connected fabric of up to 30 switches, with parallel trunks, different rates and hosts
+/// anywhere; elements that fail in turn; and members of some jobs.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub fabric: Fabric,
@@ -141,7 +142,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// How it stands when all has failed.
+    /// The fabric's health after all failures.
     pub fn health(&self) -> Health {
         let mut health = Health::default();
         for part in &self.failures {
@@ -151,12 +152,12 @@ impl Case {
     }
 }
 
-/// Random cases, where there is room for everything.
+/// Random cases with room for everything.
 pub fn cases(switches: usize) -> impl Strategy<Value = Case> {
     cases_with(switches, vec![""])
 }
 
-/// Random cases, where some switches have room for one or two groups only.
+/// Random cases in which some switches have room for one or two groups only.
 pub fn tight_cases(switches: usize) -> impl Strategy<Value = Case> {
     let limits = ["", "limits: { groups: 1 }", "limits: { groups: 2 }"];
     cases_with(switches, limits.to_vec())
@@ -208,7 +209,7 @@ fn cases_with(switches: usize, settings: Vec<&'static str>) -> impl Strategy<Val
     })
 }
 
-/// The far end of a packet's passage, where it crosses a trunk; it must be up.
+/// Returns the port at the far end of the trunk at `leaving`; the trunk must be up.
 pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
     let far = site.fabric.across(leaving)?;
     let ends = site.fabric.trunks_of(leaving.switch).iter();
@@ -220,7 +221,7 @@ pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
     Some(far)
 }
 
-/// The host of one of a job's ranks.
+/// The host of a rank.
 pub fn host_of(job: &Job, rank: u16) -> HostId {
     job.members[usize::from(rank)].host
 }

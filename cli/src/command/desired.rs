@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use ultima_controller::api;
 use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
 
-use super::refusal;
 use crate::document::{Action, Applied};
 
 /// A job to resize: only its members differ from its file.
@@ -119,25 +118,6 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
         }
     }
     compared
-}
-
-/// The first field in which a created job differs from its file: a controller of another version may ignore fields.
-pub fn not_as_asked(
-    written: &[WrittenJob],
-    specs: &[JobSpec],
-    created: &[api::Job],
-) -> Option<String> {
-    let mut both = specs.iter().zip(created);
-    both.find_map(|(spec, job)| {
-        let differs = differences(spec, spec.seed, job);
-        let first = differs.into_iter().chain(members(spec, job)).next()?;
-        let place = refusal::named(written, &spec.name).map(|it| it.place_of(first.field));
-        let place = place.map_or_else(String::new, |place| format!("{place}: "));
-        let Differs { field, is, wanted } = first;
-        Some(format!(
-            "{place}{field}: the controller ignored this field: {is} instead of {wanted}"
-        ))
-    })
 }
 
 /// A field in which a job differs from its file.

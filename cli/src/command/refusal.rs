@@ -12,7 +12,7 @@ use crate::document::{Action, Applied};
 use crate::exit::Exit;
 
 /// The job or grid in the files that `job` belongs to.
-pub fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
+fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
     written.iter().find(|it| it.request.stands_for(job))
 }
 
@@ -120,11 +120,7 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     if plan.jobs[..at].iter().any(is_resized) {
         return Exit::Failure;
     }
-    match Code::from_i32(plan.jobs[at].refused_code) {
-        // The controller sent no code.
-        Code::Ok => Exit::Rejected,
-        code => Exit::of_code(code),
-    }
+    Exit::of_code(Code::from_i32(plan.jobs[at].refused_code))
 }
 
 /// Adds the place in the file to an error about a fabric.
@@ -197,7 +193,7 @@ weight: 3
 
     #[test]
     fn an_error_about_a_job_has_its_place_in_the_file() {
-        let unknown = "the fabric has no host";
+        let unknown = "unknown host";
         let of = |job, field| said(job, Code::NotFound, Some((field, unknown)));
         for (job, field, place) in [
             ("near", "members[1]", "jobs.yaml:2:15: members[1]"),
@@ -224,14 +220,10 @@ weight: 3
             name: name.into(),
             refusal: match code {
                 Code::Ok => String::new(),
-                _ => "the fabric has no host".into(),
+                _ => "unknown host".into(),
             },
             refused_code: code.into(),
             ..api::PlannedJob::default()
-        };
-        let older = api::PlannedJob {
-            refused_code: 0,
-            ..planned("new", Code::NotFound)
         };
         let jobs = [
             Applied::new("old", Action::WouldBeResized),
@@ -255,7 +247,6 @@ weight: 3
                 Exit::Rejected,
             ),
             (&[planned("old", Code::Ok), missing.clone()], Exit::Failure),
-            (&[older], Exit::Rejected),
         ] {
             assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
         }

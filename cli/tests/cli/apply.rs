@@ -77,7 +77,7 @@ fn a_second_apply_changes_nothing() {
         write(&JOBS.replace("[h1, h2]\n", "[h1, h99]\n"));
         let (code, text) = apply(&["--dry-run"]);
         assert_eq!(code, 4, "{text}");
-        let no_host = "jobs.yaml:2:15: members[1]: the fabric has no host \"h99\"";
+        let no_host = "jobs.yaml:2:15: members[1]: unknown host \"h99\"";
         assert!(text.contains(no_host), "{text}");
         assert!(
             text.starts_with("grid.row0: unchanged\n") && !text.contains("would be resized"),
@@ -136,7 +136,7 @@ fn all_files_are_read_before_the_first_change() {
     .expect("written");
     let text = refused(&["apply", "-f", file]);
     assert!(
-        text.contains("jobs.yaml:11:9: weight: a job's weight is 1 to 100"),
+        text.contains("jobs.yaml:11:9: weight: weight 0 is out of range; use 1 to 100"),
         "{text}"
     );
     std::fs::write(
@@ -152,7 +152,7 @@ fn all_files_are_read_before_the_first_change() {
     for nothing in ["", "# nothing\n---\n"] {
         std::fs::write(&path, nothing).expect("written");
         let text = refused(&["apply", "-f", file]);
-        assert!(text.contains("jobs.yaml: there is no job in it"), "{text}");
+        assert!(text.contains("jobs.yaml: the file has no job"), "{text}");
     }
     std::fs::write(&path, JOBS).expect("written");
     refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
@@ -176,7 +176,7 @@ fn an_apply_that_fails_half_way_has_exit_code_1() {
         let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
         std::fs::write(&path, both).expect("written");
         let text = refused_with(4, &apply);
-        let no_host = format!("{file}:2:32: members[1]: the fabric has no host \"h99\"");
+        let no_host = format!("{file}:2:32: members[1]: unknown host \"h99\"");
         assert!(text.contains(&no_host), "{text}");
         assert!(text.contains("nothing was changed"), "{text}");
         assert!(
@@ -213,7 +213,7 @@ fn an_error_of_the_controller_names_the_place_in_the_file() {
         write(grid);
         let text = refused_with(4, &create);
         assert!(
-            text.starts_with(&format!("error: {file}:7:5: members[3]: the fabric has no host \"h99\"")),
+            text.starts_with(&format!("error: {file}:7:5: members[3]: unknown host \"h99\"")),
             "{text}"
         );
         write(&grid.replace("h99", "h4"));

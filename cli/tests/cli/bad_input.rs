@@ -229,7 +229,7 @@ links:
   - { ends: [h2, s1/2] }
 ";
     // No process listens at port 1.
-    serve_with(3, good, &["s1", "127.0.0.1:1", "doesn't answer"]);
+    serve_with(3, good, &["s1", "127.0.0.1:1", "does not answer"]);
     serve(
         &good.replace("device_id: 1", "device_id: 1, colour: red"),
         &["fabric.yaml", "colour", "2"],
@@ -271,10 +271,10 @@ fn bad_jobs_are_rejected() {
     );
     let nobody = ["job", "list", "--controller", "127.0.0.1:1"];
     let line = refused_with(3, &nobody);
-    assert_has(&nobody, &line, &["127.0.0.1:1", "doesn't answer"]);
+    assert_has(&nobody, &line, &["127.0.0.1:1", "does not answer"]);
     let nobody = ["job", "list", "--controller", "127.0.0.1:1,127.0.0.1:2"];
     let line = refused_with(3, &nobody);
-    let none = "none of the controllers at 127.0.0.1:1, 127.0.0.1:2 answers";
+    let none = "no controller at 127.0.0.1:1, 127.0.0.1:2 answers";
     assert_has(&nobody, &line, &[none]);
     for nowhere in ["", "leaf1", "127.0.0.1:9555,", "http://127.0.0.1:9555"] {
         assert_says(

@@ -223,7 +223,7 @@ fn a_testbed_is_planned_without_a_switch() {
 
     let text = refused_with(4, &["fabric", "chassis", "-f", file, "tofino2"]);
     assert!(
-        text.contains("no switch is called \"tofino2\"; there are: tofino1"),
+        text.contains("unknown switch \"tofino2\" (the fabric has tofino1)"),
         "{text}"
     );
 }
@@ -345,7 +345,7 @@ fn plan_prints_the_changes_and_changes_nothing() {
         assert_ne!(limited, yaml);
         let limited = file("limited.yaml", &limited);
         let text = common::refused_with(5, &[&at[..], &["plan", "-f", &limited]].concat());
-        assert!(text.contains("its limit is 1 (group_replicas)"), "{text}");
+        assert!(text.contains("the limit is 1 (group_replicas)"), "{text}");
         let place = format!("error: {limited}:2:");
         assert!(text.starts_with(&place) && text.contains(": switches[0]: "), "{text}");
         // A job has a member on a host that is not in the file.

@@ -292,7 +292,7 @@ fn members_are_named_by_rank_or_host() {
             "{said}"
         );
         let said = refused(&["resize", "heavy", "--add", "h99"]);
-        assert!(said.contains("the fabric has no host \"h99\""), "{said}");
+        assert!(said.contains("unknown host \"h99\""), "{said}");
         let said = refused(&["resize", "heavy", "--remove", "h2"]);
         assert!(
             said.contains("job heavy has no member on host h2"),
@@ -306,7 +306,7 @@ fn members_are_named_by_rank_or_host() {
         fs::write(&file, "{ name: train, members: [h1, h99] }").expect("written");
         let said = refused(&["create", "-f", file.to_str().expect("text")]);
         assert!(
-            said.contains("job.yaml:1:30: members[1]: the fabric has no host \"h99\""),
+            said.contains("job.yaml:1:30: members[1]: unknown host \"h99\""),
             "{said}"
         );
 

@@ -384,10 +384,7 @@ fn watches_continue_with_the_next_leader() {
         "{note}"
     );
     let error = losses.notes.by_ref().last().expect("a line").expect("text");
-    assert!(
-        error.starts_with("error: none of the controllers at "),
-        "{error}"
-    );
+    assert!(error.starts_with("error: no controller at "), "{error}");
     assert_eq!(losses.child.wait().expect("it ends").code(), Some(3));
 }
 

@@ -121,11 +121,11 @@ fn commands_and_the_controller_present_certificates() {
     assert!(line.starts_with("listening on "), "{line}");
 
     for (code, tls, said) in [
-        (3, "", "breaks the connection: "),
+        (3, "", "broke the connection: "),
         (
             3,
             ", tls: { ca: servers.pem }",
-            "give `cert` and `key` in its `tls`",
+            "set `cert` and `key` in its `tls`",
         ),
         (
             3,

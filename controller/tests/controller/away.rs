@@ -173,9 +173,7 @@ async fn a_check_names_it_first_and_goes_on() {
     assert_eq!((switch.hop(), switch.switch.as_str()), (Hop::Switch, "s2"));
     assert_eq!(switch.paths, [path(1, 0)]);
     assert!(
-        switch
-            .what
-            .starts_with("the controller does not reach s2: "),
+        switch.what.starts_with("the controller cannot reach s2: "),
         "{switch:?}"
     );
     assert!(switch.advice.contains("log"), "{switch:?}");

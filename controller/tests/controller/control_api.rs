@@ -152,7 +152,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
         create(spec("x", &["h1", "h7"])).await,
         (
             Code::NotFound,
-            "job x: members[1]: the fabric has no host \"h7\"; it has h1, h2, h3, h4".into()
+            "job x: members[1]: unknown host \"h7\" (the fabric has h1, h2, h3, h4)".into()
         )
     );
     assert_eq!(
@@ -195,7 +195,7 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
         .await
         .unwrap();
     let said = |field: &str, problem: &str| Some((field.to_owned(), problem.to_owned()));
-    let no_host = "the fabric has no host \"h7\"; it has h1, h2, h3, h4";
+    let no_host = "unknown host \"h7\" (the fabric has h1, h2, h3, h4)";
     let taken = "job one already exists; delete it first, or choose another name";
     for (spec, wanted) in [
         (spec("one", &["h1", "h2"]), said("name", taken)),
@@ -294,7 +294,7 @@ async fn a_group_over_the_limit_is_refused_before_anything_is_written(target: Ta
     let updates = switch.updates();
     assert_eq!(
         refusal(client.create_job(&spec("big", &["h1", "h2", "h3", "h4"])).await),
-        (Code::ResourceExhausted, "job big: switch s1: the group would have 4 replicas, and its limit is 3 (group_replicas); use fewer members there, or `gather: unicast`".into())
+        (Code::ResourceExhausted, "job big: switch s1: the group needs 4 replicas, but the limit is 3 (group_replicas); use fewer members there, or `gather: unicast`".into())
     );
     assert_eq!(switch.updates(), updates);
 }
@@ -638,7 +638,7 @@ async fn what_a_resize_would_do_is_said_before() {
         assert_eq!((&planned.job, &plan.switches[..]), (&None, &[][..]));
         assert!(planned.refusal.contains(why), "{}", planned.refusal);
     };
-    refused(resize(&["h1", "h9"]), "the fabric has no host").await;
+    refused(resize(&["h1", "h9"]), "unknown host").await;
     // There is room for one rank on h3.
     refused(resize(&["h1", "h3", "h3"]), "h3").await;
     let stale = api::ResizeJobRequest {
@@ -706,7 +706,7 @@ async fn a_controller_that_is_not_there_is_named() {
     assert_eq!(
         error,
         format!(
-            "the controller at {silent} doesn't answer: Connection refused (os error 111); start it with `ultima controller serve`, or correct the address"
+            "the controller at {silent} does not answer: Connection refused (os error 111); start it with `ultima controller serve`, or correct the address"
         )
     );
 
@@ -715,7 +715,7 @@ async fn a_controller_that_is_not_there_is_named() {
     handle.stop().await;
     let error = client.jobs().await.unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
         "{error}"
     );
 }
@@ -818,7 +818,7 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
     assert!(!path.exists());
     let error = Client::connect(&address).await.unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
         "{error}"
     );
 }
@@ -835,7 +835,7 @@ async fn ports_are_configured_where_a_switch_lets_them_be(target: Target) {
         refusal(client.configure_ports("s9").await),
         (
             Code::NotFound,
-            "no switch is called \"s9\"; there are: s1".into()
+            "unknown switch \"s9\" (the fabric has s1)".into()
         )
     );
 }

@@ -256,7 +256,7 @@ async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
         assert_eq!(code, Code::Aborted);
         assert!(message.contains("switch s2 refused "), "{message}");
         assert!(
-            message.ends_with("RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            message.ends_with("RESOURCE_EXHAUSTED: on purpose; the installation was undone"),
             "{message}"
         );
         assert_eq!((site.held(), site.job().await), before);
@@ -301,7 +301,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     assert_eq!((job.epoch, job.next), (1, None));
     assert_eq!(
         job.unchanged,
-        "epoch 2 was cancelled: rank 2 did not come within 0.2 s"
+        "epoch 2 was cancelled: rank 2 did not join within 0.2 s"
     );
     assert_eq!(site.held(), before);
     crew.epochs();
@@ -316,7 +316,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     let job = site.job().await;
     assert_eq!(
         job.unchanged,
-        "epoch 3 was cancelled: rank 2 cannot go over: itssocket is taken"
+        "epoch 3 was cancelled: rank 2 cannot change epochs: itssocket is taken"
     );
     // Unless it is to be left out then. A newcomer that gives its rank up leaves it to another.
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
@@ -607,7 +607,7 @@ async fn what_cannot_be_is_one_line() {
     let full = refusal(site.resize(&["h2", "h2"], WAIT).await);
     assert_eq!(
         full.1,
-        "job train: members[1]: host h2 has room for 1 of a job's ranks (its `ranks` in the fabric), not for one more"
+        "job train: members[1]: host h2 has room for 1 ranks of a job (`ranks` in the fabric's file); list another host"
     );
     let evict = async |who| refusal(site.client.evict("train", who, "").await).1;
     assert_eq!(

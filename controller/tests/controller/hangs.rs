@@ -11,7 +11,7 @@ use crate::bed::{Bed, LEAF1, NAMES, names, settle, spec, spec_on, until, whole};
 use crate::chaos::{Call, Fault, Held};
 
 /// What a change says that was given up.
-const GIVEN_UP: &str = "no answer yet when trees had to move";
+const GIVEN_UP: &str = "no answer before a reroute interrupted the call";
 
 /// Nobody looks for anything here, or repairs anything, but for what may be the controller's own doing.
 async fn begin() -> (Bed, Handle, Client, Vec<Held>) {

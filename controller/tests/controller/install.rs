@@ -279,7 +279,7 @@ async fn whichever_update_is_refused_nothing_stays(target: Target) {
             "{error}"
         );
         assert!(
-            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; the installation was undone"),
             "{error}"
         );
         assert_eq!(
@@ -317,7 +317,7 @@ async fn whenever_the_connection_breaks_nothing_stays() {
                 let error = controller.create_job(&spec("train")).await.unwrap_err();
                 let error = error.to_string();
                 assert!(
-                    error.starts_with("job train: switch s1 failed while "),
+                    error.starts_with("job train: switch s1 failed to write "),
                     "{error}"
                 );
                 connected(&handle).await;
@@ -377,7 +377,7 @@ async fn what_is_in_a_jobs_way_is_put_right_or_left_alone() {
         }
         assert_eq!(
             created.unwrap_err().to_string(),
-            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; what had been written was undone"
+            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; the installation was undone"
         );
         assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
     }
@@ -525,7 +525,7 @@ async fn what_somebody_changed_is_put_right(target: Target) {
         assert!(
             differences[0]
                 .iter()
-                .any(|text| text.ends_with(" is missing")),
+                .any(|text| text.contains(": missing, expected ")),
             "{differences:?}"
         );
         assert_eq!(differences[1].len(), 0);
@@ -739,8 +739,8 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         .unwrap_err()
         .to_string();
     let parts = [
-        "job train: switch s1 failed while UltimaIngress.admission.received[1] and ",
-        " more were written: PERMISSION_DENIED: not primary; what had been written was undone",
+        "job train: switch s1 failed to write UltimaIngress.admission.received[1] and ",
+        " more: PERMISSION_DENIED: not primary; the installation was undone",
     ];
     // Or it has been noticed before anything was written.
     let noticed = "switch s1 is not connected: another client is primary: ";
@@ -775,7 +775,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "{s1} has no device 9: there is no device 9; correct `device_id` of switch s1 in the fabric"
+            "{s1} has no device 9: there is no device 9; correct the `device_id` of switch s1 in the fabric file"
         )
     );
 
@@ -789,7 +789,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {silent} does not answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
         )
     );
 
@@ -800,7 +800,7 @@ async fn switches_that_cannot_be_used_are_one_line_each() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {address} does not answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
         )
     );
 

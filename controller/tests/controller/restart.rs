@@ -272,7 +272,7 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round(target: Target) {
         .to_string();
     assert_eq!(
         error,
-        "job train has a member on host h3, which the fabric does not have any more; put the host back, or start with another --state"
+        "job train: its host h3 is not in the fabric; put the host back, or start with another --state"
     );
 
     // The trunk has moved to other ports.

@@ -77,9 +77,9 @@ fn h2_is_not_plugged_in(check: &CheckJobResponse) {
     } else {
         (link, port)
     };
-    assert_found(port, Hop::FirstPort, ("s1", 2), "h2 sends");
+    assert_found(port, Hop::FirstPort, ("s1", 2), "no packet from h2");
     assert_eq!(port.paths.len(), 4);
-    assert_found(link, Hop::Link, ("s1", 2), "does not come to h2");
+    assert_found(link, Hop::Link, ("s1", 2), "do not arrive at h2");
     assert_eq!(link.paths.len(), 4);
 }
 
@@ -95,7 +95,7 @@ fn a_check_names_a_missing_admission() {
             finding,
             Hop::Admission,
             ("s1", 3),
-            "rejects rank 2's packets",
+            "rejects packets of rank 2",
         );
     }
     let closed: usize = check
@@ -173,7 +173,7 @@ fn a_check_names_a_missing_admission_at_a_trunk() {
         operator.silence_at(9, job, 0).await
     });
     for finding in crew.check().findings {
-        assert_found(&finding, Hop::Admission, ("s2", 9), "rank 0's packets");
+        assert_found(&finding, Hop::Admission, ("s2", 9), "packets of rank 0");
         assert!(finding.paths.iter().all(|path| path.from == 0));
     }
 }

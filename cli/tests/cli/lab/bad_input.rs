@@ -108,7 +108,7 @@ pub fn labs_need_root(lab: &Lab) {
     let controller = lab.controller();
     let said = refused(&["job", "list", "--controller", &controller]);
     assert!(
-        said.ends_with("is another user's; run this as that one: for a lab, as root"),
+        said.ends_with("run this command as the controller's user: for a lab, as root"),
         "{said}"
     );
 }

@@ -23,7 +23,7 @@ mod rendezvous;
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
 pub use exporter::{Exporter, Source};
-pub use limits::Limits;
+pub use limits::{Limits, PACING_BURST};
 pub use membership::{JoinError, Membership, Seat, SocketError};
 pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;

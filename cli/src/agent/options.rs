@@ -69,7 +69,7 @@ pub struct Options {
     /// mean then
     #[arg(long, conflicts_with = "verify")]
     pub recycle: bool,
-    /// The rate to send at, over whole frames; without it as fast as the kernel takes it
+    /// The rate to send at, over whole frames [default: the controller's --agent-rate, else unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
     /// How the rate follows the network, under --rate

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use futures_util::future::try_join_all;
-use ultima_agent::Membership;
+use ultima_agent::{Membership, PACING_BURST};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::Line;
@@ -16,8 +16,6 @@ use super::options::Options;
 use super::rank::{self, Done, Work};
 use super::side::{Configure, Shared, Side, Start, Unready, give_up};
 
-/// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
 /// Operations that a rank may fall behind before packets of the newest find no room.
 const EARLY_OPERATIONS: usize = 64;
 
@@ -255,11 +253,13 @@ pub fn configure(options: &Options, config: Config) -> Config {
         element: options.element,
         estimation: options.estimator,
         recycling: options.recycle.then(Recycling::default),
-        pacing: options.rate.map(|bits_per_second| Pacing {
-            bits_per_second,
-            burst: PACING_BURST,
-            policy: options.rate_control,
-        }),
+        pacing: (options.rate)
+            .map(|bits_per_second| Pacing {
+                bits_per_second,
+                burst: PACING_BURST,
+                policy: options.rate_control,
+            })
+            .or(config.pacing),
         incast: options.incast,
         gather_start: options.gather_start,
         answers: options.answers,

@@ -14,7 +14,7 @@ use ultima_agent::{
 use ultima_controller::api::Attendance;
 use ultima_controller::client::{Client, ClientError};
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
-use ultima_host::{Collective, Config};
+use ultima_host::{Collective, Config, Pacing};
 
 use super::options::Options;
 
@@ -76,6 +76,12 @@ pub enum Unready {
     Over(String),
 }
 
+/// How long a rank sends in one AllReduce of so many values: its contributions to the other shards, and its own shard once.
+fn sending(values: u32, pacing: Pacing) -> Duration {
+    let bits = f64::from(values) * 32.0;
+    Duration::from_secs_f64(bits / pacing.bits_per_second as f64)
+}
+
 impl Side {
     /// Takes the next free rank of `job` on this host.
     pub async fn join(
@@ -112,6 +118,17 @@ impl Side {
         for line in membership.limits.exceeded(&config) {
             let Membership { job, rank, .. } = membership;
             eprintln!("warning: rank {rank} of {job}: {line}");
+        }
+        let values = shared.options.allreduce.get();
+        if let Some(took) = config.pacing.map(|pacing| sending(values, pacing))
+            && took > config.t_b
+        {
+            let Membership { job, rank, .. } = membership;
+            eprintln!(
+                "warning: rank {rank} of {job}: {values} values take {took:.1?} to send at this rate, longer than the deadline of \
+                 {:?}: use fewer with --allreduce, or a longer --deadline",
+                config.t_b
+            );
         }
         let udp = membership.udp()?;
         let attendance = membership.attendance(config.slot_bytes);

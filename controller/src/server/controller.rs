@@ -49,6 +49,8 @@ pub struct Controller {
     pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
     pub(super) repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub(super) agent_rate: Option<u64>,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
     /// What of the fabric is down, and since when.
@@ -128,6 +130,7 @@ impl Controller {
             patience,
             audit_every,
             repair,
+            agent_rate,
             terms,
             ..
         } = config;
@@ -176,6 +179,7 @@ impl Controller {
             program,
             audit_every,
             repair,
+            agent_rate,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
             news: watch::Sender::default(),

@@ -98,6 +98,8 @@ pub struct Config {
     /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
     /// somebody asks for it.
     pub repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub agent_rate: Option<u64>,
     /// How patient it is with what fails and comes back.
     pub terms: Terms,
 }
@@ -132,6 +134,7 @@ impl Config {
             state: None,
             audit_every: AUDIT_EVERY,
             repair: true,
+            agent_rate: None,
             terms: Terms::default(),
         }
     }

@@ -278,6 +278,8 @@ fn fixed_slots_are_lost_and_hurt_less_with_the_transform() {
             "15",
             "--recycling",
             "off",
+            "--drift-every",
+            "5",
         ],
     ]
     .concat();
@@ -288,7 +290,12 @@ fn fixed_slots_are_lost_and_hurt_less_with_the_transform() {
         // 6 slots of each of 4 shards, in 15 steps: from 3 sources, and to 3 receivers.
         assert_eq!(report["scatter"]["dropped"]["wire"], 6 * 4 * 3 * 15);
         assert_eq!(report["gather"]["dropped"]["wire"], 6 * 4 * 3 * 15);
+        // Votes arrive. Averaging the replicas would need the lost slots, so no run waits for that.
+        assert_eq!(report["agreements"]["drift"]["measured"], 3);
+        assert_eq!(report["agreements"]["ended"], Value::Null);
     }
+    // The replicas do part: averaging was due.
+    assert!(plain["agreements"]["drift"]["largest"].as_f64().unwrap() > 0.005);
     // The same parameters are never updated without the transform: replicas part for good.
     let spread = |report: &Value| report["replica_spread"].as_f64().unwrap();
     assert!(

@@ -16,8 +16,8 @@ const AFTER: u16 = 3;
 /// What the machine may take beyond deadlines and sleeps, until a worker that does not vote is taken to be gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// After so many votes in a row that did not come to an end a worker is gone, and nobody is asked any more. One may end
-/// incomplete here and not elsewhere: the next one brings what was missed.
+/// Exact operations of one kind that fail in a row before a worker gives that kind up. A single one may fail at one
+/// worker and succeed at the others; the next one then repairs it.
 const MISSES: u32 = 2;
 
 /// What all workers agreed on after a step.
@@ -29,8 +29,8 @@ pub struct Agreed {
     pub spread: Option<f64>,
     /// Whether they are averaged.
     pub heal: bool,
-    /// How far they were from each other then.
-    pub healed_to: Option<f64>,
+    /// How far the averaged replicas are from each other, or which ranks are missing; none where they were not averaged.
+    pub healed_to: Option<Told<f64>>,
     /// Whether gradients are coded from now on, where that was decided.
     pub code: Option<bool>,
 }
@@ -42,17 +42,24 @@ pub type Told<T> = Result<T, String>;
 pub struct Agreement {
     safeguards: Safeguards,
     limit: Duration,
-    /// Votes in a row that did not come to an end here.
-    missed: u32,
+    /// False where slots never arrive: averaging needs all of them, a vote only the first.
+    heals: bool,
+    /// Votes that failed in a row.
+    failed_votes: u32,
+    /// Averagings that failed in a row.
+    failed_heals: u32,
 }
 
 impl Agreement {
-    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step.
-    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration) -> Self {
+    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step. Replicas are measured,
+    /// and averaged if `heals`.
+    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration, heals: bool) -> Self {
         Self {
             safeguards: Safeguards::new(rules, seed),
             limit: PATIENCE + 10 * bounds.t_b + 10 * sleeps,
-            missed: 0,
+            heals,
+            failed_votes: 0,
+            failed_heals: 0,
         }
     }
 
@@ -69,13 +76,14 @@ impl Agreement {
         parameters: &[f32],
     ) -> Result<Option<Told<Agreed>>, Error> {
         let step = outcome.id.step;
-        if self.missed >= MISSES || !self.safeguards.is_due(step) {
+        if self.failed_votes >= MISSES || !self.safeguards.is_due(step) {
             return Ok(None);
         }
         let id = OperationId { step, bucket: VOTE };
         let lost = outcome.lost_share();
         let verdict = collective.agree(id, &mut self.safeguards, (lost, parameters), self.limit);
-        let agreed = self.unless_missing(verdict)?.map(|verdict| {
+        let heals = self.heals && self.failed_heals < MISSES;
+        let agreed = unless_missing(verdict, &mut self.failed_votes)?.map(|verdict| {
             if verdict.skip {
                 collective.skip(GRADIENT, update);
             }
@@ -85,7 +93,7 @@ impl Agreement {
             Agreed {
                 skipped: verdict.skip,
                 spread: verdict.spread,
-                heal: verdict.heal,
+                heal: verdict.heal && heals,
                 healed_to: None,
                 code: verdict.code,
             }
@@ -105,26 +113,26 @@ impl Agreement {
     ) -> Result<Told<f64>, Error> {
         let id = |bucket| OperationId { step, bucket };
         let healed = collective.heal(id(HEAL), parameters, self.limit);
-        if let Err(missing) = self.unless_missing(healed)? {
+        if let Err(missing) = unless_missing(healed, &mut self.failed_heals)? {
             return Ok(Err(missing));
         }
         let spread = collective.spread(id(AFTER), &self.safeguards, parameters, self.limit);
-        self.unless_missing(spread)
+        unless_missing(spread, &mut self.failed_heals)
     }
+}
 
-    /// What a missing worker ends is not the training.
-    fn unless_missing<T>(&mut self, result: Result<T, Error>) -> Result<Told<T>, Error> {
-        match result {
-            Ok(value) => {
-                self.missed = 0;
-                Ok(Ok(value))
-            }
-            Err(Error::Incomplete(missing)) => {
-                self.missed += 1;
-                Ok(Err(missing.to_string()))
-            }
-            Err(error) => Err(error),
+/// Counts failures in a row; a missing worker does not end the training.
+fn unless_missing<T>(result: Result<T, Error>, failed: &mut u32) -> Result<Told<T>, Error> {
+    match result {
+        Ok(value) => {
+            *failed = 0;
+            Ok(Ok(value))
         }
+        Err(Error::Incomplete(missing)) => {
+            *failed += 1;
+            Ok(Err(missing.to_string()))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -207,11 +215,17 @@ impl Agreements {
         if let (Some(drift), Some(spread)) = (&mut self.drift, agreed.spread) {
             drift.measured += 1;
             drift.largest = drift.largest.max(spread);
-            drift.healed.extend(agreed.healed_to.map(|after| Healed {
-                step,
-                before: spread,
-                after,
-            }));
+            match &agreed.healed_to {
+                Some(Ok(after)) => drift.healed.push(Healed {
+                    step,
+                    before: spread,
+                    after: *after,
+                }),
+                Some(Err(missing)) => {
+                    self.ended.get_or_insert_with(|| missing.clone());
+                }
+                None => {}
+            }
         }
     }
 }

@@ -196,6 +196,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
                 .map(|late| late.sleep_ms),
             longest_sleep: options.longest_sleep(),
             rules: options.rules(),
+            heals: options.drop_slots.is_none(),
             link_rate: options.link_rate,
             rate_control: options.rate_control,
             incast: options.incast,

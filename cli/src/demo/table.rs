@@ -80,9 +80,9 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         false => format!("estimator {}, ", report.estimator),
     };
     let recycled = if report.recycling {
-        "losses made good in later steps"
+        "lost values are sent again in later steps"
     } else {
-        "losses not made good"
+        "lost values are not sent again"
     };
     row(
         f,
@@ -125,6 +125,12 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 small(drift.bound),
                 last.step,
                 small(last.before),
+            );
+        }
+        if let Some(slots) = &report.impairments.drop_slots {
+            text += &format!(
+                "; not averaged: slots {}..{} never arrive",
+                slots.start, slots.end
             );
         }
         row(f, "  largest", &text)?;
@@ -353,7 +359,7 @@ Result
     worst worker     100.0  99.0  98.0  97.0  96.0  95.0  94.0  93.0  92.0  91.0
     exact averaging  100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0
   update error      0.0123 of an update's energy; gradients Hadamard-coded
-  error of the run  4.0e-4 of all updates' energy; losses made good in later steps
+  error of the run  4.0e-4 of all updates' energy; lost values are sent again in later steps
   replica spread    0.0186 of the parameters' norm
     largest         0.0071 on the way, in 6 measurements; averaged once when over 0.0050, last at step 99 from 0.0071 to 0
   skipped updates   2
@@ -391,7 +397,7 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
         let text = report.to_string();
         assert!(text.contains("lost workers      rank 1, 3\n"), "{text}");
         assert!(
-            text.contains("; estimator scaled, losses not made good\n"),
+            text.contains("; estimator scaled, lost values are not sent again\n"),
             "{text}"
         );
         assert!(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use ultima_agent::Membership;
+use ultima_agent::{Membership, PACING_BURST};
 use ultima_controller::client::Client;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{
@@ -27,8 +27,6 @@ use super::random::{self, Purpose};
 use super::training::{Plan, Trainer, learning_rate};
 use crate::process;
 
-/// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
 /// Operations that a worker may fall behind before packets of the newest find no room: a straggler sleeps through many
 /// where the deadline is short.
 const EARLY_OPERATIONS: usize = 64;
@@ -83,6 +81,8 @@ pub struct WorkerConfig {
     pub longest_sleep: Duration,
     /// What the workers agree on.
     pub rules: Rules,
+    /// Whether replicas can be averaged.
+    pub heals: bool,
     /// The wires' rate in bits per second, to pace to.
     pub link_rate: Option<u64>,
     /// How it follows the network.
@@ -151,6 +151,7 @@ fn train(
         config.plan.seed,
         config.bounds,
         config.longest_sleep,
+        config.heals,
     );
     if config.rules.coding.is_some() {
         collective.code(false);
@@ -183,8 +184,8 @@ fn train(
         let agreed = match vote {
             Some(Ok(agreed)) if agreed.heal => {
                 let healed = agreement.heal(&mut collective, step, trainer.parameters_mut())?;
-                Some(healed.map(|spread| Agreed {
-                    healed_to: Some(spread),
+                Some(Ok(Agreed {
+                    healed_to: Some(healed),
                     ..agreed
                 }))
             }

@@ -91,11 +91,10 @@ enum Command {
     },
     /// Move all jobs and routes off a part of the fabric, so that it can be taken away
     ///
-    /// The new ways are there before the old ones are taken, so that nothing is lost where switches have room for both. Of a switch with
-    /// hosts that is what it passes on between others; where there is no other way, what uses the part stays. It is refused where a job
-    /// would have no room elsewhere. The exit code is 1 where jobs keep their ways, as there are no others, or where a switch is not known to
-    /// have the new ways and the old ones are kept for it: look at what is printed before you take the part away. It
-    /// stays drained until `undrain`, also when the controller is started again with the same --state.
+    /// New paths are installed before old ones are removed, so nothing is lost where switches have room for both. A switch's own
+    /// hosts stay on it: only what it passes on between others moves, and jobs with members there are named. Refused if a
+    /// job would have no room elsewhere. The exit code is 1 if a job keeps its path because there is no other, or if a switch has
+    /// not confirmed the new paths. The part stays drained until `undrain`, also after a restart with the same --state.
     #[command(after_help = "Example: ultima fabric drain spine1 --wait 10s")]
     Drain {
         /// A switch (s1), a port (s1/9), or a link between switches (s1/9-s2/9), also by one end

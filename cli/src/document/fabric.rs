@@ -88,6 +88,8 @@ pub struct Drained {
     part: String,
     drained: bool,
     held_back: Vec<HeldBack>,
+    /// Jobs with members at the drained switch, which keep using it.
+    attached_jobs: Vec<String>,
     /// Switches that are not known to have the new ways.
     pending_switches: Vec<String>,
 }
@@ -109,7 +111,14 @@ struct CutOff {
 impl Drained {
     /// With what jobs say of it.
     pub fn new(answer: api::SetAdminStateResponse, drained: bool, jobs: &[api::Job]) -> Self {
+        let is_attached = |job: &&api::Job| {
+            job.members
+                .iter()
+                .any(|member| member.switch == answer.part)
+        };
+        let attached = jobs.iter().filter(|_| drained).filter(is_attached);
         Self {
+            attached_jobs: attached.map(|job| job.name.clone()).collect(),
             part: answer.part,
             drained,
             held_back: held_back(jobs).collect(),
@@ -130,12 +139,16 @@ impl Drained {
             false => format!("{part} is in use\n"),
         };
         let jobs = self.held_back.iter().map(HeldBack::text);
+        let attached = (self.attached_jobs.iter())
+            .map(|job| format!("job {job} has members at {part}, which keep using it\n"));
         let pending = self.pending_switches.iter().map(|switch| {
             format!(
                 "switch {switch} is not known to have the new ways: what led there before is kept until it is back\n"
             )
         });
-        jobs.chain(pending).fold(said, |text, line| text + &line)
+        jobs.chain(attached)
+            .chain(pending)
+            .fold(said, |text, line| text + &line)
     }
 }
 

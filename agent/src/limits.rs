@@ -1,7 +1,7 @@
 //! The fabric's limits on a rank's packets.
 
 use ultima_controller::api;
-use ultima_host::Config;
+use ultima_host::{Config, Pacing, RatePolicy};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
@@ -15,14 +15,29 @@ pub struct Limits {
     pub rate: Option<u64>,
     /// Bytes of the largest IPv4 packet that every link of the fabric carries.
     pub mtu: Option<u32>,
+    /// Bits per second at which a rank sends unless its user chooses a rate.
+    pub pace: Option<u64>,
 }
+
+/// Bytes that a paced rank may send at once after a pause: ten full packets, TCP's initial window (RFC 6928).
+pub(crate) const PACING_BURST: u32 = 10 * 1500;
 
 impl Limits {
     pub(crate) fn read(limits: &api::Limits) -> Self {
         Self {
             rate: Some(limits.rate).filter(|rate| *rate > 0),
             mtu: Some(limits.mtu).filter(|mtu| *mtu > 0),
+            pace: Some(limits.pace).filter(|pace| *pace > 0),
         }
+    }
+
+    /// The pacing of a rank whose user chooses no rate.
+    pub fn pacing(&self) -> Option<Pacing> {
+        self.pace.map(|bits_per_second| Pacing {
+            bits_per_second,
+            burst: PACING_BURST,
+            policy: RatePolicy::default(),
+        })
     }
 
     /// The default slot of a job with this configuration: [`Config::SLOT_BYTES`] minus the tag, or less if
@@ -71,7 +86,7 @@ fn headers(config: &Config) -> usize {
 mod tests {
     use std::time::Duration;
 
-    use ultima_host::{Pacing, RatePolicy, Recycling};
+    use ultima_host::Recycling;
     use ultima_wire::Key;
 
     use super::*;
@@ -87,7 +102,10 @@ mod tests {
     #[test]
     fn slots_fit_the_links() {
         let slot = |mtu, config: &Config| {
-            let limits = Limits { mtu, rate: None };
+            let limits = Limits {
+                mtu,
+                ..Limits::default()
+            };
             let slot_bytes = limits.slot_bytes(config);
             let config = Config {
                 slot_bytes,
@@ -116,6 +134,7 @@ mod tests {
         let limits = Limits {
             rate: Some(1_000_000_000),
             mtu: Some(1500),
+            pace: None,
         };
         let paced = |bits_per_second| Config {
             pacing: Some(Pacing {

@@ -159,6 +159,7 @@ impl Membership {
             reorder: self.reorder,
             colocated: colocated.collect(),
             key: self.key,
+            pacing: self.limits.pacing(),
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         };
         Config {
@@ -301,7 +302,11 @@ mod tests {
             epoch: 1,
             reorder: 40,
             key: vec![7; 16],
-            limits: Some(api::Limits { rate: 0, mtu: 576 }),
+            limits: Some(api::Limits {
+                rate: 0,
+                mtu: 576,
+                pace: 2_000_000,
+            }),
             members: vec![member(0), member(1)],
             ..JoinResponse::default()
         }
@@ -318,6 +323,8 @@ mod tests {
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
         assert_eq!((&config.colocated, config.reorder), (&vec![0], 40));
         assert_eq!((config.key, config.slot_bytes), (Some(Key([7; 16])), 480));
+        let pace = config.pacing.map(|pacing| pacing.bits_per_second);
+        assert_eq!(pace, Some(2_000_000));
         assert!(!format!("{membership:?} {config:?}").contains("7, 7"));
         let unsealed = JoinResponse {
             key: Vec::new(),

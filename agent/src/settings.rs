@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use crate::limits::PACING_BURST;
 use serde::{Deserialize, Serialize};
 use ultima_host::{
     Answers, Coding, Config, EarlyBounds, Element, Estimation, GatherStart, IncastPolicy, Pacing,
     RatePolicy, Recycling, Timeouts,
 };
 
-/// Bytes that a paced rank may send at once after a pause: ten full packets, like TCP's initial window (RFC 6928).
-const PACING_BURST: u32 = 10 * 1500;
 /// Operations that a rank may fall behind before packets of the newest find no room. A straggler with a short deadline
 /// sleeps through many.
 const EARLY_OPERATIONS: usize = 64;
@@ -33,7 +32,7 @@ pub struct Settings {
     pub element: Element,
     /// How owners estimate the mean from the contributions that arrive.
     pub estimation: Estimation,
-    /// The rate to send at, in bits per second over whole frames; `None` for no pacing.
+    /// The rate to send at, in bits per second over whole frames; `None` for the controller's, if it has one.
     pub rate: Option<u64>,
     /// How the rate follows the network. Only with `rate`.
     pub rate_policy: RatePolicy,
@@ -78,11 +77,13 @@ impl Settings {
             element: self.element,
             estimation: self.estimation,
             recycling: self.recycling.then(Recycling::default),
-            pacing: self.rate.map(|bits_per_second| Pacing {
-                bits_per_second,
-                burst: PACING_BURST,
-                policy: self.rate_policy,
-            }),
+            pacing: (self.rate)
+                .map(|bits_per_second| Pacing {
+                    bits_per_second,
+                    burst: PACING_BURST,
+                    policy: self.rate_policy,
+                })
+                .or(config.pacing),
             incast: self.incast,
             gather_start: self.gather_start,
             answers: self.answers,

@@ -109,7 +109,8 @@ impl TelemetryWatch {
 pub enum ClientError {
     /// No server listens at the address, or the connection broke.
     #[error(
-        "the controller at {address} does not answer: {reason}; start it with `ultima controller serve`, or correct the address"
+        "the controller at {address} does not answer: {reason}; {}",
+        advice(address)
     )]
     NoAnswer {
         /// The controller's address.
@@ -240,6 +241,21 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
         // gRPC sends a rejection's message in a header, percent-encoded.
         .http2_max_header_list_size(64 << 10);
     endpoint.connect().await.map_err(no_answer)
+}
+
+/// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
+/// controller's.
+fn advice(address: &str) -> String {
+    let start = "start it with `ultima controller serve`, or correct the address";
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
+        true => format!(
+            "{start}; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this machine \
+             reaches, and use --controller ADDRESS:9555 here"
+        ),
+        false => start.to_owned(),
+    }
 }
 
 impl ClientError {

@@ -77,7 +77,7 @@ pub struct Options {
     /// AllReduces is exact
     #[arg(long, conflicts_with = "verify")]
     pub recycle: bool,
-    /// Send rate including headers, such as 10G [default: unlimited]
+    /// Send rate including headers, such as 10G [default: the controller's --agent-rate, else unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
     /// Rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that switches

@@ -1,6 +1,7 @@
 //! A joined rank of this host: its session in one job, or in a row and a column of a grid.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
@@ -94,6 +95,7 @@ impl Seat {
             Named::Flat(job) => {
                 let whole: Configure = Arc::new(|config| config);
                 let mut session = Session::join(context, &job.name, Link::Udp, &whole).await?;
+                warn_of_slow_rate(&session, options);
                 if let Err(error) = begin_trace(&mut session, options, trace) {
                     session.end();
                     give_up(&context.client, &session.membership).await;
@@ -255,4 +257,23 @@ fn begin_trace(
         (None, None) => {}
     }
     Ok(())
+}
+
+/// Warns if a rank cannot send its values before the deadline. It sends its contributions to the other shards, and its own
+/// shard once.
+fn warn_of_slow_rate(session: &Session, options: &Options) {
+    let config = session.collective.config();
+    let values = options.allreduce.get();
+    let took = config.pacing.map(|pacing| {
+        let bits = f64::from(values) * 32.0;
+        Duration::from_secs_f64(bits / pacing.bits_per_second as f64)
+    });
+    if let Some(took) = took.filter(|took| *took > config.t_b) {
+        let Membership { job, rank, .. } = &session.membership;
+        eprintln!(
+            "warning: rank {rank} of {job}: {values} values take {took:.1?} to send at this rate, longer than the deadline of \
+             {:?}: use fewer with --allreduce, or a longer --deadline",
+            config.t_b
+        );
+    }
 }

@@ -70,6 +70,9 @@ struct Serve {
     /// of the switch
     #[arg(long)]
     no_repair: bool,
+    /// Rate at which each rank sends unless its agent has --rate, such as 2M for BMv2 [default: unlimited]
+    #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
+    agent_rate: Option<u64>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     metrics: Option<SocketAddr>,
@@ -168,6 +171,7 @@ fn serve(serve: Serve) -> Result<()> {
     }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
+    config.agent_rate = serve.agent_rate;
     if serve.take_over_after < MIN_TAKE_OVER {
         bail!(
             "--take-over-after {:?}: expected 100ms or more, such as 1s",

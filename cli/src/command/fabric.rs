@@ -107,7 +107,8 @@ enum Command {
     /// Move all jobs and routes away from a switch, port or link, for maintenance
     ///
     /// Installs the new routes before it removes the old ones, so that no packet is lost if the switches have room for both.
-    /// A switch with hosts still serves these, and forwards nothing for others. The command is rejected if a job does not
+    /// A switch with hosts still serves these, forwards nothing for others, and the command names the jobs with
+    /// members there. The command is rejected if a job does not
     /// fit elsewhere. The element stays drained until `undrain`, also after a restart of the controller with the same
     /// --state.
     ///

@@ -16,9 +16,9 @@ const AFTER: u16 = 3;
 /// The timeout of a vote, in addition to deadlines and sleeps.
 const VOTE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After this many failed votes in a row a worker is assumed to be gone, and voting stops. A single vote may fail at one worker and succeed
-/// at the others; the next one makes up for it.
-const MAX_MISSED: u32 = 2;
+/// Exact operations of one kind that fail in a row before a worker gives that kind up. A single one may fail at one
+/// worker and succeed at the others; the next one then repairs it.
+const MISSES: u32 = 2;
 
 /// The result of a vote after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub struct Agreed {
     pub spread: Option<f64>,
     /// True if the replicas are to be averaged.
     pub heal: bool,
-    /// The spread after averaging.
-    pub healed_to: Option<f64>,
-    /// Whether to use the Hadamard transform from now on, if decided.
+    /// How far the averaged replicas are from each other, or which ranks are missing; none where they were not averaged.
+    pub healed_to: Option<VoteResult<f64>>,
+    /// Whether gradients are coded from now on, where that was decided.
     pub code: Option<bool>,
 }
 
@@ -42,17 +42,24 @@ pub type VoteResult<T> = Result<T, String>;
 pub struct Agreement {
     safeguards: Safeguards,
     limit: Duration,
-    /// Failed votes in a row.
-    missed: u32,
+    /// False where slots never arrive: averaging needs all of them, a vote only the first.
+    heals: bool,
+    /// Votes that failed in a row.
+    failed_votes: u32,
+    /// Averagings that failed in a row.
+    failed_heals: u32,
 }
 
 impl Agreement {
-    /// Votes by `rules` among workers that sleep at most `sleeps` before a step.
-    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration) -> Self {
+    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step. Replicas are measured,
+    /// and averaged if `heals`.
+    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration, heals: bool) -> Self {
         Self {
             safeguards: Safeguards::new(rules, seed),
             limit: VOTE_TIMEOUT + 10 * bounds.t_b + 10 * sleeps,
-            missed: 0,
+            heals,
+            failed_votes: 0,
+            failed_heals: 0,
         }
     }
 
@@ -68,13 +75,14 @@ impl Agreement {
         parameters: &[f32],
     ) -> Result<Option<VoteResult<Agreed>>, Error> {
         let step = outcome.id.step;
-        if self.missed >= MAX_MISSED || !self.safeguards.is_due(step) {
+        if self.failed_votes >= MISSES || !self.safeguards.is_due(step) {
             return Ok(None);
         }
         let id = OperationId { step, bucket: VOTE };
         let lost = outcome.lost_share();
         let verdict = collective.agree(id, &mut self.safeguards, (lost, parameters), self.limit);
-        let agreed = self.unless_missing(verdict)?.map(|verdict| {
+        let heals = self.heals && self.failed_heals < MISSES;
+        let agreed = unless_missing(verdict, &mut self.failed_votes)?.map(|verdict| {
             if verdict.skip {
                 collective.skip(GRADIENT, update);
             }
@@ -84,7 +92,7 @@ impl Agreement {
             Agreed {
                 skipped: verdict.skip,
                 spread: verdict.spread,
-                heal: verdict.heal,
+                heal: verdict.heal && heals,
                 healed_to: None,
                 code: verdict.code,
             }
@@ -104,26 +112,26 @@ impl Agreement {
     ) -> Result<VoteResult<f64>, Error> {
         let id = |bucket| OperationId { step, bucket };
         let healed = collective.heal(id(HEAL), parameters, self.limit);
-        if let Err(missing) = self.unless_missing(healed)? {
+        if let Err(missing) = unless_missing(healed, &mut self.failed_heals)? {
             return Ok(Err(missing));
         }
         let spread = collective.spread(id(AFTER), &self.safeguards, parameters, self.limit);
-        self.unless_missing(spread)
+        unless_missing(spread, &mut self.failed_heals)
     }
+}
 
-    /// Turns a failure because of a missing worker into a result: it must not end the training.
-    fn unless_missing<T>(&mut self, result: Result<T, Error>) -> Result<VoteResult<T>, Error> {
-        match result {
-            Ok(value) => {
-                self.missed = 0;
-                Ok(Ok(value))
-            }
-            Err(Error::Incomplete(missing)) => {
-                self.missed += 1;
-                Ok(Err(missing.to_string()))
-            }
-            Err(error) => Err(error),
+/// Counts failures in a row; a missing worker does not end the training.
+fn unless_missing<T>(result: Result<T, Error>, failed: &mut u32) -> Result<VoteResult<T>, Error> {
+    match result {
+        Ok(value) => {
+            *failed = 0;
+            Ok(Ok(value))
         }
+        Err(Error::Incomplete(missing)) => {
+            *failed += 1;
+            Ok(Err(missing.to_string()))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -206,11 +214,17 @@ impl Agreements {
         if let (Some(drift), Some(spread)) = (&mut self.drift, agreed.spread) {
             drift.measured += 1;
             drift.largest = drift.largest.max(spread);
-            drift.healed.extend(agreed.healed_to.map(|after| Healed {
-                step,
-                before: spread,
-                after,
-            }));
+            match &agreed.healed_to {
+                Some(Ok(after)) => drift.healed.push(Healed {
+                    step,
+                    before: spread,
+                    after: *after,
+                }),
+                Some(Err(missing)) => {
+                    self.ended.get_or_insert_with(|| missing.clone());
+                }
+                None => {}
+            }
         }
     }
 }

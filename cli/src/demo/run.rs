@@ -204,6 +204,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
                 .map(|late| late.sleep_ms),
             longest_sleep: options.longest_sleep(),
             rules: options.rules(),
+            heals: options.drop_slots.is_none(),
             trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
         };
         let (child, stream) = start_worker(&config, port)?;

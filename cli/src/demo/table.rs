@@ -128,6 +128,12 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 small(last.before),
             );
         }
+        if let Some(slots) = &report.impairments.drop_slots {
+            text += &format!(
+                "; not averaged: slots {}..{} never arrive",
+                slots.start, slots.end
+            );
+        }
         row(f, "  largest", &text)?;
     }
     if let Some(coding) = &agreements.coding {

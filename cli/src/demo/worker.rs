@@ -70,6 +70,8 @@ pub struct WorkerConfig {
     pub longest_sleep: Duration,
     /// The rules on which the workers vote.
     pub rules: Rules,
+    /// True if replicas can be averaged: slots that never arrive prevent it.
+    pub heals: bool,
     /// The trace file.
     pub trace: Option<PathBuf>,
 }
@@ -137,6 +139,7 @@ fn train(
         config.plan.seed,
         config.bounds,
         config.longest_sleep,
+        config.heals,
     );
     if config.rules.coding.is_some() {
         collective.code(false);
@@ -169,8 +172,8 @@ fn train(
         let agreed = match vote {
             Some(Ok(agreed)) if agreed.heal => {
                 let healed = agreement.heal(&mut collective, step, trainer.parameters_mut())?;
-                Some(healed.map(|spread| Agreed {
-                    healed_to: Some(spread),
+                Some(Ok(Agreed {
+                    healed_to: Some(healed),
                     ..agreed
                 }))
             }

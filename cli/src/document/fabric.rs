@@ -88,6 +88,8 @@ pub struct Drained {
     element: String,
     drained: bool,
     not_rerouted: Vec<NotRerouted>,
+    /// Jobs with members at the drained switch, which keep using it.
+    attached_jobs: Vec<String>,
     /// Switches that have not confirmed the new routes.
     pending_switches: Vec<String>,
 }
@@ -110,7 +112,14 @@ struct Unreachable {
 impl Drained {
     /// Combines the controller's answer with the state of the jobs.
     pub fn new(answer: api::SetAdminStateResponse, drained: bool, jobs: &[api::Job]) -> Self {
+        let is_attached = |job: &&api::Job| {
+            job.members
+                .iter()
+                .any(|member| member.switch == answer.part)
+        };
+        let attached = jobs.iter().filter(|_| drained).filter(is_attached);
         Self {
+            attached_jobs: attached.map(|job| job.name.clone()).collect(),
             element: answer.part,
             drained,
             not_rerouted: not_rerouted(jobs).collect(),
@@ -131,12 +140,16 @@ impl Drained {
             false => format!("undrained {element}\n"),
         };
         let jobs = self.not_rerouted.iter().map(NotRerouted::text);
+        let attached = (self.attached_jobs.iter())
+            .map(|job| format!("job {job} has members at {element}, which keep using it\n"));
         let pending = self.pending_switches.iter().map(|switch| {
             format!(
                 "switch {switch} has not confirmed the new routes; the old routes stay until it does\n"
             )
         });
-        jobs.chain(pending).fold(done, |text, line| text + &line)
+        jobs.chain(attached)
+            .chain(pending)
+            .fold(done, |text, line| text + &line)
     }
 }
 

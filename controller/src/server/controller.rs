@@ -50,6 +50,8 @@ pub struct Controller {
     pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
     pub(super) repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub(super) agent_rate: Option<u64>,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
     /// Which elements of the fabric are down, and since when.
@@ -130,6 +132,7 @@ impl Controller {
             patience,
             audit_every,
             repair,
+            agent_rate,
             terms,
             ..
         } = config;
@@ -179,6 +182,7 @@ impl Controller {
             program,
             audit_every,
             repair,
+            agent_rate,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
             fabric_changed: watch::Sender::default(),

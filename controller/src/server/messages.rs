@@ -35,7 +35,10 @@ impl Controller {
         let host = job.members[usize::from(rank.0)].host;
         api::JoinResponse {
             rank: rank.0.into(),
-            limits: Some(limits(self.fabric(), host)),
+            limits: Some(api::Limits {
+                pace: self.agent_rate.unwrap_or(0),
+                ..limits(self.fabric(), host)
+            }),
             ..any
         }
     }
@@ -67,6 +70,7 @@ fn limits(fabric: &Fabric, host: HostId) -> api::Limits {
     api::Limits {
         rate: wire.and_then(|wire| wire.rate).unwrap_or(0),
         mtu: fabric.least_mtu().into(),
+        pace: 0,
     }
 }
 

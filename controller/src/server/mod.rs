@@ -99,6 +99,8 @@ pub struct Config {
     pub audit_every: Duration,
     /// True to repair drift when it is found; false to only log it until a client requests a sync.
     pub repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub agent_rate: Option<u64>,
     /// Damping of elements that fail and come back.
     pub terms: Terms,
 }
@@ -133,6 +135,7 @@ impl Config {
             state: None,
             audit_every: AUDIT_EVERY,
             repair: true,
+            agent_rate: None,
             terms: Terms::default(),
         }
     }

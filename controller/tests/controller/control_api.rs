@@ -706,7 +706,9 @@ async fn a_controller_that_is_not_there_is_named() {
     assert_eq!(
         error,
         format!(
-            "the controller at {silent} does not answer: Connection refused (os error 111); start it with `ultima controller serve`, or correct the address"
+            "the controller at {silent} does not answer: Connection refused (os error 111); start it with `ultima controller serve`, or \
+             correct the address; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this \
+             machine reaches, and use --controller ADDRESS:9555 here"
         )
     );
 

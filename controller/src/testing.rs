@@ -1,4 +1,4 @@
-//! Fabrics of any shape and jobs on them, for tests.
+//! Fabrics of any shape, and jobs on them, for unit tests.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,8 @@ use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
 
-/// Returns a fabric with switches `s0`, `s1`, …, hosts `h0`, `h1`, … (each with its switch and
-/// number of ranks), and trunks with settings such as `rate: 1G`.
+/// A fabric of switches `s0`, `s1` …; hosts `h0`, `h1` …, each with its switch and its room for ranks; and trunks with settings
+/// such as `rate: 1G`.
 pub fn fabric_of(
     switches: usize,
     hosts: &[(usize, u16)],
@@ -59,8 +59,8 @@ pub fn fabric_with(
     fabric::parse(&text, "fabric.yaml").unwrap()
 }
 
-/// Returns a fabric of spines `s0`, `s1`, … and leaves after them. Each leaf is linked to every
-/// spine and has the given number of one-rank hosts.
+/// A leaf-spine fabric: `spines` switches from `s0` on, then `leaves`, each linked to every spine and with `hosts` hosts of one
+/// rank.
 pub fn leaf_spine(spines: usize, leaves: usize, hosts: usize) -> Fabric {
     let leaf = |number| spines + number;
     let on_leaves: Vec<(usize, u16)> = (0..leaves * hosts)
@@ -80,7 +80,7 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
     }
 }
 
-/// A fabric, its routes, and the resources that jobs have taken.
+/// A fabric, and the resources that its jobs have taken.
 pub struct Site {
     pub fabric: Fabric,
     pub routes: Routes,
@@ -118,8 +118,7 @@ impl Site {
         self.ledger.remove(&self.fabric, job, plan);
     }
 
-    /// Refits a job to the current routes. Returns true if all members reach each other, also over
-    /// the job's tree.
+    /// Fits a job to the current routes. Returns true if all members reach each other, also over the tree.
     pub fn refit(&mut self, planned: &mut Planned) -> bool {
         let names = self.program.names();
         let before = (&planned.0, &planned.1);
@@ -132,8 +131,8 @@ impl Site {
     }
 }
 
-/// A random connected fabric of up to 30 switches, with parallel trunks, different rates and hosts
-/// anywhere; elements that fail in turn; and members of some jobs.
+/// A random connected fabric with parallel trunks, different rates and hosts anywhere; the elements that fail, in order; and
+/// the members of some jobs.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub fabric: Fabric,
@@ -152,12 +151,12 @@ impl Case {
     }
 }
 
-/// Random cases with room for everything.
+/// Random cases with room for all jobs.
 pub fn cases(switches: usize) -> impl Strategy<Value = Case> {
     cases_with(switches, vec![""])
 }
 
-/// Random cases in which some switches have room for one or two groups only.
+/// Random cases in which some switches have room for only one or two groups.
 pub fn tight_cases(switches: usize) -> impl Strategy<Value = Case> {
     let limits = ["", "limits: { groups: 1 }", "limits: { groups: 2 }"];
     cases_with(switches, limits.to_vec())
@@ -209,7 +208,7 @@ fn cases_with(switches: usize, settings: Vec<&'static str>) -> impl Strategy<Val
     })
 }
 
-/// Returns the port at the far end of the trunk at `leaving`; the trunk must be up.
+/// The far end of the trunk that a packet leaves by, if any. Asserts that the trunk is up.
 pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
     let far = site.fabric.across(leaving)?;
     let ends = site.fabric.trunks_of(leaving.switch).iter();

@@ -11,7 +11,7 @@ use ultima_switch::{Switch, SwitchConfig};
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
 pub const LEAF_SPINE: &str = include_str!("../../../topologies/leaf-spine.yaml");
 
-/// A switch that serves P4Runtime there.
+/// Starts a switch that serves P4Runtime at `grpc`.
 pub async fn switch_at(grpc: SocketAddr) -> Switch {
     let config = SwitchConfig {
         grpc,
@@ -20,7 +20,7 @@ pub async fn switch_at(grpc: SocketAddr) -> Switch {
     Switch::start(config).await.expect("it starts")
 }
 
-/// The switches of a topology, and its controller. Hosts have room for so many ranks.
+/// Starts the controller of a topology, and every switch that has no address yet. Hosts have room for `ranks` ranks.
 pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (mut switches, mut lines) = (Vec::new(), Vec::new());
@@ -33,13 +33,13 @@ pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
                 let host = host.split(", ranks:").next().unwrap_or(host);
                 format!("  - {{ name: {host}, ranks: {ranks} }}")
             }
-            Some(name) => {
+            Some(name) if !name.contains("grpc:") => {
                 let switch = switch_at(any).await;
                 let grpc = switch.grpc_addr();
                 switches.push(switch);
                 format!("  - {{ name: {name}, grpc: \"{grpc}\", device_id: 1 }}")
             }
-            None => line.to_owned(),
+            _ => line.to_owned(),
         });
     }
     let config = Config {

@@ -195,7 +195,7 @@ fn install(case: &Case) -> (Site, Vec<Planned>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(16, 1000)))]
 
     #[test]
     fn packets_reach_all_members_once_and_no_others(case in cases(30)) {

@@ -110,6 +110,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
+
         /// Every old rank survives once or is left out, and only new members are new.
         #[test]
         fn every_rank_survives_once_or_is_left_out(

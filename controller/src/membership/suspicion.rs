@@ -164,6 +164,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
+
         /// Members are suspected at once if more than half of the others report so in their latest
         /// reports.
         #[test]

@@ -429,7 +429,7 @@ fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(200, 10000)))]
     #[test]
     fn survivors_run_each_operation_in_the_same_epoch(
         (members, to, leaves_out, has_begun, events) in (2usize..6).prop_flat_map(|members| {

@@ -228,6 +228,8 @@ fn shuffled(mut round: Vec<Update>, seed: u64) -> Vec<Update> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     #[test]
     fn any_state_becomes_the_desired_one_with_the_fewest_updates(
         was in world(),

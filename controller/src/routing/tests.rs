@@ -190,6 +190,8 @@ fn reordering_is_bounded_by_the_queues() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     /// In any fabric after any failures, a shortest path leads to every reachable host.
     #[test]
     fn paths_are_shortest_and_lead_to_all_reachable_hosts(case in cases(30)) {

@@ -45,7 +45,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(4, 50)))]
     #[test]
     fn reopened_stores_have_all_changes(changes in prop::collection::vec((1u16..6, 0u16..4), 0..12)) {
         let folder = tempfile::tempdir().unwrap();

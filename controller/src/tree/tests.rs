@@ -160,6 +160,8 @@ fn disconnected_members_have_no_tree() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     /// In any fabric after any failures, trees are loop-free, contain all members' switches and
     /// only switches between them, and use only elements that are up.
     #[test]

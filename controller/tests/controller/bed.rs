@@ -1,4 +1,4 @@
-//! A leaf-spine fabric of switches that fail on purpose, and room for controllers.
+//! A leaf-spine fabric of [`ChaosSwitch`]es, and its controllers.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
@@ -18,13 +18,13 @@ use ultima_controller::store::StoreError;
 use crate::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
 use crate::target::Target;
 
-/// Two spines over four leaves of two hosts each, in the file's order: the spines first.
+/// Two spines and four leaves with two hosts each. The spines come first.
 const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
 pub const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
 pub const SPINE1: usize = 0;
 pub const LEAF1: usize = 2;
 
-/// The ports of a switch to other switches, as the file has them.
+/// A switch's ports to other switches, as the file numbers them.
 pub fn ports_of(at: usize) -> &'static [u16] {
     match at {
         ..LEAF1 => &[1, 2, 3, 4],
@@ -32,10 +32,10 @@ pub fn ports_of(at: usize) -> &'static [u16] {
     }
 }
 
-/// So long nothing here takes, on whatever machine.
+/// Longer than any wait in these tests, even on a busy machine.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Less patient than a fabric's operator.
+/// Shorter times than an operator's.
 pub const TERMS: Terms = Terms {
     grace: Duration::from_millis(50),
     hold_first: Duration::from_millis(50),
@@ -43,7 +43,7 @@ pub const TERMS: Terms = Terms {
     quiet: Duration::from_secs(1),
 };
 
-/// Calls of a kind that come, of which one of the first so many may go wrong.
+/// A call of this kind fails; which of the first so many is random.
 pub type Danger = (Call, usize);
 
 pub struct Bed {
@@ -51,17 +51,17 @@ pub struct Bed {
     pub switches: Vec<ChaosSwitch>,
     text: String,
     random: StdRng,
-    /// Whether more goes wrong than what is asked for, elsewhere.
+    /// True if further faults are injected on other switches.
     storms: bool,
-    /// What is to go wrong.
+    /// The number of faults that are armed.
     armed: usize,
-    /// What no switch is to be told of again, by switch, and how often that had lost what it held.
+    /// For each switch, the keys that must not be written again, and how often its tables had been lost by then.
     untouched: Vec<(BTreeSet<Vec<u8>>, usize)>,
-    /// Whether switches are looked at only where there is a reason to.
+    /// True if switches are audited only on demand.
     pub looks_seldom: bool,
-    /// Whether what somebody else changed is put right.
+    /// True if the controller repairs foreign changes.
     pub repairs: bool,
-    /// The controller that was started last.
+    /// The last controller that was started.
     controller: Arc<Mutex<Weak<Controller>>>,
     loses: JoinHandle<()>,
 }
@@ -72,10 +72,10 @@ impl Drop for Bed {
     }
 }
 
-/// A link between two switches that nothing needs.
+/// A link between two switches that no path needs.
 const LINK: &str = "leaf2/101";
 
-/// As long as anything hangs a link is lost, so that a move waits for what hangs.
+/// Takes a link down while any call hangs, so that a reroute waits for that call.
 async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak<Controller>>>) {
     loop {
         let controller = controller.lock().unwrap().upgrade();
@@ -143,7 +143,7 @@ impl Bed {
         }
     }
 
-    /// Switches tell of their ports to each other; all are up.
+    /// All switches report their ports to other switches as up.
     pub fn tells_of_ports(&self) {
         for at in 0..self.switches.len() {
             for nth in 0..ports_of(at).len() {
@@ -152,7 +152,7 @@ impl Bed {
         }
     }
 
-    /// A switch says of one of these ports that it is up, or not.
+    /// A switch reports one of its ports to other switches as up or down.
     pub fn port(&self, at: usize, nth: usize, is_up: bool) {
         let port = Target::of_run().port(ports_of(at)[nth]);
         self.switches[at].port(port, is_up);
@@ -162,7 +162,7 @@ impl Bed {
         Config {
             listen: self.address(name).parse().unwrap(),
             patience: Duration::from_secs(5),
-            // What a switch refused to give up goes with the next look at it.
+            // An audit removes entries that a switch refused to delete.
             audit_every: match self.looks_seldom {
                 true => 2 * FOREVER,
                 false => Duration::from_millis(300),
@@ -181,7 +181,7 @@ impl Bed {
     pub async fn try_serve(&self) -> Result<Handle, ServeError> {
         loop {
             match server::serve(self.config("a")).await {
-                // Tasks of the one that was stopped, which is in this process too, still end.
+                // Tasks of the stopped controller, which ran in this process, may still hold the store.
                 Err(ServeError::Store(StoreError::InUse { .. })) => pause().await,
                 served => {
                     if let Ok(handle) = &served {
@@ -197,7 +197,7 @@ impl Bed {
         self.try_serve().await.unwrap()
     }
 
-    /// Starts it as whoever keeps it running does: again, as often as it ends at once.
+    /// Starts a controller as a supervisor does: again until it keeps running.
     pub async fn serve_in_the_end(&self) -> Handle {
         let mut served = None;
         until("a controller starts", async || {
@@ -223,7 +223,7 @@ impl Bed {
         Client::connect(&self.address(name)).await.unwrap()
     }
 
-    /// Waits until nothing hangs any more.
+    /// Waits until no call hangs.
     pub async fn calms_down(&self) {
         until("nothing hangs any more", async || {
             !self.switches.iter().any(|it| it.hanging().any())
@@ -235,23 +235,23 @@ impl Bed {
         self.switches.iter().map(ChaosSwitch::held).collect()
     }
 
-    /// How many updates each switch has seen.
+    /// The number of updates that each switch has seen.
     pub fn updates(&self) -> Vec<usize> {
         self.switches.iter().map(ChaosSwitch::updates).collect()
     }
 
-    /// A switch that is drawn.
+    /// Draws a switch.
     pub fn any_switch(&mut self) -> usize {
         self.random.random_range(0..self.switches.len())
     }
 
-    /// One of the switches goes wrong soon, and in a storm others, too, each in a way of its own.
+    /// Arms a fault on a random switch, and in a storm random faults on others.
     pub fn fail(&mut self, fault: Fault, danger: Danger) {
         let at = self.any_switch();
         self.fail_on(at, fault, danger);
     }
 
-    /// The same for this switch.
+    /// Arms a fault on this switch, and in a storm random faults on others.
     pub fn fail_on(&mut self, at: usize, fault: Fault, (call, within): Danger) {
         let nth = self.random.random_range(0..within);
         self.switches[at].fail(call, nth, fault);
@@ -267,13 +267,13 @@ impl Bed {
         }
     }
 
-    /// Whether anything has gone wrong; nothing does from now on.
+    /// Disarms all faults. Returns true if any has happened.
     pub fn has_failed(&mut self) -> bool {
         let left: usize = self.switches.iter().map(ChaosSwitch::forgive).sum();
         left < std::mem::take(&mut self.armed)
     }
 
-    /// Somebody takes a few things off each switch, of what may be touched.
+    /// Removes a few random entries from each switch, except those that must not be written again.
     pub fn damage(&mut self) {
         for at in 0..self.switches.len() {
             for _ in 0..6 {
@@ -282,7 +282,7 @@ impl Bed {
         }
     }
 
-    /// The same of one thing on one switch.
+    /// Removes one random entry from a switch.
     pub fn take_one(&mut self, at: usize) {
         let held = &mut self.switches[at].state().held;
         let untouched = self.untouched.get(at).map(|(keys, _)| keys);
@@ -294,7 +294,7 @@ impl Bed {
         }
     }
 
-    /// What has come since switches held this is not concerned by what follows.
+    /// Notes that entries which are new since `since` must not be written again.
     pub fn leave_alone(&mut self, since: &[Held]) {
         let news = |(switch, before): (&ChaosSwitch, &Held)| {
             switch.take_log();
@@ -307,7 +307,7 @@ impl Bed {
         assert!(self.untouched.iter().any(|(keys, _)| !keys.is_empty()));
     }
 
-    /// It was not written, except where a switch had lost it.
+    /// Asserts that those entries were not written again, except where a switch had lost its tables.
     pub fn was_left_alone(&self) {
         for (switch, (keys, emptied)) in self.switches.iter().zip(&self.untouched) {
             if switch.state().emptied > *emptied {
@@ -320,14 +320,14 @@ impl Bed {
     }
 }
 
-/// Whether all switches but one hold what they should.
+/// Returns true if all switches but one match the plan.
 pub async fn is_whole_but(controller: &Controller, away: Option<usize>) -> bool {
     let audit = controller.audit(false).await;
     let mut others = audit.iter().filter(|(id, _)| Some(id.0) != away);
     others.all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
 }
 
-/// Waits until all switches hold what they should.
+/// Waits until all switches match the plan.
 pub async fn whole(controller: &Controller) {
     until("all switches hold what they should", async || {
         is_whole_but(controller, None).await
@@ -335,7 +335,7 @@ pub async fn whole(controller: &Controller) {
     .await;
 }
 
-/// Waits until all that is not drained is in use: a switch that was away counts as down for a while.
+/// Waits until the fabric is in use except for drained elements: a switch that reconnects counts as down for its hold time.
 pub async fn trusted(client: &Client) {
     until("all of the fabric is in use", async || {
         let switches = client.switches().await.unwrap();
@@ -345,7 +345,7 @@ pub async fn trusted(client: &Client) {
             .all(|it| it.connected && is_used(&it.health))
     })
     .await;
-    // Answers when all has moved that is to move; this itself is nothing.
+    // Is answered after all pending reroutes, and changes nothing itself.
     client
         .drain(&Target::of_run().part(LINK), false)
         .await
@@ -357,7 +357,7 @@ pub async fn names(client: &Client) -> Vec<String> {
     jobs.into_iter().map(|job| job.name).collect()
 }
 
-/// Switches are as they should be with exactly these jobs, and as before all jobs when these go.
+/// Asserts that switches match the plan with exactly these jobs, and hold `base` when the jobs are deleted.
 pub async fn settle(
     controller: &Controller,
     client: &Client,
@@ -373,6 +373,6 @@ pub async fn settle(
     for job in jobs {
         client.delete_job(job).await.unwrap();
     }
-    // What a machine that has too much to do takes for lost moves routes once more.
+    // On a busy machine a late heartbeat may reroute once more.
     until("nothing is left", async || bed.held() == base).await;
 }

@@ -1,4 +1,4 @@
-//! A P4Runtime server that holds what is written to it and fails on purpose, and says of its ports what it is told to.
+//! A P4Runtime and gNMI server with fault injection, in place of a switch. It forwards no packets.
 
 mod emulate;
 mod ports;
@@ -25,22 +25,21 @@ use wire::Wire;
 
 use crate::target::Target;
 
-/// What a switch is asked for, and where it may go wrong.
+/// The kinds of calls that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// To take a client as its primary.
+    /// Master arbitration.
     Arbitration,
-    /// Which program it has.
+    /// GetForwardingPipelineConfig.
     GetPipeline,
-    /// To run another program.
+    /// SetForwardingPipelineConfig.
     SetPipeline,
-    /// What it holds.
+    /// Read.
     Read,
-    /// One update of a write.
+    /// One update of a Write.
     Update,
 }
 
-/// All of them.
 pub const CALLS: [Call; 5] = [
     Call::Arbitration,
     Call::GetPipeline,
@@ -49,29 +48,27 @@ pub const CALLS: [Call; 5] = [
     Call::Update,
 ];
 
-/// What goes wrong at a call.
+/// A fault at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is refused; of a batch of updates the rest goes on.
+    /// The call is rejected. The other updates of a batch are done.
     Refuse,
-    /// It is done, late.
+    /// The call is done, and answered late.
     Delay,
-    /// Half of it is done, and what is answered says not which: of a batch all updates up to this one, of a read the
-    /// answer's first half; of a new program only that the old one goes with its tables; and a client is primary
-    /// whose stream ends.
+    /// Half of the call is done, and the answer does not say which half: a batch up to this update; the first half of a
+    /// read's answer; of a new program only the removal of the old one with its tables; an arbitration whose stream ends.
     HalfApply,
-    /// It is done, and all connections break before anything is answered.
+    /// The call is done, and all connections break before the answer.
     DoAndDisconnect,
-    /// All connections break before it is done.
+    /// All connections break before the call is done.
     Disconnect,
-    /// The switch forgets everything, as one that is restarted.
+    /// The switch loses all state, as in a restart.
     Forget,
-    /// It is done, with what follows it in a batch, and answered so late that who has others waiting does not wait for it any more. A write is
-    /// done even if nobody does.
+    /// The call, and the rest of its batch, is done so late that a client with waiting reroutes gives it up. A write is done
+    /// even then.
     Hang,
 }
 
-/// All of them.
 pub const FAULTS: [Fault; 7] = [
     Fault::Refuse,
     Fault::Delay,
@@ -82,81 +79,81 @@ pub const FAULTS: [Fault; 7] = [
     Fault::Hang,
 ];
 
-/// What the switch has, and what it will do.
+/// A switch's state and its armed faults.
 #[derive(Default)]
 pub struct State {
     pub pipeline: Option<ForwardingPipelineConfig>,
-    /// Everything that was inserted, by key.
+    /// All entities, by key.
     pub held: Held,
-    /// Counter cells that were written, by counter and index.
+    /// Written counter cells, by counter and index.
     pub cells: BTreeMap<(u32, i64), Entity>,
-    /// Meter cells that have a configuration, by meter and index.
+    /// Configured meter cells, by meter and index.
     pub meters: BTreeMap<(u32, i64), MeterConfig>,
-    /// Calls seen so far.
+    /// The number of calls so far.
     calls: BTreeMap<Call, usize>,
-    /// What was done to entities, or refused, in the order of all switches.
+    /// All updates, also rejected ones.
     pub log: Vec<Done>,
-    /// What goes wrong, and at which of the calls.
+    /// The armed faults, by the number of the call.
     faults: BTreeMap<(Call, usize), Fault>,
-    /// How often it has lost what its tables held.
+    /// How often the tables were emptied.
     pub emptied: usize,
-    /// How often it has forgotten everything.
+    /// How often all state was lost.
     lives: usize,
-    /// Digest lists that a new primary is sent, numbered from 0.
+    /// The number of digest lists that a new primary receives. Their ids start at 0.
     pub digest_lists: u64,
-    /// The bytes of each one's digest.
+    /// The bytes of each list's digest.
     pub digest_bytes: usize,
-    /// Those that were acknowledged.
+    /// The number of acknowledged lists.
     pub acknowledged: u64,
-    /// The open streams, their election ids, and where they are told of others.
+    /// The open streams, with their election ids and outgoing messages.
     elections: BTreeMap<u64, (u128, Answers)>,
-    /// The highest election id ever seen.
+    /// The highest election id so far.
     highest: u128,
     streams: u64,
-    /// Whether reads are never answered, although everything else is.
+    /// True if reads are never answered.
     pub stalls_reads: bool,
-    /// Whether writes wait until this is not so any more.
+    /// True if writes wait until this is false.
     pub stalls_writes: bool,
-    /// Writes that do.
+    /// The number of waiting writes.
     pub stalled_writes: usize,
-    /// Whether a new program does.
+    /// True if SetForwardingPipelineConfig waits until this is false.
     pub stalls_pipelines: bool,
-    /// Whether what hangs does so until this is not so any more.
+    /// True if hanging calls wait until this is false.
     pub keeps_hanging: bool,
-    /// Whether the next read ends that, and what hung is done before it is answered with what was there.
+    /// True if the next read ends the hanging calls, and is answered after them with the entities from before them.
     pub is_late_to_read: bool,
 }
 
-/// An update.
+/// An update in the log.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Its place in the order of all switches.
+    /// Its number among the updates of all switches.
     pub at: u64,
-    /// What was to become of an entity.
+    /// Insert, modify or delete.
     pub kind: update::Type,
     /// The entity's key.
     pub key: Vec<u8>,
 }
 
-/// Where a stream's answers go.
+/// A stream's outgoing messages.
 type Answers = mpsc::Sender<Result<StreamMessageResponse, Status>>;
 
-/// The ways to a switch.
+/// The wires to a switch.
 type Wires = Arc<Mutex<Vec<Arc<Wire>>>>;
 
 fn cut_all(wires: &Wires) {
     wires.lock().unwrap().iter().for_each(|wire| wire.cut());
 }
 
-/// Counts the calls of a switch that hang.
+/// The number of a switch's hanging calls.
 #[derive(Clone, Default)]
 pub struct Hanging(Arc<AtomicUsize>);
 
-/// A call that hangs, until this is dropped.
+/// A hanging call, until this is dropped.
 struct Hangs(Hanging);
 
 impl Hanging {
-    /// Whether any does.
+    /// Returns true if any call hangs.
     pub fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }
@@ -174,10 +171,10 @@ impl Drop for Hangs {
     }
 }
 
-/// What a switch holds, by key.
+/// A switch's entities, by key.
 pub type Held = BTreeMap<Vec<u8>, Entity>;
 
-/// A running server.
+/// A running switch.
 pub struct ChaosSwitch {
     state: Arc<Mutex<State>>,
     hanging: Hanging,
@@ -188,9 +185,9 @@ pub struct ChaosSwitch {
     server: tokio::task::JoinHandle<()>,
 }
 
-/// How often a switch asks whether a client is there that says nothing.
+/// The interval of HTTP/2 pings to silent clients.
 const KEEPALIVE: Duration = Duration::from_millis(200);
-/// How long that may take to answer: longer than a test comes to nothing on a machine that has too much to do.
+/// The timeout of a ping: longer than a busy machine delays a test.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ChaosSwitch {
@@ -235,77 +232,77 @@ impl ChaosSwitch {
         }
     }
 
-    /// Another way to it, which may break on its own.
+    /// Adds a wire to the switch, which can break on its own.
     pub async fn wire(&self) -> Arc<Wire> {
         let wire = Arc::new(Wire::start(self.server_address).await);
         self.wires.lock().unwrap().push(Arc::clone(&wire));
         wire
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.wire.address()
     }
 
-    /// It says from now on of this port that it is up, or not.
+    /// Reports a port as up or down from now on.
     pub fn port(&self, number: u16, is_up: bool) {
         self.ports.send_modify(|ports| {
             ports.insert(number, is_up);
         });
     }
 
-    /// What it holds.
+    /// Read.
     pub fn held(&self) -> Held {
         self.state().held.clone()
     }
 
-    /// The configurations of its meters' cells.
+    /// The configured meter cells.
     pub fn meters(&self) -> BTreeMap<(u32, i64), MeterConfig> {
         self.state().meters.clone()
     }
 
-    /// How many updates it has seen.
+    /// The number of updates so far.
     pub fn updates(&self) -> usize {
         self.calls(Call::Update)
     }
 
-    /// How many calls of this kind it has seen.
+    /// The number of calls of a kind so far.
     pub fn calls(&self, of: Call) -> usize {
         self.state().calls.get(&of).copied().unwrap_or_default()
     }
 
-    /// How many clients have asked to be primary so far, also again.
+    /// The number of arbitration streams so far.
     pub fn streams(&self) -> u64 {
         self.state().streams
     }
 
-    /// What was done since this was last asked for.
+    /// Removes and returns the log.
     pub fn take_log(&self) -> Vec<Done> {
         std::mem::take(&mut self.state().log)
     }
 
-    /// Makes the `nth` update from now go wrong, counting from 0.
+    /// Arms a fault at the `nth` update from now, counting from 0.
     pub fn fail_at(&self, nth: usize, fault: Fault) {
         self.fail(Call::Update, nth, fault);
     }
 
-    /// Makes the `nth` call of this kind from now go wrong, counting from 0. Whatever else is to go wrong does, too.
+    /// Arms a fault at the `nth` call of this kind from now, counting from 0. Other faults stay armed.
     pub fn fail(&self, call: Call, nth: usize, fault: Fault) {
         let place = (call, self.calls(call) + nth);
         self.state().faults.insert(place, fault);
     }
 
-    /// How much is to go wrong.
+    /// The number of armed faults.
     pub fn armed(&self) -> usize {
         self.state().faults.len()
     }
 
-    /// Nothing goes wrong any more; how much of it has not yet.
+    /// Disarms all faults. Returns how many had not happened.
     pub fn forgive(&self) -> usize {
         std::mem::take(&mut self.state().faults).len()
     }
 
-    /// What hangs.
+    /// The counter of hanging calls.
     pub fn hanging(&self) -> Hanging {
         self.hanging.clone()
     }
@@ -315,23 +312,23 @@ impl ChaosSwitch {
         cut_all(&self.wires);
     }
 
-    /// Does not answer any more, or again; what it holds stays.
+    /// Refuses connections, or accepts them again. Entities stay.
     pub fn refuse(&self, refuse: bool) {
         self.wire.refuse(refuse);
     }
 
-    /// Nothing comes through any more, and nobody is told, or all that waits does.
+    /// Holds back all bytes without closing connections, or delivers them.
     pub fn swallow(&self, swallow: bool) {
         self.wire.swallow(swallow);
     }
 
-    /// Somebody gives it another program, as the specification has it: it is empty then.
+    /// Another client replaces the program. All entities are lost, as P4Runtime specifies.
     pub fn replace_program(&self) {
         self.state().held.clear();
         self.replace_program_alone();
     }
 
-    /// The same where groups stay.
+    /// Another client replaces the program. Groups stay, as on BMv2.
     pub fn replace_program_alone(&self) {
         let mut state = self.state();
         state.empty();
@@ -340,13 +337,13 @@ impl ChaosSwitch {
         cookie.cookie ^= 1;
     }
 
-    /// Forgets everything, as a switch that was restarted.
+    /// Loses all state and breaks all connections, as in a restart.
     pub fn reboot(&self) {
         self.state().forget();
         self.cut();
     }
 
-    /// What it has, to look at or to change behind the controller's back.
+    /// The state, to read it or to change it without the controller.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }

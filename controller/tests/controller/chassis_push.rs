@@ -1,4 +1,4 @@
-//! A switch's ports, given over gNMI to a server that keeps what it was given.
+//! Pushes a switch's chassis configuration over gNMI to a server that stores it.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use ultima_gnmi::v0::{
 };
 use ultima_p4runtime::text;
 
-/// Takes one configuration, and refuses all others.
+/// Accepts one configuration and rejects all others.
 #[derive(Clone, Default)]
 struct Stratum(Arc<Mutex<Vec<SetRequest>>>);
 
@@ -53,7 +53,7 @@ impl GNmi for Stratum {
     }
 }
 
-/// A testbed whose switch is there.
+/// A testbed whose switch is at this address.
 fn testbed(address: &str) -> Fabric {
     let text = include_str!("../../../topologies/tofino32.yaml");
     let line = text.lines().find(|line| line.contains("grpc:")).unwrap();
@@ -63,7 +63,7 @@ fn testbed(address: &str) -> Fabric {
 }
 
 #[tokio::test]
-async fn stratum_is_given_all_ports_as_one_text() {
+async fn stratum_receives_all_ports_as_one_text() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let stratum = Stratum::default();
@@ -83,7 +83,7 @@ async fn stratum_is_given_all_ports_as_one_text() {
     };
     let expected = text::print(&chassis::stratum(switch).unwrap());
     assert_eq!(str::from_utf8(bytes), Ok(expected.as_str()));
-    // What else it could begin with Stratum may take for a message in binary form.
+    // Stratum could take another beginning for a binary message.
     assert!(expected.starts_with("description: "), "{expected}");
 
     push(switch).await.unwrap();

@@ -1,4 +1,4 @@
-//! The control API as its clients see it.
+//! The control API, used as its clients do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use ultima_controller::server::{self, Config, Handle, Listen};
 use crate::chaos::ChaosSwitch;
 use crate::target::{Target, on_each_target};
 
-/// Longer than any test waits on purpose.
+/// Longer than any wait in these tests.
 const LONG: Duration = Duration::from_secs(60);
 
 on_each_target!(
     jobs_are_created_listed_shown_and_deleted,
-    a_group_over_the_limit_is_refused_before_anything_is_written,
+    a_group_over_the_limit_is_rejected_before_any_write,
     a_plan_opens_no_files,
-    ports_are_configured_where_a_switch_lets_them_be,
+    ports_are_configured_only_on_switches_with_a_front_panel,
 );
 
-/// A controller of `topologies/star4.yaml`, changed in one place, on a test switch.
+/// Starts a controller of `topologies/star4.yaml` with one replacement, and a chaos switch.
 async fn start_with(target: Target, (from, to): (&str, &str)) -> (ChaosSwitch, Handle, Client) {
     let switch = ChaosSwitch::start_as(target).await;
     let text = include_str!("../../../topologies/star4.yaml")
@@ -49,7 +49,7 @@ async fn start_with(target: Target, (from, to): (&str, &str)) -> (ChaosSwitch, H
     (switch, handle, client)
 }
 
-/// The same with room for two ranks on h1.
+/// Starts a controller with room for two ranks on h1.
 async fn start(target: Target) -> (ChaosSwitch, Handle, Client) {
     start_with(target, ("ip: 10.0.0.1 }", "ip: 10.0.0.1, ranks: 2 }")).await
 }
@@ -122,7 +122,7 @@ async fn jobs_are_created_listed_shown_and_deleted(target: Target) {
         Vec::<String>::new()
     );
     assert_eq!(client.jobs().await.unwrap(), [two]);
-    // Ids are not used again soon, places in tables are.
+    // Ids are not reused soon, table indexes are.
     let three = client
         .create_job(&spec("three", &["h1", "h4"]))
         .await
@@ -131,7 +131,7 @@ async fn jobs_are_created_listed_shown_and_deleted(target: Target) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_its_reason() {
+async fn invalid_job_requests_are_rejected_with_a_reason() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("one", &["h1", "h2"]))
@@ -168,7 +168,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
         )
     );
     assert_eq!(refusal(client.delete_job("two").await).0, Code::NotFound);
-    // However long what was asked for is: the answer comes.
+    // A long name does not break the answer.
     let long = "x".repeat(30_000);
     let (code, message) = refusal(client.job(&long).await);
     assert_eq!(code, Code::NotFound);
@@ -178,7 +178,7 @@ async fn what_cannot_be_is_refused_with_its_reason() {
     assert_eq!(refusal(client.counters("two").await).0, Code::NotFound);
 }
 
-/// What the refusal names of the request, and what is wrong with that.
+/// The field that the rejection names, and the problem.
 fn field<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<(String, String)> {
     match answer.unwrap_err() {
         ClientError::Refused { field, .. } => field.map(|it| (it.field, it.problem)),
@@ -187,7 +187,7 @@ fn field<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<(String, 
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_field_that_is_in_the_way() {
+async fn a_rejection_names_the_invalid_field() {
     let limit = "device_id: 1, limits: { group_replicas: 3 } }";
     let (_switch, handle, client) = start_with(Target::of_run(), ("device_id: 1 }", limit)).await;
     client
@@ -200,12 +200,12 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
     for (spec, wanted) in [
         (spec("one", &["h1", "h2"]), said("name", taken)),
         (spec("x", &["h1", "h7"]), said("members[1]", no_host)),
-        // It is over a limit as a whole.
+        // The job as a whole is over a limit: no field is at fault.
         (spec("x", &["h1", "h2", "h3", "h4"]), None),
     ] {
         let refused = client.create_job(&spec).await;
         assert_eq!(field(refused.clone()), wanted);
-        // The same is said before.
+        // A plan reports the same.
         let plan = client.plan_jobs(&[], vec![], &[spec]).await.unwrap();
         let code = Code::from_i32(plan.jobs[0].refused_code);
         assert_eq!(code, refusal(refused).0);
@@ -220,7 +220,7 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
     assert_eq!((code, message), (Code::NotFound, as_created));
     assert_eq!(field(resized), said("members[1]", no_host));
 
-    // What no client of ours asks for.
+    // Requests that our client cannot send.
     let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
     let mut rpc = ControlClient::new(endpoint.connect().await.unwrap());
     let asked = api::CreateJobRequest::from(&spec("x", &["h1", "h2"]));
@@ -249,7 +249,7 @@ async fn a_refusal_names_the_field_that_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn several_jobs_are_created_together_or_none() {
+async fn several_jobs_are_created_together_or_not_at_all() {
     let (switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("one", &["h1", "h2"]))
@@ -260,7 +260,7 @@ async fn several_jobs_are_created_together_or_none() {
     for (second, at) in [
         (spec("far", &["h1", "h9"]), "jobs[1].members[1]"),
         (spec("one", &["h3", "h4"]), "jobs[1].name"),
-        // Twice in one request.
+        // Both jobs of the request have the same name.
         (spec("near", &["h3", "h4"]), "jobs[1].name"),
     ] {
         let refused = client.create_jobs(&[near(), second]).await;
@@ -272,7 +272,7 @@ async fn several_jobs_are_created_together_or_none() {
     assert_eq!(client.jobs().await.unwrap().len(), 1);
     assert_eq!(switch.updates(), updates, "nothing was written");
 
-    // Beside each other: the second has what the first leaves.
+    // The second job gets what the first one leaves.
     let wanted = [near(), spec("far", &["h1", "h4"])];
     let created = client.create_jobs(&wanted).await.unwrap();
     let names = created.iter().map(|job| (job.name.as_str(), job.id));
@@ -288,7 +288,7 @@ async fn several_jobs_are_created_together_or_none() {
     }
 }
 
-async fn a_group_over_the_limit_is_refused_before_anything_is_written(target: Target) {
+async fn a_group_over_the_limit_is_rejected_before_any_write(target: Target) {
     let limit = "device_id: 1, limits: { group_replicas: 3 } }";
     let (switch, _handle, client) = start_with(target, ("device_id: 1 }", limit)).await;
     let updates = switch.updates();
@@ -300,7 +300,7 @@ async fn a_group_over_the_limit_is_refused_before_anything_is_written(target: Ta
 }
 
 #[tokio::test]
-async fn members_learn_their_rank_when_all_have_come() {
+async fn members_learn_their_rank_when_all_have_joined() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2", "h1"]))
@@ -341,7 +341,7 @@ async fn members_learn_their_rank_when_all_have_come() {
         refusal(client.join("train", "h2", LONG).await),
         (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
-    // Who leaves a job that has begun leaves a hole.
+    // A rank that is left stays free after the job has begun.
     client.leave("train", (1, 0), 1).await.unwrap();
     assert_eq!(
         client.job("train").await.unwrap().members[1].state(),
@@ -351,7 +351,7 @@ async fn members_learn_their_rank_when_all_have_come() {
         refusal(client.join("train", "h2", LONG).await).0,
         Code::FailedPrecondition
     );
-    // Where all have, there is nobody whom others could go on with.
+    // When all have left, the job starts again.
     client.leave("train", (1, 0), 0).await.unwrap();
     client.leave("train", (1, 0), 2).await.unwrap();
     assert_eq!(
@@ -368,7 +368,7 @@ async fn members_learn_their_rank_when_all_have_come() {
 }
 
 #[tokio::test]
-async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
+async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
     let (_switch, _handle, client) = start_with(
         Target::of_run(),
         (
@@ -394,7 +394,7 @@ async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
         for host in &job.members {
             let seat = client.join(&job.name, host, Duration::ZERO).await.unwrap();
             let limits = seat.limits.unwrap();
-            // Of the narrowest link, whoever's it is.
+            // From the narrowest link on any path.
             let rate = u64::from(host == "h2") * 1_000_000_000;
             assert_eq!((limits.rate, limits.mtu), (rate, 1400), "{host}");
             told.push(seat.key);
@@ -413,7 +413,7 @@ async fn members_of_a_sealed_job_are_told_its_key_and_what_links_carry() {
 }
 
 #[tokio::test]
-async fn who_stops_waiting_has_not_joined() {
+async fn a_member_that_stops_waiting_has_not_joined() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2", "h3"]))
@@ -427,7 +427,7 @@ async fn who_stops_waiting_has_not_joined() {
                 .into()
         )
     );
-    // One whose call is dropped, as when its process dies.
+    // A member whose call is dropped, as when its process dies.
     let waiting = {
         let client = client.clone();
         tokio::spawn(async move { client.join("train", "h2", LONG).await })
@@ -443,7 +443,7 @@ async fn who_stops_waiting_has_not_joined() {
     while state(1).await != MemberState::Free {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // One that does not wait has joined at once, and may leave again.
+    // A member that does not wait has joined at once, and may leave again.
     let answer = client.join("train", "h3", Duration::ZERO).await.unwrap();
     assert_eq!((answer.rank, state(2).await), (2, MemberState::Joined));
     client
@@ -454,7 +454,7 @@ async fn who_stops_waiting_has_not_joined() {
 }
 
 #[tokio::test]
-async fn those_who_wait_for_a_deleted_job_are_told() {
+async fn deleting_a_job_ends_pending_joins() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2"]))
@@ -478,7 +478,7 @@ async fn those_who_wait_for_a_deleted_job_are_told() {
 }
 
 #[tokio::test]
-async fn who_does_not_belong_is_told_so() {
+async fn hosts_outside_the_job_cannot_join() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     client
         .create_job(&spec("train", &["h1", "h2"]))
@@ -532,7 +532,7 @@ async fn counters_start_at_zero() {
 }
 
 #[tokio::test]
-async fn telemetry_is_told_again_and_again() {
+async fn telemetry_is_sent_at_the_requested_interval() {
     let (_switch, handle, client) = start(Target::of_run()).await;
     let every = Duration::from_millis(100);
     let refused = async |job: Option<&str>, every: Duration| {
@@ -559,7 +559,7 @@ async fn telemetry_is_told_again_and_again() {
     assert_eq!(said[0].telemetry.as_ref(), Some(&telemetry));
     while all.next().await.unwrap().expect("it runs").is_empty() {}
 
-    // There is room for 64.
+    // There may be 64 watches.
     let mut others = Vec::new();
     for _ in 2..64 {
         others.push(client.watch_telemetry(None, every).await.unwrap());
@@ -571,7 +571,7 @@ async fn telemetry_is_told_again_and_again() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
-    // Its end with the job's, and with the controller's.
+    // The watch ends with the job, and with the controller.
     client.delete_job("train").await.unwrap();
     let error = loop {
         if let Err(error) = one.next().await {
@@ -584,7 +584,7 @@ async fn telemetry_is_told_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_resize_is_of_the_members_that_it_was_made_from() {
+async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
@@ -606,7 +606,7 @@ async fn a_resize_is_of_the_members_that_it_was_made_from() {
 }
 
 #[tokio::test]
-async fn what_a_resize_would_do_is_said_before() {
+async fn a_plan_shows_the_effect_of_a_resize() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
@@ -639,7 +639,7 @@ async fn what_a_resize_would_do_is_said_before() {
         assert!(planned.refusal.contains(why), "{}", planned.refusal);
     };
     refused(resize(&["h1", "h9"]), "unknown host").await;
-    // There is room for one rank on h3.
+    // h3 has room for one rank.
     refused(resize(&["h1", "h3", "h3"]), "h3").await;
     let stale = api::ResizeJobRequest {
         job_id: job.id + 1,
@@ -648,7 +648,7 @@ async fn what_a_resize_would_do_is_said_before() {
     refused(stale, "with other members").await;
 }
 
-/// They are on the client's machine, and its user may name any.
+/// The paths are of the client's machine, and any user may send them.
 async fn a_plan_opens_no_files(target: Target) {
     let (_switch, _handle, client) = start(target).await;
     let text = include_str!("../../../topologies/star4.yaml");
@@ -662,18 +662,18 @@ async fn a_plan_opens_no_files(target: Target) {
     };
     let planned = plan(&named).await;
     assert_eq!(planned, plan(text).await);
-    // A Tofino's program is not for this fabric.
+    // The controller's program for Tofinos does not fit this fabric.
     assert_eq!(planned.is_ok(), target.chip().is_none(), "{planned:?}");
 }
 
-/// Its machine answers, and it takes nothing of what it asked for.
+/// The client's kernel acknowledges, but the client reads nothing.
 #[tokio::test]
-async fn who_reads_nothing_does_not_hold_up_the_end() {
+async fn a_client_that_reads_nothing_does_not_delay_the_stop() {
     let (_switch, handle, client) = start(Target::of_run()).await;
     let job = spec("train", &["h1", "h2"]);
     client.create_job(&job).await.unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
-    // No room for as much as one answer.
+    // The window is too small for one answer.
     let endpoint = endpoint.initial_stream_window_size(1);
     let rpc = ControlClient::new(endpoint.connect().await.unwrap());
     let watches_telemetry = api::WatchTelemetryRequest {
@@ -694,7 +694,7 @@ async fn who_reads_nothing_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_controller_that_is_not_there_is_named() {
+async fn an_unreachable_controller_is_named() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -722,7 +722,7 @@ async fn a_controller_that_is_not_there_is_named() {
     );
 }
 
-/// A member that is told when all are there, and sends nothing.
+/// A member that reports when all are here, and sends nothing.
 struct Listener(watch::Sender<bool>);
 
 impl Prober for Listener {
@@ -747,7 +747,7 @@ impl Prober for Listener {
 }
 
 #[tokio::test]
-async fn members_attend_until_they_leave_or_the_controller_stops() {
+async fn sessions_last_until_members_leave_or_the_controller_stops() {
     let (_switch, handle, client) = start(Target::of_run()).await;
     let job = client
         .create_job(&spec("train", &["h1", "h2"]))
@@ -784,15 +784,15 @@ async fn members_attend_until_they_leave_or_the_controller_stops() {
     client.leave("train", (job.epoch, job.id), 1).await.unwrap();
     other.await.unwrap().unwrap();
     handle.stop().await;
-    // The stream has ended in order, or the connection first.
+    // Either the stream ends in order, or the connection breaks first.
     let _ = one.await.unwrap();
 }
 
 #[tokio::test]
-async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
+async fn the_control_api_is_served_on_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("controller.sock");
-    // A server that was killed has left its socket behind.
+    // A killed server leaves its socket behind.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let switch = ChaosSwitch::start().await;
     let text = include_str!("../../../topologies/star4.yaml")
@@ -807,7 +807,7 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
     let client = Client::connect(&address).await.unwrap();
     assert!(client.jobs().await.unwrap().is_empty());
 
-    // One that answers is not replaced.
+    // The socket of a running server is not replaced.
     let error = server::serve(config()).await.err().unwrap().to_string();
     assert!(
         error.starts_with(&format!(
@@ -825,8 +825,8 @@ async fn the_control_api_is_served_at_a_socket_in_the_file_system() {
     );
 }
 
-/// What a switch without a front panel has no ports for, and one that speaks no gNMI refuses.
-async fn ports_are_configured_where_a_switch_lets_them_be(target: Target) {
+/// v1model has no front panel, and the emulated Tofino here serves no gNMI Set.
+async fn ports_are_configured_only_on_switches_with_a_front_panel(target: Target) {
     let (_switch, _handle, client) = start(target).await;
     let (code, said) = refusal(client.configure_ports("s1").await);
     match target.chip() {
@@ -842,9 +842,9 @@ async fn ports_are_configured_where_a_switch_lets_them_be(target: Target) {
     );
 }
 
-/// Each would set up what the other one is setting up.
+/// Two concurrent pushes would interfere.
 #[tokio::test]
-async fn a_switch_is_given_its_ports_by_one_at_a_time() {
+async fn a_switch_receives_its_ports_from_one_request_at_a_time() {
     // A v1model switch has no front panel.
     let (switch, _handle, client) = start(Target::Tofino).await;
     switch.swallow(true);
@@ -857,7 +857,7 @@ async fn a_switch_is_given_its_ports_by_one_at_a_time() {
     let taken = "another request is configuring the ports of switch s1";
     assert!(said.starts_with(taken), "{said}");
     switch.swallow(false);
-    // It speaks no gNMI.
+    // The chaos switch serves no gNMI Set.
     for first in first {
         assert_eq!(refusal(first.await).0, Code::Aborted);
     }

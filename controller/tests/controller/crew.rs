@@ -1,4 +1,4 @@
-//! Members without a network: they join and attend as agents do, and write down what they would run.
+//! Members of a job without a data plane: they join, hold sessions as agents do, and log the operations that they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,17 @@ use ultima_controller::attend::{Fixed, Member, Prober};
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::membership::{Turn, Turns};
 
-/// By operation: who ran it, each with the epoch.
+/// For each operation, the members that ran it, with the epoch.
 type Log = BTreeMap<u32, Vec<(Who, u32)>>;
 
-/// By epoch: the keys that members were told.
+/// For each epoch, the keys that members received.
 type Keys = BTreeMap<u32, BTreeSet<Vec<u8>>>;
 
-/// A member, in all of its epochs.
+/// A member in all of its epochs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Who {
     host: String,
-    /// Its place among all that have joined.
+    /// Its number in the order of joining.
     number: usize,
 }
 
@@ -35,19 +35,19 @@ pub struct Crew {
     log: Arc<Mutex<Log>>,
     keys: Arc<Mutex<Keys>>,
     members: Vec<(String, JoinHandle<()>)>,
-    /// How many have joined so far.
+    /// The number of joins so far.
     joined: usize,
-    /// Hosts whose members are out of touch with the controller, and run on.
+    /// Hosts whose members run on without a session.
     away: watch::Sender<BTreeSet<String>>,
-    /// Ranks of which all members say that they hear nothing.
+    /// Ranks that all members report as silent.
     suspects: watch::Sender<Vec<u32>>,
 }
 
-/// What a member knows.
+/// A member's state in one epoch.
 struct Me {
     job_id: u32,
     turns: Turns,
-    /// The first operation, when it may begin.
+    /// The first operation, once it may begin.
     begins: Option<u32>,
     change: Option<PrepareEpoch>,
     refuses: bool,
@@ -62,7 +62,7 @@ struct Script {
     heard: Heard,
 }
 
-/// What all members of a crew are told by its test.
+/// What a test sets for all members of a crew.
 #[derive(Clone)]
 struct Heard {
     suspects: watch::Receiver<Vec<u32>>,
@@ -73,7 +73,7 @@ impl Prober for Script {
     fn all_here(&mut self) {
         let mut me = self.me.lock().unwrap();
         if *me.begins.get_or_insert(0) > 0 {
-            // Whoever is told so begins with operation 0, though the job has been running.
+            // The member would begin with operation 0 although the job has been running.
             let ran = (self.who.clone(), self.epoch);
             let mut log = self.log.lock().unwrap();
             log.entry(0).or_default().push(ran);
@@ -167,7 +167,7 @@ impl Script {
             loop {
                 let mut other = script.clone();
                 tokio::select! {
-                    // It comes back whatever happens.
+                    // The member reconnects, whatever the result.
                     _ = client.attend(attendance.clone(), &mut script, &mut other) => {}
                     _ = leaves.wait_for(|away| away.contains(&host)) => {}
                 }
@@ -178,7 +178,7 @@ impl Script {
     }
 }
 
-/// Attends once, as one whose program stays in its epoch.
+/// Holds one session, as a program that stays in its epoch.
 pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
     let who = Who {
         host: String::new(),
@@ -192,7 +192,7 @@ pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), 
         .await
 }
 
-/// Ends its task when it goes.
+/// Aborts a task when dropped.
 struct Ends(JoinHandle<()>);
 
 impl Drop for Ends {
@@ -208,17 +208,17 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    /// A member joins from `host` and runs what it may.
+    /// Adds a member on `host`, which runs all operations that it may.
     pub async fn join(&mut self, client: &Client, host: &str) {
         self.try_join(client, host).await.unwrap();
     }
 
-    /// The same where there may be no place.
+    /// Adds a member if the job has room for it.
     pub async fn try_join(&mut self, client: &Client, host: &str) -> Result<(), ClientError> {
         self.start(client, host, false).await
     }
 
-    /// The same for one that refuses to go over.
+    /// Adds a member that refuses to change over to a new epoch.
     pub async fn join_stubborn(&mut self, client: &Client, host: &str) {
         self.start(client, host, true).await.unwrap();
     }
@@ -254,37 +254,37 @@ impl Crew {
         }
     }
 
-    /// The hosts of those that have not ended.
+    /// The hosts of running members.
     pub fn hosts(&self) -> Vec<String> {
         let here = self.members.iter().filter(|(_, it)| !it.is_finished());
         here.map(|(host, _)| host.clone()).collect()
     }
 
-    /// All members hear nothing of these from now on.
+    /// All members report these ranks as silent from now on.
     pub fn suspect(&self, ranks: &[u32]) {
         self.suspects.send_replace(ranks.to_vec());
     }
 
-    /// Ends a member without a word.
+    /// Aborts a member.
     pub fn kill(&mut self, host: &str) {
         self.take(host).abort();
     }
 
-    /// A member loses touch with the controller, and runs what it may.
+    /// Ends a member's session; the member runs on.
     pub fn lose(&self, host: &str) {
         self.away.send_modify(|away| {
             away.insert(host.to_owned());
         });
     }
 
-    /// It is in touch again.
+    /// Lets a member open its session again.
     pub fn find(&self, host: &str) {
         self.away.send_modify(|away| {
             away.remove(host);
         });
     }
 
-    /// Waits until a member has ended by itself.
+    /// Waits until a member ends.
     pub async fn ended(&mut self, host: &str) {
         self.take(host).await.unwrap();
     }
@@ -294,7 +294,7 @@ impl Crew {
         self.members.remove(at).1
     }
 
-    /// Waits until these hosts have run some operation of `epoch`.
+    /// Waits until these hosts have run an operation in `epoch`.
     pub async fn run_in(&self, epoch: u32, hosts: &[&str]) {
         let all = |log: &Log| {
             let ran = |host: &&str| {
@@ -309,13 +309,12 @@ impl Crew {
         }
     }
 
-    /// The keys that members were told, when they joined or went over.
+    /// The keys that members received when they joined or changed over.
     pub fn keys(&self) -> Keys {
         self.keys.lock().unwrap().clone()
     }
 
-    /// Whoever stays runs no operation in another epoch than the others that stay; who does not, whether it is told or not, may have run more in its
-    /// last one.
+    /// Asserts that staying members ran each operation in one epoch. Removed members may have run more in their last epoch.
     pub fn agree(&self) {
         let log = self.log.lock().unwrap();
         let mut last: BTreeMap<&Who, u32> = BTreeMap::new();
@@ -332,7 +331,7 @@ impl Crew {
         }
     }
 
-    /// All that was run; no operation in two epochs. The first operation of each epoch by its number.
+    /// Returns the first operation of each epoch. Asserts that no operation ran in two epochs.
     pub fn epochs(&self) -> BTreeMap<u32, u32> {
         let mut first = BTreeMap::new();
         for (operation, ran) in &*self.log.lock().unwrap() {
@@ -403,7 +402,7 @@ async fn work(
             }
             (_, Turn::Over, _) => {
                 drop(attending);
-                // The epoch may be over already.
+                // The epoch may have ended already.
                 let _ = client.leave("train", (epoch, job_id), rank).await;
                 return;
             }

@@ -1,4 +1,4 @@
-//! The controller and the embedded switch.
+//! The controller with the embedded switch.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ use ultima_switch::{Switch, SwitchConfig};
 use crate::target::{Target, on_each_target};
 
 on_each_target!(
-    what_is_planned_is_what_the_switch_has,
-    a_controller_that_starts_anew_starts_from_nothing,
+    the_switch_holds_exactly_what_is_planned,
+    a_new_controller_removes_old_entries,
 );
 
 /// A switch without ports or program.
@@ -35,7 +35,7 @@ async fn switch(target: Target) -> Switch {
     Switch::start(config).await.unwrap()
 }
 
-/// Four hosts on `switch`.
+/// A fabric of four hosts on `switch`.
 fn star_on(target: Target, switch: &Switch) -> Fabric {
     let grpc = switch.grpc_addr().to_string();
     let text = include_str!("../../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
@@ -68,7 +68,7 @@ fn routes(fabric: &Fabric) -> Routes {
     Routes::new(fabric, Health::default())
 }
 
-/// All entries and groups, read by a client that is nobody's primary.
+/// All entries and groups, read by a client that is not primary.
 async fn read_all(target: Target, switch: &Switch) -> BTreeSet<Vec<u8>> {
     let address = format!("http://{}", switch.grpc_addr());
     let mut client = P4RuntimeClient::connect(address).await.unwrap();
@@ -95,7 +95,7 @@ async fn read_all(target: Target, switch: &Switch) -> BTreeSet<Vec<u8>> {
     read
 }
 
-/// What `entities` should look like when read.
+/// The entities as they should be read back.
 fn expected<'a>(
     target: Target,
     entities: impl IntoIterator<Item = &'a Entity>,
@@ -112,7 +112,7 @@ fn expected<'a>(
     entities.map(read).collect()
 }
 
-async fn what_is_planned_is_what_the_switch_has(target: Target) {
+async fn the_switch_holds_exactly_what_is_planned(target: Target) {
     let (switch, fabric, handle) = start(target).await;
     let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
     assert_eq!(read_all(target, &switch).await, expected(target, &base));
@@ -139,7 +139,7 @@ async fn what_is_planned_is_what_the_switch_has(target: Target) {
     switch.stop().await.unwrap();
 }
 
-async fn a_controller_that_starts_anew_starts_from_nothing(target: Target) {
+async fn a_new_controller_removes_old_entries(target: Target) {
     let (switch, fabric, handle) = start(target).await;
     handle.controller().create_job(&spec()).await.unwrap();
     handle.stop().await;
@@ -150,7 +150,7 @@ async fn a_controller_that_starts_anew_starts_from_nothing(target: Target) {
 }
 
 #[tokio::test]
-async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again() {
+async fn the_controller_is_primary_again_when_another_client_disconnects() {
     let (switch, fabric, handle) = start(Target::of_run()).await;
     let device = Device {
         name: "s1".into(),
@@ -183,7 +183,7 @@ async fn when_another_client_takes_over_and_goes_the_controller_is_primary_again
 }
 
 #[test]
-fn the_embedded_switch_has_room_for_what_the_target_promises() {
+fn the_embedded_switch_meets_the_limits_of_each_target() {
     let own = ultima_switch::engine::Limits::default;
     let emulation = Target::Tofino.emulation().expect("an emulation");
     for (limits, promised) in [

@@ -1,4 +1,4 @@
-//! Jobs that get other members while they run.
+//! Changes of a job's members while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,14 +24,13 @@ use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
 
 use crate::chaos::{ChaosSwitch, Fault};
-use crate::crew;
-use crate::crew::Crew;
+use crate::crew::{self, Crew};
 use crate::target::Target;
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A controller with two switches that fail on purpose.
+/// A controller with two chaos switches.
 struct Site {
     _folder: tempfile::TempDir,
     /// The store's file.
@@ -55,7 +54,7 @@ async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
     };
     let handle = loop {
         match server::serve(config.clone()).await {
-            // Tasks of the controller that was stopped, which is in this process too, still end.
+            // Tasks of the stopped controller, which ran in this process, may still hold the store.
             Err(ServeError::Store(StoreError::InUse { .. })) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -91,14 +90,14 @@ impl Site {
         }
     }
 
-    /// Ends the controller and starts another in its place.
+    /// Restarts the controller.
     async fn restart(&mut self) {
         self.handle.take().unwrap().stop().await;
         let (handle, client) = serve(&self.text, &self.state, &self.socket).await;
         (self.handle, self.client) = (Some(handle), client);
     }
 
-    /// A job on these hosts, all of which run operations.
+    /// Creates a job on these hosts, with members that run operations.
     async fn run(&self, hosts: &[&str], eviction: Eviction) -> Crew {
         let spec = spec(hosts, eviction);
         self.client.create_job(&spec).await.unwrap();
@@ -125,7 +124,7 @@ impl Site {
         self.switches.each_ref().map(ChaosSwitch::held)
     }
 
-    /// How many entities the switches hold of a job on these hosts.
+    /// The number of entities of a job on these hosts.
     async fn size_of(hosts: &[&str]) -> usize {
         let site = Site::start().await;
         let before: usize = site.held().iter().map(BTreeMap::len).sum();
@@ -144,7 +143,7 @@ fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
     }
 }
 
-/// What happens until something of this kind does.
+/// The kinds of events up to the first one of this kind.
 async fn until(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
     let mut kinds = Vec::new();
     while kinds.last() != Some(&kind) {
@@ -179,7 +178,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let first = first.job.unwrap();
     assert_eq!(first.epoch, 1);
 
-    // Ranks follow the new order; the old epoch goes on until the newcomer is there.
+    // Ranks follow the new order. The old epoch goes on until the newcomer has joined.
     let job = site.resize(&["h4", "h3", "h2", "h1"], WAIT).await.unwrap();
     let next = job.next.clone().unwrap();
     assert_eq!((job.epoch, next.epoch, job.id, next.id), (1, 2, 1, 2));
@@ -216,23 +215,23 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     until(&mut watch, Kind::Fenced).await;
     let job = site.job().await;
     assert_eq!(crew.epochs()[&3], job.first_operation);
-    // All members of an epoch have one key, whenever they came, and no epoch another's.
+    // All members of an epoch have the same key, and each epoch has another one.
     let keys = crew.keys();
     let lengths = keys.values().flatten().map(Vec::len);
     assert_eq!(lengths.collect::<Vec<_>>(), [16, 16, 16], "{keys:?}");
     assert_eq!(keys.values().flatten().collect::<BTreeSet<_>>().len(), 3);
     assert!(first.sealed && job.sealed);
-    // Nor a UDP port that an agent's socket of them may still have.
+    // Each epoch has another UDP port: an agent's socket may still use the old one.
     let ports = [&first, &grown, &job].map(|job| {
         let member = job.members.iter().find(|member| member.host == "h3");
         member.unwrap().udp_port
     });
     assert!(ports[0] < ports[1] && ports[1] < ports[2], "{ports:?}");
-    // Of the earlier epochs nothing is left on switches.
+    // Nothing of earlier epochs is left on switches.
     let size = site.held().iter().map(BTreeMap::len).sum::<usize>()
         - base.iter().map(BTreeMap::len).sum::<usize>();
     assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
-    // An agent of the first epoch that comes back hears why it cannot.
+    // An agent of the first epoch is told why it cannot reconnect.
     let leave = site.client.leave("train", (1, 0), 0).await.unwrap_err();
     assert_eq!(
         leave.to_string(),
@@ -246,7 +245,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
 }
 
 #[tokio::test]
-async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
+async fn a_switch_that_rejects_a_change_leaves_the_old_epoch_intact() {
     let site = Site::start().await;
     let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let before = (site.held(), site.job().await);
@@ -261,7 +260,7 @@ async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
         );
         assert_eq!((site.held(), site.job().await), before);
     }
-    // One that does it and is gone is found out later, and then it goes on as if nothing had been.
+    // A switch that applies the change and disconnects is cleaned up later.
     site.switches[1].fail_at(12, Fault::DoAndDisconnect);
     assert_eq!(
         refusal(site.resize(&["h1", "h3"], WAIT).await).0,
@@ -274,7 +273,7 @@ async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
     let at = crew.epochs().into_keys().collect::<Vec<_>>();
     assert_eq!(at, [1]);
     loop {
-        // Until the switch is connected again.
+        // Retries until the switch is connected again.
         if site.resize(&["h1", "h3"], WAIT).await.is_ok() {
             break;
         }
@@ -285,7 +284,7 @@ async fn a_switch_that_refuses_in_the_middle_leaves_the_old_epoch_whole() {
 }
 
 #[tokio::test]
-async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
+async fn a_missing_or_unwilling_member_cancels_the_change() {
     let site = Site::start().await;
     let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
@@ -306,7 +305,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     assert_eq!(site.held(), before);
     crew.epochs();
 
-    // A member that refuses, once it is there.
+    // A member that refuses to change over.
     site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
     crew.join_stubborn(&site.client, "h3").await;
     crew.run_in(2, &["h1", "h2", "h3"]).await;
@@ -318,7 +317,7 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
         job.unchanged,
         "epoch 3 was cancelled: rank 2 cannot change epochs: itssocket is taken"
     );
-    // Unless it is to be left out then. A newcomer that gives its rank up leaves it to another.
+    // Such a member can be left out. A newcomer's rank is free when it leaves.
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
     let leave_out = (WAIT, true);
     site.client
@@ -333,10 +332,10 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
     site.client.leave("train", first_try, 3).await.unwrap();
     crew.join(&site.client, "h4").await;
     until(&mut watch, Kind::Installed).await;
-    // Newcomers join again, as it is another epoch.
+    // Newcomers join again for the new epoch.
     crew.kill("h4");
     crew.join(&site.client, "h4").await;
-    // What was left is of an epoch that never was, not of the one that has its number.
+    // The leave belongs to the cancelled epoch, not to the one with the same number.
     let left = site.client.leave("train", first_try, 2).await;
     assert_eq!(
         left.unwrap_err().to_string(),
@@ -348,17 +347,17 @@ async fn who_does_not_come_or_cannot_go_over_calls_it_off() {
 }
 
 #[tokio::test]
-async fn a_controller_that_ends_in_the_middle_leaves_one_epoch_or_the_other() {
+async fn a_controller_restart_during_a_change_leaves_one_epoch() {
     let mut site = Site::start().await;
     let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
-    // While newcomers are waited for: the next controller waits on.
+    // A restart while the change waits for newcomers: the new controller goes on waiting.
     site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
     let held = site.held();
     site.restart().await;
     assert_eq!(site.held(), held);
     assert_eq!(site.job().await.next.unwrap().epoch, 2);
     crew.join(&site.client, "h4").await;
-    // At whatever moment of what follows it ends.
+    // Restarts at different moments of a change.
     for (epoch, pause) in [(2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 32)] {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         site.restart().await;
@@ -385,22 +384,22 @@ async fn a_controller_that_ends_in_the_middle_leaves_one_epoch_or_the_other() {
 }
 
 #[tokio::test]
-async fn who_was_out_of_touch_when_its_epoch_ended_goes_over_when_it_is_back() {
+async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
     let site = Site::start().await;
     let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let first = loop {
         crew.lose("h3");
         site.resize(&["h3", "h2", "h1"], WAIT).await.unwrap();
-        // As long as one has not pledged nothing is decided: time for the other to pledge, and to be lost as well.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Nothing is decided until h3 acknowledges: h2 has time to acknowledge, and loses touch then, too.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         crew.lose("h2");
         crew.find("h3");
         let decided = loop {
             let event = watch.next().await.unwrap().and_then(|next| next.event);
             match event.map(|event| (event.kind(), event.first_operation)) {
                 Some((Kind::Decided, first)) => break first,
-                // It was not heard in time.
+                // The acknowledgement came too late.
                 Some((Kind::CalledOff, _)) => break None,
                 _ => {}
             }
@@ -415,7 +414,7 @@ async fn who_was_out_of_touch_when_its_epoch_ended_goes_over_when_it_is_back() {
     crew.find("h2");
     crew.run_in(2, &["h2"]).await;
     assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
-    // Who had no place there is told so, and who was never of that epoch is, too.
+    // A removed member is told so, and so is one that never was in that epoch.
     let attendance = |rank, job_id| ultima_controller::api::Attendance {
         job: "train".into(),
         epoch: 1,
@@ -430,7 +429,7 @@ async fn who_was_out_of_touch_when_its_epoch_ended_goes_over_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
+async fn a_lost_member_is_suspected_and_then_evicted() {
     let site = Site::start().await;
     let mut crew = site
         .run(&["h1", "h2", "h3", "h4"], Eviction::After(1))
@@ -445,7 +444,7 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
     assert_eq!(kinds, [Kind::Installed, Kind::Decided, Kind::LeftOut]);
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
     until(&mut watch, Kind::Fenced).await;
-    // It comes back to an epoch that is over.
+    // The evicted member reconnects to an old epoch.
     let attendance = ultima_controller::api::Attendance {
         job: "train".into(),
         epoch: 1,
@@ -462,7 +461,7 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
         )
     );
 
-    // Two are left, and one of them alone is to be believed nothing.
+    // Of two members, one alone cannot accuse the other.
     crew.kill("h4");
     crew.run_in(3, &["h1", "h3"]).await;
     until(&mut watch, Kind::Fenced).await;
@@ -478,7 +477,7 @@ async fn a_member_that_is_gone_is_suspected_and_then_evicted() {
     );
 }
 
-/// A member that attends as long as this is there, and says of whom it hears nothing.
+/// A member with a session that reports silent ranks.
 struct Witness {
     says: mpsc::Sender<AttendRequest>,
     _orders: Streaming<AttendResponse>,
@@ -512,9 +511,9 @@ impl Witness {
     }
 }
 
-/// A switch that takes no writes holds up the eviction that needs it; members of other jobs are suspected and cleared meanwhile.
+/// A switch that takes no writes delays the eviction that needs it.
 #[tokio::test]
-async fn an_eviction_that_is_slow_is_no_reason_not_to_look_at_other_jobs() {
+async fn a_slow_eviction_does_not_delay_suspicion_in_other_jobs() {
     let site = Site::start().await;
     let other = JobSpec::new("other", ["h3", "h3", "h4"]);
     site.client.create_job(&other).await.unwrap();
@@ -548,9 +547,8 @@ async fn an_eviction_that_is_slow_is_no_reason_not_to_look_at_other_jobs() {
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
 }
 
-/// The job itself is said with events only where it has other epochs than before.
 #[tokio::test]
-async fn who_watches_a_job_is_told_it_anew_where_it_is_another() {
+async fn a_watch_sends_the_job_only_when_its_epochs_change() {
     let site = Site::start().await;
     site.client
         .create_job(&spec(&["h1", "h2"], Eviction::Never))
@@ -589,7 +587,7 @@ async fn who_watches_a_job_is_told_it_anew_where_it_is_another() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_one_line() {
+async fn invalid_changes_are_rejected_with_one_line() {
     let site = Site::start().await;
     let crew = site.run(&["h1", "h1", "h2"], Eviction::Never).await;
     let unknown = refusal(site.resize(&["h1", "h9"], WAIT).await);
@@ -638,9 +636,9 @@ async fn what_cannot_be_is_one_line() {
     );
 }
 
-/// However long newcomers may take: members that had pledged go on as they are.
+/// Members that had acknowledged the change go on in the old epoch.
 #[tokio::test]
-async fn a_change_that_nobody_wants_any_more_is_called_off() {
+async fn an_operator_can_cancel_a_pending_change() {
     let site = Site::start().await;
     let crew = site.run(&["h1", "h2"], Eviction::Never).await;
     let before = site.held();
@@ -681,9 +679,9 @@ async fn a_change_that_nobody_wants_any_more_is_called_off() {
     drop(crew);
 }
 
-/// Ranks close up when one goes: what was rank 1 is another member by then.
+/// Ranks move up when a member is removed, so that rank 1 is another member.
 #[tokio::test]
-async fn who_was_meant_in_another_epoch_keeps_its_place() {
+async fn an_eviction_for_an_older_epoch_is_rejected() {
     let site = Site::start().await;
     let spec = spec(&["h1", "h2", "h3", "h4"], Eviction::Never);
     let seen = site.client.create_job(&spec).await.unwrap();
@@ -707,9 +705,9 @@ async fn who_was_meant_in_another_epoch_keeps_its_place() {
     evict(2, now.id).await.unwrap();
 }
 
-/// Of who asks again by the same number.
+/// A member repeats its join with the same attempt number.
 #[tokio::test]
-async fn who_has_not_heard_its_rank_gets_the_same_again() {
+async fn a_repeated_join_returns_the_same_rank() {
     let mut site = Site::start().await;
     let spec = spec(&["h1", "h1", "h2"], Eviction::Never);
     site.client.create_job(&spec).await.unwrap();
@@ -730,15 +728,15 @@ async fn who_has_not_heard_its_rank_gets_the_same_again() {
         seat.map(|seat| seat.rank).map_err(|status| status.code())
     };
     assert_eq!([join(7).await, join(7).await], [Ok(0), Ok(0)]);
-    // The key is of the epoch, whichever controller tells it.
+    // The key belongs to the epoch, and survives a restart.
     site.restart().await;
     assert_eq!([join(8).await, join(7).await], [Ok(1), Ok(0)]);
     assert_eq!(join(9).await, Err(Code::FailedPrecondition));
-    // Whoever has given it back has it no more.
+    // A rank that was left is free.
     site.client.leave("train", (1, 0), 0).await.unwrap();
     assert_eq!(join(9).await, Ok(0));
     assert_eq!(join(7).await, Err(Code::FailedPrecondition));
-    // Who says no number is another one each time.
+    // Joins without a number are always new members.
     site.client.leave("train", (1, 0), 0).await.unwrap();
     assert_eq!(join(0).await, Ok(0));
     assert_eq!(join(0).await, Err(Code::FailedPrecondition));
@@ -750,7 +748,7 @@ async fn who_has_not_heard_its_rank_gets_the_same_again() {
 }
 
 #[tokio::test]
-async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
+async fn removed_places_that_were_free_are_reported() {
     let site = Site::start().await;
     let spec = spec(&["h1", "h2", "h3"], Eviction::Never);
     site.client.create_job(&spec).await.unwrap();
@@ -769,9 +767,9 @@ async fn places_that_nobody_has_taken_are_told_of_where_they_go() {
     assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
 }
 
-/// Whether members have joined or not: the same list of them is no change, unless somebody has left.
+/// The same list is no change, whether members have joined or not, unless one has left.
 #[tokio::test]
-async fn the_same_members_are_no_change() {
+async fn a_resize_to_the_same_members_is_rejected() {
     let site = Site::start().await;
     let hosts = ["h1", "h3"];
     let client = &site.client;

@@ -1,4 +1,4 @@
-//! What a grid costs whoever asks for its jobs: a few allocations for each rank and line.
+//! The cost of a grid's jobs: a few allocations for each rank, row and column.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,10 +11,10 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all calls are passed on to the system's allocator as they come.
+// SAFETY: all calls go to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no counter any more.
+        // A thread that ends has no counter.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
@@ -37,18 +37,18 @@ fn allocations<T>(work: impl FnOnce() -> T) -> usize {
     allocations
 }
 
-/// A grid of so many groups of as many ranks each.
+/// A grid with this number of rows and columns.
 fn square(side: u16) -> JobRequest {
     let hosts = (0..u32::from(side) * u32::from(side)).map(|host| format!("h{host}"));
     JobRequest::Grid(GridSpec::new(JobSpec::new("train", hosts), side).unwrap())
 }
 
 #[test]
-fn each_rank_is_copied_once_for_its_row_and_once_for_its_column() {
+fn making_a_grids_jobs_copies_each_rank_once_per_row_and_column() {
     for side in [4, 64] {
         let (request, side) = (square(side), usize::from(side));
         let (ranks, lines) = (side * side, 2 * side);
-        // A name and a list, which may grow on its way, for each line.
+        // A name and a growing list for each row and column.
         let most = 2 * ranks + 20 * lines;
         let made = allocations(|| request.jobs(7));
         assert!(made <= most, "{made} allocations for {ranks} ranks");
@@ -56,7 +56,7 @@ fn each_rank_is_copied_once_for_its_row_and_once_for_its_column() {
 }
 
 #[test]
-fn a_job_is_found_by_its_name_without_making_any() {
+fn a_grids_job_is_found_without_making_all_jobs() {
     for side in [4, 64] {
         let request = square(side);
         let found = allocations(|| assert!(request.stands_for("train.column3")));

@@ -1,4 +1,4 @@
-//! Controllers that stand by for each other, each with ways of its own to switches and to the others.
+//! A group of controllers, each with its own wires to switches and to the others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::chaos::wire::Wire;
 use crate::chaos::{ChaosSwitch, Held};
 use crate::target::Target;
 
-/// For how long switches are to be without a primary.
+/// How long switches are without a primary before a takeover.
 pub const GRACE: Duration = Duration::from_millis(300);
 
-/// So long nothing here takes, on whatever machine.
+/// Longer than any wait in these tests, even on a busy machine.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Closes the row to a ring.
+/// The link that closes the row to a ring.
 const CLOSED: &str = "  - { ends: [s1/8, s3/9] }\n";
 
-/// Three switches in a row, a host at each; of three, two are enough.
+/// Three switches in a row with a host each. Two of three are a majority.
 fn text(switches: &[String]) -> String {
     let [a, b, c] = switches else {
         panic!("three switches")
@@ -70,24 +70,24 @@ pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     in_time.expect("it comes true");
 }
 
-/// The names of all jobs, by id.
+/// The names of all jobs, in the order of their ids.
 pub async fn names(client: &Client) -> Vec<String> {
     let jobs = client.jobs().await.unwrap();
     jobs.into_iter().map(|job| job.name).collect()
 }
 
-/// Switches, and room for so many controllers.
+/// Switches, and wires for a number of controllers.
 pub struct Bed {
     folder: tempfile::TempDir,
     pub switches: Vec<ChaosSwitch>,
-    /// By controller and switch.
+    /// Indexed by controller and switch.
     wires: Vec<Vec<Arc<Wire>>>,
-    /// By who asks and who answers.
+    /// Indexed by client and server.
     peers: Vec<Vec<Wire>>,
     change: Box<dyn Fn(&mut Group) + Send + Sync>,
-    /// Links besides those of the row.
+    /// Links in addition to the row's.
     links: &'static str,
-    /// What else is said to every controller.
+    /// Changes every controller's configuration.
     settings: fn(&mut Config),
 }
 
@@ -101,7 +101,7 @@ impl Bed {
         Bed::with(controllers, |_| {}).await
     }
 
-    /// With another configuration of all.
+    /// Starts switches; `change` applies to every controller.
     pub async fn with(
         controllers: usize,
         change: impl Fn(&mut Group) + Send + Sync + 'static,
@@ -111,7 +111,7 @@ impl Bed {
             switches.push(ChaosSwitch::start().await);
         }
         let (mut wires, mut peers) = (Vec::new(), Vec::new());
-        // One more, for who is none of them.
+        // One more, for a controller outside the group.
         for _ in 0..=controllers {
             let mut to_switches = Vec::new();
             for switch in &switches {
@@ -122,7 +122,7 @@ impl Bed {
         for _ in 0..controllers {
             let mut to_peers = Vec::new();
             for _ in 0..controllers {
-                // Nobody is there yet.
+                // No server yet.
                 let wire = Wire::start(([127, 0, 0, 1], 1).into()).await;
                 to_peers.push(wire);
             }
@@ -139,7 +139,7 @@ impl Bed {
         }
     }
 
-    /// The switches in a ring, and one controller, which leads without the others that it knows of.
+    /// The switches in a ring, and one controller that leads without its peer.
     pub async fn ring(settings: fn(&mut Config)) -> Self {
         Bed {
             links: CLOSED,
@@ -148,17 +148,17 @@ impl Bed {
         }
     }
 
-    /// Whoever starts from now on knows of another link.
+    /// Controllers that start from now on know another link.
     pub fn close_the_ring(&mut self) {
         self.links = CLOSED;
     }
 
-    /// Where one of them keeps its jobs.
+    /// A controller's store.
     pub fn state(&self, at: usize) -> PathBuf {
         self.folder.path().join(format!("{at}.redb"))
     }
 
-    /// Where one reaches another.
+    /// The address at which one controller reaches another.
     pub fn address(&self, from: usize, to: usize) -> String {
         self.peers[from][to].address().to_string()
     }
@@ -176,7 +176,7 @@ impl Bed {
         config
     }
 
-    /// Of two controllers the first, which leads, and the second, which follows.
+    /// Starts two controllers: the first leads, the second follows.
     pub async fn pair(&self) -> [Node; 2] {
         let first = self.start(0).await;
         first.leads().await;
@@ -205,7 +205,7 @@ impl Bed {
         change(&mut group);
         let handle = loop {
             match serve_in(self.config(at), group.clone()).await {
-                // Tasks of the one that was stopped, which is in this process too, still end.
+                // Tasks of the stopped controller, which ran in this process, may still hold the store.
                 Err(ServeError::Store(StoreError::InUse { .. })) => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -223,7 +223,7 @@ impl Bed {
         })
     }
 
-    /// A controller that knows of no others.
+    /// Starts a controller without peers.
     pub async fn serve_alone(&self, at: usize) -> Result<Handle, ServeError> {
         loop {
             match server::serve(self.config(at)).await {
@@ -235,7 +235,7 @@ impl Bed {
         }
     }
 
-    /// Cuts one off from everything but its clients: what it sends is swallowed, or its connections break.
+    /// Cuts a controller off from switches and peers: bytes are held back, or connections break.
     pub fn part(&self, at: usize, swallow: bool) {
         self.every_way(at, |wire| match swallow {
             true => wire.swallow(true),
@@ -250,24 +250,24 @@ impl Bed {
         });
     }
 
-    /// Breaks one's connections to these switches until they are let be again.
+    /// Breaks a controller's connections to these switches until `part` is false.
     pub fn part_from(&self, at: usize, switches: &[usize], part: bool) {
         switches
             .iter()
             .for_each(|to| self.wires[at][*to].refuse(part));
     }
 
-    /// Cuts one off from all switches, silently, and from none of the others.
+    /// Holds back a controller's bytes to all switches, and none to its peers.
     pub fn part_from_switches(&self, at: usize) {
         self.wires[at].iter().for_each(|wire| wire.swallow(true));
     }
 
-    /// Breaks one's connections to switches, which it can make again.
+    /// Breaks a controller's connections to switches. It can connect again.
     pub fn shake(&self, at: usize) {
         self.wires[at].iter().for_each(|wire| wire.cut());
     }
 
-    /// Somebody who is primary at a switch in that term, and neither writes nor goes.
+    /// Connects a client that is primary at a switch in `term` and neither writes nor leaves.
     pub async fn ghost(&self, switch: usize, term: Term) -> SwitchClient {
         let device = Device {
             name: format!("s{}", switch + 1),
@@ -281,7 +281,7 @@ impl Bed {
         ghost.unwrap()
     }
 
-    /// Cuts two off from each other.
+    /// Cuts two controllers off from each other.
     pub fn part_peers(&self, one: usize, other: usize) {
         self.peers[one][other].refuse(true);
         self.peers[other][one].refuse(true);
@@ -314,7 +314,7 @@ impl Node {
         self.handle.as_ref().expect("it was not stopped")
     }
 
-    /// Ends it at once, as far as one can within a process.
+    /// Stops the controller at once, as far as this is possible within a process.
     pub fn stop(&mut self) {
         self.handle = None;
     }
@@ -324,12 +324,12 @@ impl Node {
         until(async || self.is_primary()).await;
     }
 
-    /// Whether it says so.
+    /// Returns true if the controller reports that it leads.
     pub async fn leads_at_most(&self) -> bool {
         self.standing().await.role() == api::Role::Primary
     }
 
-    /// What others ask it.
+    /// A client of the replication service.
     pub async fn replication(&self) -> ReplicationClient<Channel> {
         let address = format!("http://{}", self.handle().address());
         ReplicationClient::connect(address).await.unwrap()
@@ -340,7 +340,7 @@ impl Node {
         handle.is_some_and(|handle| handle.primary().is_some())
     }
 
-    /// Waits until so many follow it and have all that it has.
+    /// Waits until `count` followers are up to date.
     pub async fn followers(&self, count: usize) {
         until(async || self.has_followers(count).await).await;
     }
@@ -360,17 +360,17 @@ impl Node {
         Client::standing(&address).await.unwrap()
     }
 
-    /// Waits until it says this of why it does not lead or follow.
+    /// Waits until it reports `what` as the reason why it does not lead or follow.
     pub async fn says(&self, what: &str) {
         until(async || self.standing().await.problem.contains(what)).await;
     }
 
-    /// Waits until all switches hold what they should.
+    /// Waits until all switches match the plan.
     pub async fn is_whole(&self) {
         until(async || self.is_whole_now().await).await;
     }
 
-    /// Whether it leads and all switches hold what they should.
+    /// Returns true if it leads and all switches match the plan.
     pub async fn is_whole_now(&self) -> bool {
         let Some(primary) = self.handle().primary() else {
             return false;
@@ -384,15 +384,15 @@ impl Node {
     }
 }
 
-/// Which one leads, once one does. Two never do in the same term.
+/// Waits for a single leader. Two never lead in the same term.
 pub async fn only_leader(nodes: &[Node]) -> usize {
     let all: Vec<&Node> = nodes.iter().collect();
     let leader = only_leader_of(&all).await;
     (nodes.iter().position(|node| std::ptr::eq(node, leader))).expect("one of them")
 }
 
-/// The same, once all others follow it: two that have begun at once may both have claimed the first term, and one has stepped down
-/// then.
+/// Waits for a leader that all others follow: of two that start at once both may claim the first term, and one
+/// steps down then.
 pub async fn settled(nodes: &[Node]) -> usize {
     loop {
         let leader = only_leader(nodes).await;

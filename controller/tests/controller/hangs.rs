@@ -1,4 +1,4 @@
-//! Switches that take so long for a call that it is given up, as a move waits, and do it all the same, late.
+//! Calls that hang are given up while a reroute waits, and the switch completes them late.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use ultima_p4runtime::v1::update::Type;
 use crate::bed::{Bed, LEAF1, NAMES, names, settle, spec, spec_on, until, whole};
 use crate::chaos::{Call, Fault, Held};
 
-/// What a change says that was given up.
+/// The error of a change that was given up.
 const GIVEN_UP: &str = "no answer before a reroute interrupted the call";
 
-/// Nobody looks for anything here, or repairs anything, but for what may be the controller's own doing.
+/// Starts a controller that audits and repairs only what its own calls may have left.
 async fn begin() -> (Bed, Handle, Client, Vec<Held>) {
     let mut bed = Bed::new(1, false).await;
     (bed.looks_seldom, bed.repairs) = (true, false);
@@ -22,14 +22,14 @@ async fn begin() -> (Bed, Handle, Client, Vec<Held>) {
     (bed, handle, client, base)
 }
 
-/// A leaf hangs at the next call of this kind, for as long as nobody says otherwise.
+/// The leaf hangs at the next call of this kind until [`goes_on`].
 fn hang(bed: &Bed, call: Call) {
     let leaf = &bed.switches[LEAF1];
     leaf.state().keeps_hanging = true;
     leaf.fail(call, 0, Fault::Hang);
 }
 
-/// The leaf does what hangs; what was inserted by that.
+/// Completes the hanging calls. Returns the number of inserted entities.
 async fn goes_on(bed: &Bed) -> usize {
     let leaf = &bed.switches[LEAF1];
     leaf.take_log();
@@ -40,12 +40,12 @@ async fn goes_on(bed: &Bed) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_done_after_a_look_is_put_right() {
+async fn a_write_completed_after_an_audit_is_reconciled() {
     let (bed, handle, client, base) = begin().await;
     hang(&bed, Call::Update);
     let refused = client.create_job(&spec("one")).await.unwrap_err();
     assert!(refused.to_string().contains(GIVEN_UP), "{refused}");
-    // It is looked at, and nothing of that is there.
+    // The audit finds nothing of the hanging write.
     client.sync_fabric().await.unwrap();
     whole(handle.controller()).await;
     let states = client.switches().await.unwrap();
@@ -54,21 +54,21 @@ async fn what_is_done_after_a_look_is_put_right() {
     settle(handle.controller(), &client, &[], &base, &bed).await;
 }
 
-/// It comes between the look at the leaf and what is written to it then, and has some of it there already.
+/// The late write comes between the audit's read and its writes, and inserts some of the same entities.
 #[tokio::test]
-async fn what_is_done_after_a_look_is_in_nobodys_way() {
+async fn a_write_completed_after_an_audit_blocks_no_job() {
     let (bed, handle, client, base) = begin().await;
     hang(&bed, Call::Update);
     client.create_job(&spec("one")).await.unwrap_err();
     bed.switches[LEAF1].state().is_late_to_read = true;
     while let Err(refused) = client.create_job(&spec("one")).await {
-        // The link is there again now, too.
+        // The link is up again now, too.
         assert!(refused.to_string().contains(GIVEN_UP), "{refused}");
     }
     settle(handle.controller(), &client, &["one"], &base, &bed).await;
 }
 
-/// A call of this kind, by what is done then, makes way for a move, and costs the leaf no connection.
+/// A hanging call of this kind is given up for a reroute, and the leaf stays connected.
 async fn makes_way(call: Call, act: impl AsyncFn(&Client)) {
     let (bed, handle, client, base) = begin().await;
     client.create_job(&spec("old")).await.unwrap();
@@ -83,7 +83,7 @@ async fn makes_way(call: Call, act: impl AsyncFn(&Client)) {
 }
 
 #[tokio::test]
-async fn a_creation_makes_way() {
+async fn a_creation_yields_to_a_reroute() {
     makes_way(Call::Update, async |client| {
         let refused = client.create_job(&spec("new")).await.unwrap_err();
         assert!(refused.to_string().contains(GIVEN_UP), "{refused}");
@@ -92,7 +92,7 @@ async fn a_creation_makes_way() {
 }
 
 #[tokio::test]
-async fn a_deletion_makes_way() {
+async fn a_deletion_yields_to_a_reroute() {
     makes_way(Call::Update, async |client| {
         let left = client.delete_job("old").await.unwrap();
         assert_eq!(left, [NAMES[LEAF1]]);
@@ -101,7 +101,7 @@ async fn a_deletion_makes_way() {
 }
 
 #[tokio::test]
-async fn a_resize_makes_way() {
+async fn a_resize_yields_to_a_reroute() {
     makes_way(Call::Update, async |client| {
         let members = ["h1", "h3", "h8"].map(String::from);
         let wait = (Duration::from_secs(60), false);
@@ -113,7 +113,7 @@ async fn a_resize_makes_way() {
 }
 
 #[tokio::test]
-async fn an_eviction_makes_way() {
+async fn an_eviction_yields_to_a_reroute() {
     makes_way(Call::Update, async |client| {
         let evicted = client.evict("old", Member::Host("h8".into()), "").await;
         let refused = evicted.unwrap_err();
@@ -123,7 +123,7 @@ async fn an_eviction_makes_way() {
 }
 
 #[tokio::test]
-async fn an_audit_makes_way() {
+async fn an_audit_yields_to_a_reroute() {
     makes_way(Call::Read, async |client| {
         let audit = client.sync_fabric().await.unwrap();
         let leaf = audit.iter().find(|it| it.switch == NAMES[LEAF1]).unwrap();
@@ -132,9 +132,9 @@ async fn an_audit_makes_way() {
     .await;
 }
 
-/// It is its turn again after the move.
+/// The switch is brought up after the reroute.
 #[tokio::test]
-async fn a_switch_that_comes_back_makes_way() {
+async fn a_reconnecting_switch_yields_to_a_reroute() {
     let mut bed = Bed::new(1, false).await;
     bed.looks_seldom = true;
     let handle = bed.serve().await;

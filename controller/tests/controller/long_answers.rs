@@ -1,4 +1,4 @@
-//! Answers of a large fabric's controller, and longer ones.
+//! Long answers of a controller, up to the limit and beyond.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use ultima_controller::api::control_server::SERVICE_NAME;
 use ultima_controller::api::{Job, ListJobsRequest, ListJobsResponse, Member};
 use ultima_controller::client::{Client, ClientError, MAX_ANSWER};
 
-/// Answers every call alike.
+/// A server with one answer to every call.
 #[derive(Clone)]
 struct Canned(Result<ListJobsResponse, Status>);
 
@@ -53,12 +53,12 @@ impl Service<http::Request<Body>> for Canned {
     }
 }
 
-/// What a client hears of these jobs.
+/// The jobs that a client receives.
 async fn listed(jobs: Vec<Job>) -> Result<Vec<Job>, ClientError> {
     heard(Ok(ListJobsResponse { jobs })).await
 }
 
-/// What a client hears of such an answer to the question for all jobs.
+/// A client's result if ListJobs is answered like this.
 async fn heard(answer: Result<ListJobsResponse, Status>) -> Result<Vec<Job>, ClientError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -95,14 +95,14 @@ async fn a_thousand_jobs_of_64_members_are_listed() {
     };
     let jobs: Vec<Job> = (1..=1000).map(job).collect();
     let bytes: usize = jobs.iter().map(Job::encoded_len).sum();
-    // What tonic takes unless it is told otherwise.
+    // tonic's default limit.
     assert!(bytes > 4 << 20, "{bytes}");
     assert_eq!(listed(jobs.clone()).await.unwrap(), jobs);
 }
 
-/// A member that took gRPC's word for it would stop for ever.
+/// A member must not take the gRPC status for the end of its epoch.
 #[tokio::test]
-async fn an_answer_that_is_too_long_is_no_end_of_an_epoch() {
+async fn an_answer_that_is_too_long_does_not_end_an_epoch() {
     let job = Job {
         stays: "x".repeat(MAX_ANSWER),
         ..Job::default()
@@ -113,9 +113,9 @@ async fn an_answer_that_is_too_long_is_no_end_of_an_epoch() {
     assert!(error.to_string().contains("is too long: "), "{error}");
 }
 
-/// Texts of refusals are bounded, but where names are as long as they may be not to what other clients take of headers.
+/// Error texts with long names may exceed other clients' limits for headers.
 #[tokio::test]
-async fn a_long_refusal_is_heard() {
+async fn a_long_rejection_is_received() {
     let text = "no, ".repeat(7_000);
     let refused = heard(Err(Status::not_found(&text))).await.unwrap_err();
     let ClientError::Refused { code, message, .. } = refused else {

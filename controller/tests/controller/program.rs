@@ -1,11 +1,11 @@
-//! Programs that are not ours, and fabrics that ours is not for.
+//! Rejects foreign programs, and fabrics that a program is not for.
 
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config};
 use ultima_switch::{Switch, SwitchConfig};
 
-/// Why a controller does not start with this program and one switch.
+/// The error of a controller that starts with this program and one switch.
 async fn refusal(program: Program) -> String {
     let config = SwitchConfig {
         grpc: "127.0.0.1:0".parse().unwrap(),
@@ -24,7 +24,7 @@ async fn refusal(program: Program) -> String {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_match_its_p4info_is_one_line() {
+async fn a_program_that_does_not_match_its_p4info_is_reported_in_one_line() {
     let own = ultima_p4::v1model();
     let json = String::from_utf8(own.device_config.to_vec()).unwrap();
     let json = json.replace("UltimaIngress.jobs.job", "UltimaIngress.jobs.jib");
@@ -36,7 +36,7 @@ async fn a_program_that_does_not_match_its_p4info_is_one_line() {
 }
 
 #[tokio::test]
-async fn a_program_without_our_tables_is_not_put_to_work() {
+async fn a_program_without_our_tables_is_rejected() {
     let own = ultima_p4::v1model();
     let p4info = own
         .p4info
@@ -51,7 +51,7 @@ async fn a_program_without_our_tables_is_not_put_to_work() {
 }
 
 #[tokio::test]
-async fn a_program_for_another_target_is_not_put_to_work() {
+async fn a_program_for_another_target_is_rejected() {
     let tofino = ultima_p4runtime::tofino::TofinoProgram {
         name: "ultima".into(),
         pipeline: "pipe".into(),

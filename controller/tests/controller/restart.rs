@@ -1,4 +1,4 @@
-//! A controller that ends and comes back, with its jobs.
+//! Restarts of a controller that has jobs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::target::{Target, on_each_target};
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 
-/// The fabric of two switches, at these servers.
+/// The fabric of two switches at these servers.
 fn on(switches: &[ChaosSwitch; 2], text: &str) -> String {
     let [s1, s2] = switches
         .each_ref()
@@ -37,7 +37,7 @@ async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, 
     };
     loop {
         match server::serve(config.clone()).await {
-            // Tasks of the controller that was stopped, which is in this process too, still end.
+            // Tasks of the stopped controller, which ran in this process, may still hold the store.
             Err(ServeError::Store(StoreError::InUse { .. })) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -46,15 +46,15 @@ async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, 
     }
 }
 
-on_each_target!(a_fabric_that_has_changed_is_one_line_or_a_way_round);
+on_each_target!(a_restart_with_another_fabric_moves_paths_or_is_rejected);
 
-/// A controller that was started with an empty store.
+/// A controller that started with an empty store.
 struct Begun {
     folder: tempfile::TempDir,
     /// The store's file.
     state: PathBuf,
     switches: [ChaosSwitch; 2],
-    /// The fabric's.
+    /// The fabric's YAML.
     text: String,
     handle: Handle,
 }
@@ -87,7 +87,7 @@ async fn client(handle: &Handle) -> Client {
         .unwrap()
 }
 
-/// Which switches are connected.
+/// For each switch, true if it is connected.
 async fn connected(client: &Client) -> Vec<bool> {
     let states = client.switches().await.unwrap();
     states.iter().map(|it| it.connected).collect()
@@ -98,7 +98,7 @@ fn spec(name: &str) -> JobSpec {
 }
 
 #[tokio::test]
-async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
+async fn a_restart_restores_jobs_and_members_and_writes_nothing() {
     let Begun {
         folder: _folder,
         state,
@@ -127,18 +127,18 @@ async fn jobs_and_who_has_joined_are_known_again_and_nothing_is_written() {
         seats,
         [MemberState::Free, MemberState::Joined, MemberState::Free]
     );
-    // Who has joined is who may attend; others take the ranks that are left.
+    // Joined members may open sessions; others get the free ranks.
     let taken = after.join("train", "h3", Duration::ZERO).await.unwrap_err();
     assert!(taken.to_string().contains("are taken"), "{taken}");
     after.join("train", "h1", Duration::ZERO).await.unwrap();
-    // Ids go on: late packets of a job that is gone meet no other.
+    // Ids are not reused: late packets of a deleted job match no other job.
     let next = after.create_job(&spec("next")).await.unwrap();
     assert_eq!((job.id, next.id), (2, 3));
 }
 
-/// Whatever of a job was on switches when the controller ended without having promised it, it is no job, and is taken off.
+/// The controller stopped before it committed the job, when entries were already installed.
 #[tokio::test]
-async fn what_was_never_promised_is_taken_off() {
+async fn entries_of_uncommitted_jobs_are_removed() {
     let Begun {
         folder,
         state,
@@ -148,7 +148,7 @@ async fn what_was_never_promised_is_taken_off() {
     } = begin().await;
     let base = switches.each_ref().map(ChaosSwitch::held);
     let before = client(&handle).await;
-    // As if it had been killed: the store is as it was before the job.
+    // As after a kill: the store is as before the job.
     std::fs::copy(&state, folder.path().join("copy")).unwrap();
     before.create_job(&spec("train")).await.unwrap();
     assert_ne!(switches.each_ref().map(ChaosSwitch::held), base);
@@ -160,9 +160,9 @@ async fn what_was_never_promised_is_taken_off() {
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
 
-/// A controller that has jobs comes back without a switch that doesn't, and gives it all when it does.
+/// The controller starts without the switch, and fills it when it is back.
 #[tokio::test]
-async fn a_switch_that_is_down_is_waited_for() {
+async fn a_restart_with_a_missing_switch_waits_for_it() {
     let Begun {
         folder: _folder,
         state,
@@ -179,7 +179,7 @@ async fn a_switch_that_is_down_is_waited_for() {
     handle.stop().await;
     switches[1].fail_at(0, Fault::Disconnect);
     switches[1].reboot();
-    // Nobody is there for the first second.
+    // Nobody listens at first.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = silent.local_addr().unwrap().to_string();
     drop(silent);
@@ -188,7 +188,7 @@ async fn a_switch_that_is_down_is_waited_for() {
     assert_eq!(connected(&client(&handle).await).await, [true, false]);
     handle.stop().await;
 
-    // The first write breaks the connection, and it comes again.
+    // The first write breaks the connection, and the controller connects again.
     let handle = serve(&text, &state).await.unwrap();
     while switches.each_ref().map(ChaosSwitch::held) != whole {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -196,9 +196,9 @@ async fn a_switch_that_is_down_is_waited_for() {
     drop(handle);
 }
 
-/// A switch that is there and refuses what it should hold does not keep the others from their controller.
+/// The other switches are brought up meanwhile.
 #[tokio::test]
-async fn a_switch_that_refuses_is_tried_again_beside_the_others() {
+async fn a_switch_that_rejects_writes_is_retried_while_others_work() {
     let Begun {
         folder: _folder,
         state,
@@ -211,7 +211,7 @@ async fn a_switch_that_refuses_is_tried_again_beside_the_others() {
     let whole = switches.each_ref().map(ChaosSwitch::held);
     handle.stop().await;
     switches[1].reboot();
-    // More often than it is tried in the time of this test.
+    // More faults than retries in this test.
     (0..10_000).for_each(|nth| switches[1].fail(Call::SetPipeline, nth, Fault::Refuse));
     let handle = serve(&text, &state).await.unwrap();
     let after = client(&handle).await;
@@ -223,9 +223,9 @@ async fn a_switch_that_refuses_is_tried_again_beside_the_others() {
     }
 }
 
-/// The first controller of a fabric says which switch is not there. A later one goes on without one that it was told to leave alone.
+/// A first start names the missing switch. A later start goes on without a drained switch.
 #[tokio::test]
-async fn a_drained_switch_may_be_off_also_where_no_job_ever_was() {
+async fn a_drained_switch_may_be_off_at_the_start() {
     let Begun {
         folder: _folder,
         state,
@@ -246,7 +246,7 @@ async fn a_drained_switch_may_be_off_also_where_no_job_ever_was() {
     assert_eq!(connected(&client(&handle).await).await, [true, false]);
 }
 
-async fn a_fabric_that_has_changed_is_one_line_or_a_way_round(target: Target) {
+async fn a_restart_with_another_fabric_moves_paths_or_is_rejected(target: Target) {
     let Begun {
         folder: _folder,
         state,
@@ -275,7 +275,7 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round(target: Target) {
         "job train: its host h3 is not in the fabric; put the host back, or start with another --state"
     );
 
-    // The trunk has moved to other ports.
+    // The trunk is on other ports now.
     let moved = text.replace("s1/9", "s1/7").replace("s2/9", "s2/8");
     let handle = serve_on(target, &moved, &state).await.unwrap();
     let now = client(&handle).await.job("train").await.unwrap();
@@ -295,9 +295,8 @@ async fn a_fabric_that_has_changed_is_one_line_or_a_way_round(target: Target) {
     assert!(ports(&now).contains(&on_s1) && ports(&now).contains(&on_s2));
 }
 
-/// A controller that is being stopped changes nothing any more, whatever still waits for it.
 #[tokio::test]
-async fn who_waits_while_it_is_stopped_changes_nothing() {
+async fn pending_requests_change_nothing_after_a_stop() {
     let Begun {
         folder: _folder,
         state,
@@ -330,7 +329,7 @@ async fn who_waits_while_it_is_stopped_changes_nothing() {
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), whole);
     drop(controller);
 
-    // Who only waited has no rank that was promised.
+    // A member that only waited has no committed rank.
     let handle = serve(&text, &state).await.unwrap();
     let seats = client(&handle).await.job("train").await.unwrap().members;
     assert!(
@@ -340,9 +339,9 @@ async fn who_waits_while_it_is_stopped_changes_nothing() {
     );
 }
 
-/// Whose call ends while it waits has not joined, also not after a restart, whoever joined meanwhile.
+/// Its call ends while it waits; other members join meanwhile.
 #[tokio::test]
-async fn who_gave_up_waiting_has_no_rank_after_a_restart() {
+async fn a_member_that_stopped_waiting_has_no_rank_after_a_restart() {
     let Begun {
         folder: _folder,
         state,
@@ -379,10 +378,9 @@ async fn who_gave_up_waiting_has_no_rank_after_a_restart() {
     after.join("train", "h1", Duration::ZERO).await.unwrap();
 }
 
-/// A host that has moved to another switch brings no number along that is taken there, and what becomes of its job is
-/// what is kept from then on.
+/// The host is on another switch now, where its job's index is taken. The new index is stored.
 #[tokio::test]
-async fn a_host_that_has_moved_takes_nobodys_number() {
+async fn a_host_on_another_port_takes_no_other_jobs_index() {
     let Begun {
         folder: _folder,
         state,

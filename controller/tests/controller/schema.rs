@@ -1,4 +1,4 @@
-//! The JSON schemas of our YAML files: the copies in docs/schema are what `ultima schema` prints, and they say what the reader says.
+//! The JSON schemas of the YAML files: docs/schema has what `ultima schema` prints, and the schemas agree with the parser.
 
 use serde_json::Value;
 use ultima_controller::{fabric, job};
@@ -28,7 +28,7 @@ const TOPOLOGIES: [(&str, &str); 7] = [
     ),
 ];
 
-/// With every field.
+/// A job with every field.
 const JOB: &str = "
 name: train
 members: [h1, h2, h3, h4, h4]
@@ -47,7 +47,7 @@ fn accepts(schema: &Value, yaml: &str) -> bool {
 }
 
 #[test]
-fn committed_copies_are_up_to_date() {
+fn committed_schemas_are_up_to_date() {
     for (name, schema, copy) in [
         (
             "fabric",
@@ -69,7 +69,7 @@ fn committed_copies_are_up_to_date() {
 }
 
 #[test]
-fn our_own_files_are_accepted() {
+fn the_schemas_accept_the_projects_files() {
     let schema = fabric::schema();
     for (name, text) in TOPOLOGIES {
         assert!(accepts(&schema, text), "{name}");
@@ -79,9 +79,8 @@ fn our_own_files_are_accepted() {
     job::parse(JOB, "job.yaml").expect("so does the reader");
 }
 
-/// What the reader refuses by form the schema refuses, too.
 #[test]
-fn what_the_reader_refuses_is_refused() {
+fn the_schemas_reject_what_the_parser_rejects() {
     let schema = job::schema();
     for (from, to) in [
         ("name: train", "nam: train"),

@@ -1,4 +1,4 @@
-//! The controller's log says of whom it speaks: a span for each thing that is done to a job, and in it one for each switch.
+//! Tracing spans: one for each operation on a job, with a child for each switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ use crate::chaos::ChaosSwitch;
 use crate::crew::Crew;
 use crate::target::Target;
 
-/// A span that has begun.
+/// A span.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     name: &'static str,
@@ -40,11 +40,11 @@ impl Visit for Seen {
     }
 }
 
-/// All spans, in the order in which they began.
+/// All spans, in the order of their creation.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<Seen>>>);
 
-/// A span's place in there.
+/// A span's index in the list.
 #[derive(Clone, Copy)]
 struct Place(usize);
 
@@ -72,7 +72,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 }
 
 impl Spans {
-    /// The spans of that name, each with the switches that have one in it.
+    /// The spans with this name, each with the switches of its children.
     fn named(&self, name: &str) -> Vec<(Seen, BTreeSet<String>)> {
         let all = self.0.lock().unwrap();
         let around = |inner: &Seen| {
@@ -88,7 +88,7 @@ impl Spans {
         with_switches.collect::<Vec<_>>()
     }
 
-    /// The only span of that name: what it says of `fields`, and its switches.
+    /// The only span with this name: the values of `fields`, and its switches.
     fn only<const N: usize>(
         &self,
         name: &str,
@@ -110,12 +110,12 @@ fn on(switches: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
+async fn each_operation_has_a_span_with_one_child_per_switch() {
     let spans = Spans::default();
-    // Tests beside this one, in emulated.rs, have no subscriber. Were this the only one there is, a span that one of them begins first
-    // would be on for nobody ever after; of two both are asked.
+    // Concurrent tests have no subscriber. With a single dispatcher tracing would disable a span for good that one of them
+    // creates first; with two it asks both.
     let _beside = Dispatch::new(NoSubscriber::new());
-    // All tasks of this test are on this thread.
+    // All tasks of this test run on this thread.
     let _log = tracing::subscriber::set_default(Registry::default().with(spans.clone()));
     let (mut switches, mut text) = (Vec::new(), TOPOLOGY.to_owned());
     for name in NAMES {
@@ -217,7 +217,7 @@ async fn what_is_done_to_a_job_has_a_span_and_in_it_one_for_each_switch() {
     let (said, on_switches) = spans.only("restore", ["switch"]);
     assert_eq!((said, on_switches), (["leaf1".into()], on(&["leaf1"])));
 
-    // It is back.
+    // Waits until the switch is connected.
     while !client.switches().await.unwrap()[2].connected {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

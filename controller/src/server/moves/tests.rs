@@ -611,6 +611,8 @@ fn a_job_that_kept_its_old_tree_changes_over_without_a_loop() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
+
     #[test]
     fn no_packet_is_lost_during_reroutes(case in cases(12), events in events()) {
         run(&case, &events);

@@ -434,7 +434,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(16, 1000)))]
         #[test]
         fn indexes_match_a_scan_of_all_records(
             events in prop::collection::vec(event(), 0..60),

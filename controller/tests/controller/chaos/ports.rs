@@ -1,4 +1,4 @@
-//! What a switch says of its ports over gNMI, where it has any. Of what they count it says nothing.
+//! A gNMI server that reports the status of ports, and no counters.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,15 +17,15 @@ use ultima_gnmi::v0::{
     subscribe_request,
 };
 
-/// Whether each port is up, by its number.
+/// True for each port that is up, by its number.
 pub type Ports = BTreeMap<u16, bool>;
 
-/// Tells of them.
+/// The gNMI server.
 pub struct Telling(pub watch::Sender<Ports>);
 
 type Responses = Pin<Box<dyn Stream<Item = Result<SubscribeResponse, Status>> + Send>>;
 
-/// What is said of a port: its number, and whether it is up.
+/// A notification with a port's number and status.
 fn says(port: u16, is_up: bool) -> SubscribeResponse {
     let status = if is_up { "UP" } else { "DOWN" };
     let leaves = [
@@ -87,7 +87,7 @@ impl GNmi for Telling {
         }
         let (answers, outgoing) = mpsc::channel(64);
         tokio::spawn(async move {
-            // The stream ends with the answers, not with the requests.
+            // Keeps the stream open when the client has sent its last request.
             let _requests = requests;
             let mut told: Option<Ports> = None;
             loop {
@@ -102,7 +102,7 @@ impl GNmi for Telling {
                 }
                 told = Some(now);
                 for said in news {
-                    // Who does not listen any more ends it below.
+                    // A closed stream is noticed below.
                     let _ = answers.send(Ok(said)).await;
                 }
                 tokio::select! {

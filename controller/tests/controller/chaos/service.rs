@@ -1,4 +1,4 @@
-//! The service: as the specification says, but for the faults.
+//! The P4Runtime service, with injected faults.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,18 +17,18 @@ use ultima_p4runtime::{batch, rpc};
 use super::{Answers, Call, Done, Fault, Hanging, Hangs, State, Wires, cut_all, emulate};
 use crate::target::Target;
 
-/// How late what is late is.
-const LATE: Duration = Duration::from_millis(150);
+/// The latency of [`Fault::Delay`].
+const LATE: Duration = Duration::from_millis(100);
 
-/// How late what hangs is, in milliseconds: later than a call may be that a move waits for.
+/// The latency of [`Fault::Hang`] in milliseconds: longer than a reroute waits for a call.
 const HANGS: std::ops::Range<u64> = 300..600;
 
 const _: () = assert!(HANGS.start as u128 > HURRIED.as_millis());
 
-/// What a refusal says.
+/// The message of injected errors.
 const ON_PURPOSE: &str = "on purpose";
 
-/// Counts the updates of all switches.
+/// The number of updates on all switches.
 static NOW: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Service {
     pub wires: Wires,
 }
 
-/// What an entity is found by.
+/// An entity's key.
 fn key(entity: &Entity) -> Vec<u8> {
     let mut key = entity.clone();
     match &mut key.entity {
@@ -58,13 +58,13 @@ fn key(entity: &Entity) -> Vec<u8> {
 }
 
 impl State {
-    /// Nobody is primary just because another has gone (P4Runtime §5.3).
+    /// A client is not primary just because the previous one has gone (P4Runtime §5.3).
     fn primary(&self) -> Option<u128> {
         let mut ids = self.elections.values().map(|(id, _)| *id);
         ids.any(|id| id == self.highest).then_some(self.highest)
     }
 
-    /// All that it knows, of who leads too.
+    /// Loses all state, election ids included.
     pub fn forget(&mut self) {
         self.pipeline = None;
         self.held.clear();
@@ -76,7 +76,7 @@ impl State {
         self.lives += 1;
     }
 
-    /// What becomes of what it holds with a new program, as with BMv2: tables are emptied and digests forgotten, groups stay.
+    /// Applies a new program as BMv2 does: tables and digests are emptied, groups stay.
     pub fn empty(&mut self) {
         let stays = |entity: &Entity| {
             let entity = entity.entity.as_ref();
@@ -90,7 +90,7 @@ impl State {
         self.emptied += 1;
     }
 
-    /// Counts a call; what goes wrong at it.
+    /// Counts a call, and returns its fault.
     fn begin(&mut self, call: Call) -> Option<Fault> {
         let seen = self.calls.entry(call).or_default();
         let place = (call, *seen);
@@ -145,7 +145,7 @@ impl State {
 }
 
 impl State {
-    /// What a read that names `wanted` finds.
+    /// The entities that match `wanted`.
     fn find(&self, wanted: &Entity) -> Result<Vec<Entity>, Status> {
         use packet_replication_engine_entry::Type;
         let held = |is: &dyn Fn(&entity::Entity) -> bool| {
@@ -170,7 +170,7 @@ impl State {
                 let found: Vec<Entity> = held(
                     &|it| matches!(it, entity::Entity::DigestEntry(it) if it.digest_id == wanted.digest_id),
                 );
-                // As BMv2.
+                // As on BMv2.
                 if found.is_empty() {
                     return Err(Status::not_found("nobody has subscribed to it"));
                 }
@@ -202,15 +202,15 @@ impl State {
 }
 
 impl Service {
-    /// Waits for as long as this is so.
+    /// Waits while this is true.
     async fn stall(&self, is_so: impl Fn(&State) -> bool) {
         while is_so(&self.state.lock().unwrap()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Waits as something that hangs does. It is late until what is returned is dropped. What a switch began before it forgot everything it does
-    /// not do afterwards.
+    /// Waits as a hanging call. The call hangs until the returned guard is dropped. It fails if the switch lost all state
+    /// meanwhile.
     async fn hang(&self) -> Result<Hangs, Status> {
         let hangs = self.hanging.begin();
         let life = self.state.lock().unwrap().lives;
@@ -222,7 +222,7 @@ impl Service {
         }
     }
 
-    /// Where that is asked for, lets what hangs be done, now that it is known what a read finds.
+    /// Ends hanging calls after a read if that is asked for ([`State::is_late_to_read`]).
     async fn end_hanging(&self) {
         let is_late = {
             let mut state = self.state.lock().unwrap();
@@ -234,34 +234,34 @@ impl Service {
         }
     }
 
-    /// Counts a call; what goes wrong when it is done, where nothing has before.
+    /// Counts a call and applies faults that come before it. Returns the fault that comes after it.
     async fn before(&self, call: Call) -> Result<Option<Fault>, Status> {
         let fault = self.state.lock().unwrap().begin(call);
         match fault {
             Some(Fault::Hang) => drop(self.hang().await?),
             Some(Fault::Refuse) => return Err(Status::resource_exhausted(ON_PURPOSE)),
-            Some(Fault::Disconnect) => return Err(self.break_off().await),
+            Some(Fault::Disconnect) => return Err(self.break_off()),
             Some(Fault::Forget) => {
                 self.state.lock().unwrap().forget();
-                return Err(self.break_off().await);
+                return Err(self.break_off());
             }
             _ => {}
         }
         Ok(fault)
     }
 
-    /// What goes wrong when a call is done, before that is answered.
+    /// Applies a fault that comes between a call and its answer.
     async fn after(&self, fault: Option<Fault>) -> Result<(), Status> {
         match fault {
             Some(Fault::Delay) => tokio::time::sleep(LATE).await,
             Some(Fault::HalfApply) => return Err(Status::unknown(ON_PURPOSE)),
-            Some(Fault::DoAndDisconnect) => return Err(self.break_off().await),
+            Some(Fault::DoAndDisconnect) => return Err(self.break_off()),
             _ => {}
         }
         Ok(())
     }
 
-    /// Does all updates of a batch, in its order; an outcome for each.
+    /// Applies a batch in its order, and returns the result of each update.
     async fn update_all(&self, updates: Vec<Update>) -> Result<Vec<Error>, Status> {
         let mut outcomes = Vec::new();
         let mut hanging = Vec::new();
@@ -275,10 +275,10 @@ impl Service {
                     outcomes.push(batch::failure(Code::ResourceExhausted, ON_PURPOSE));
                     continue;
                 }
-                Some(Fault::Disconnect) => return Err(self.break_off().await),
+                Some(Fault::Disconnect) => return Err(self.break_off()),
                 Some(Fault::Forget) => {
                     self.state.lock().unwrap().forget();
-                    return Err(self.break_off().await);
+                    return Err(self.break_off());
                 }
                 _ => outcomes.push(self.state.lock().unwrap().apply(self.target, update)),
             }
@@ -305,10 +305,9 @@ impl Service {
         self.after(fault).await
     }
 
-    /// Breaks all connections. By the time that there is something to answer nobody is there to hear it.
-    async fn break_off(&self) -> Status {
+    /// Breaks all connections. No wire passes on the status that this returns.
+    fn break_off(&self) -> Status {
         cut_all(&self.wires);
-        tokio::time::sleep(Duration::from_secs(1)).await;
         Status::unavailable(ON_PURPOSE)
     }
 }
@@ -333,7 +332,7 @@ impl p4_runtime_server::P4Runtime for Service {
         if election_id != self.state.lock().unwrap().primary() {
             return Err(Status::permission_denied("not primary"));
         }
-        // Some servers go on with what they have begun when who asked for it has gone.
+        // Some servers complete a write whose client has gone.
         let service = self.clone();
         let updates = async move { service.update_all(request.updates).await };
         let outcomes = tokio::spawn(updates).await.expect("it does not panic")?;
@@ -463,7 +462,7 @@ impl p4_runtime_server::P4Runtime for Service {
                     _ => {}
                 }
                 if let Err(refusal) = answer {
-                    // Whether anybody listens or not, it ends here.
+                    // Ends here, with or without a client.
                     let _ = responses.send(Err(refusal)).await;
                     break;
                 }
@@ -509,7 +508,7 @@ fn digest_list(list_id: u64, bytes: usize) -> StreamMessageResponse {
 }
 
 impl State {
-    /// Tells those streams who is primary.
+    /// Tells these streams which election id is primary.
     fn tell(&self, to: impl Fn(u64) -> bool) {
         let primary = self.primary();
         for (stream, (id, answers)) in self.elections.iter().filter(|(stream, _)| to(**stream)) {

@@ -1,4 +1,4 @@
-//! The connections to a server, through something that can break them all at once, or swallow what they carry.
+//! A TCP proxy that can break all connections at once, or hold back their bytes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,20 +8,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Passes connections on to a server.
+/// A proxy to a server.
 pub struct Wire {
     address: SocketAddr,
     server: Arc<Mutex<SocketAddr>>,
     cuts: watch::Sender<u32>,
-    /// Whether new connections are closed at once.
+    /// True if new connections are closed at once.
     refuses: Arc<AtomicBool>,
-    /// Whether nothing comes through, and nobody is told.
+    /// True if bytes are held back.
     hole: watch::Sender<bool>,
     acceptor: tokio::task::JoinHandle<()>,
 }
 
 impl Wire {
-    /// Starts passing connections on to `server`.
+    /// Starts a proxy to `server`.
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -38,6 +38,7 @@ impl Wire {
                 }
                 let mut cut = subscriber.subscribe();
                 let (to_server, to_client) = (holes.subscribe(), holes.subscribe());
+                let (of_client, of_server) = (cut.clone(), cut.clone());
                 let server = *target.lock().unwrap();
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(server).await else {
@@ -46,9 +47,9 @@ impl Wire {
                     let (from_client, client) = client.into_split();
                     let (from_server, server) = server.into_split();
                     tokio::select! {
-                        // Either end's end is both's, also where the other way is swallowed.
-                        () = pass(from_client, server, to_server) => {}
-                        () = pass(from_server, client, to_client) => {}
+                        // Closes both directions when one ends, even if the other one is held back.
+                        () = pass(from_client, server, to_server, of_client) => {}
+                        () = pass(from_server, client, to_client, of_server) => {}
                         _ = cut.changed() => {}
                     }
                 });
@@ -68,38 +69,40 @@ impl Wire {
         self.address
     }
 
-    /// From now on connections go to another server.
+    /// Sends new connections to another server.
     pub fn redirect(&self, server: SocketAddr) {
         *self.server.lock().unwrap() = server;
     }
 
-    /// From now on nobody answers, or somebody does again. What there is of connections breaks.
+    /// Closes new connections at once, or accepts them again. Existing connections break.
     pub fn refuse(&self, refuse: bool) {
         self.refuses.store(refuse, Ordering::SeqCst);
         self.cut();
     }
 
-    /// From now on nothing comes through and no connection ends, or all that waits does.
+    /// Holds back all bytes without closing connections, or delivers them.
     pub fn swallow(&self, swallow: bool) {
         self.hole.send_replace(swallow);
     }
 
-    /// Breaks all connections that there are.
+    /// Breaks all connections.
     pub fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
 
-/// Passes bytes on while there is no hole, to the end.
+/// Copies bytes until the end or a cut, and holds them back while there is a hole.
 async fn pass(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
     mut hole: watch::Receiver<bool>,
+    cut: watch::Receiver<u32>,
 ) {
     let mut bytes = vec![0; 1 << 16];
     loop {
         let read = from.read(&mut bytes).await;
-        if hole.wait_for(|hole| !*hole).await.is_err() {
+        let is_cut = || cut.has_changed().unwrap_or(true);
+        if hole.wait_for(|hole| !*hole).await.is_err() || is_cut() {
             return;
         }
         match read {

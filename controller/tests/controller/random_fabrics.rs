@@ -1,5 +1,5 @@
-//! Whatever the fabric, whatever its jobs, and whatever fails while they come and go, move and are put right: in the end each job that was
-//! promised is on its switches, and a packet to its group reaches all of its ranks, each once, and nobody else.
+//! Random fabrics, jobs and faults. In the end each committed job is installed, and a packet to its group reaches each of its
+//! ranks once and nobody else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
 use crate::target::Target;
 
 const JOBS: [&str; 3] = ["one", "two", "three"];
-/// Ports of a switch; emulated chips have as many connectors.
+/// The ports of a switch. Emulated chips have as many connectors.
 const PORTS: usize = 9;
 
-/// Switches, how many hosts each has, and the links between them.
+/// The number of hosts on each switch, and the links between switches.
 #[derive(Clone, Debug)]
 struct Shape {
     hosts: Vec<usize>,
@@ -44,10 +44,10 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
         .prop_map(|(mut hosts, parents, more)| {
             let switches = hosts.len();
-            // Some job has room.
+            // At least one job has room.
             hosts[0] = hosts[0].max(1);
             hosts[switches - 1] = 2;
-            // All are linked; links beside each other are not unusual.
+            // The fabric is connected. Parallel links are common.
             let tree = (1..switches).map(|at| (parents[at - 1].index(at), at));
             let more = more
                 .into_iter()
@@ -60,7 +60,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
-    /// The fabric's file, with switches at these addresses.
+    /// The fabric's YAML, with these switches.
     fn text(&self, switches: &[ChaosSwitch]) -> String {
         let mut next = vec![0; self.hosts.len()];
         let mut port = |at: usize| {
@@ -100,21 +100,21 @@ impl Shape {
 enum Event {
     Create(&'static str, Vec<Index>, Gather),
     Delete(&'static str),
-    /// A switch, or a link.
+    /// Drains or undrains a switch or a link.
     Drain(Index, bool),
-    /// A link between switches is seen to go or come.
+    /// A link between switches is reported down or up.
     Link(Index, bool),
-    /// A switch does not answer any more.
+    /// A switch refuses connections.
     Fail(Index),
-    /// All do again.
+    /// All switches accept connections again.
     Mend,
     Reboot(Index),
-    /// Somebody takes something off a switch.
+    /// Another client removes an entry of a switch.
     Take(Index, Index),
-    /// Somebody puts on a switch what was there once.
+    /// Another client inserts an entry that was there earlier.
     Put(Index),
     Restart,
-    /// One of the next calls of a kind goes wrong.
+    /// Arms a fault at one of the next calls of a kind.
     Fault(Index, Call, usize, Fault),
 }
 
@@ -145,11 +145,11 @@ struct World {
     switches: Vec<ChaosSwitch>,
     handle: Option<Handle>,
     client: Client,
-    /// What switches held before all jobs.
+    /// The switches' entities before all jobs.
     base: Vec<Held>,
     jobs: BTreeSet<&'static str>,
     drained: BTreeSet<String>,
-    /// What was on a switch once, by its place, and then was not.
+    /// Removed entities, with their switch.
     taken: Vec<(usize, Vec<u8>, Entity)>,
 }
 
@@ -207,7 +207,7 @@ impl World {
             }
             Event::Drain(part, drained) => {
                 let name = self.part(part);
-                // Where jobs have no room elsewhere it is refused.
+                // A drain is rejected if jobs have no room elsewhere.
                 if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
                         true => self.drained.insert(name),
@@ -237,7 +237,7 @@ impl World {
                 if !self.taken.is_empty() {
                     let (at, key, entity) = self.taken[what.index(self.taken.len())].clone();
                     let mut state = self.switches[at].state();
-                    // A switch without a program takes nothing.
+                    // A switch without a program takes no writes.
                     if state.pipeline.is_some() {
                         state.held.entry(key).or_insert(entity);
                     }
@@ -245,7 +245,7 @@ impl World {
             }
             Event::Restart => {
                 self.handle.take().expect("it runs").stop().await;
-                // One that has never had a job waits for all switches.
+                // A controller that never had a job waits for all switches.
                 self.mend();
                 let handle = serve(&self.text, &self.folder).await;
                 self.client = Client::connect(&handle.address().to_string())
@@ -265,7 +265,7 @@ impl World {
         self.switches.iter().map(ChaosSwitch::held).collect()
     }
 
-    /// What is not there any more may be put there again by somebody.
+    /// Notes removed entities for [`Event::Put`].
     fn remember(&mut self, before: &[Held]) {
         for (at, before) in before.iter().enumerate() {
             let now = self.switches[at].held();
@@ -279,7 +279,7 @@ impl World {
         self.handle().controller().see(Part::Trunk(trunk), is_there);
     }
 
-    /// A switch or a link that is drawn.
+    /// Draws a switch or a link.
     fn part(&self, at: &Index) -> String {
         let fabric = self.fabric();
         let switches = fabric.switch_ids().map(Part::Transit);
@@ -292,7 +292,7 @@ impl World {
         self.switches.iter().for_each(|switch| switch.refuse(false));
     }
 
-    /// Nothing fails any more: all is as it should be, by itself.
+    /// Ends all faults and waits until the switches match the plan.
     async fn settles(&mut self) {
         self.mend();
         for switch in &self.switches {
@@ -335,7 +335,7 @@ impl World {
             .all(|(_, diff)| diff.as_ref().is_ok_and(|diff| diff.is_empty()))
     }
 
-    /// A packet of each rank to the group comes once to all others, and through no switch twice.
+    /// Follows each rank's packet to the group: it reaches all others once, and passes no switch twice.
     fn reaches_its_ranks(&self, job: &ultima_controller::api::Job) {
         let fabric = self.fabric();
         let homes: Vec<SwitchPort> = (job.members.iter())
@@ -359,7 +359,7 @@ impl World {
                 for (port, rid) in copies(&self.switches[switch.0], job.group_id) {
                     let at = SwitchPort { switch, port };
                     match fabric.across(at) {
-                        // Trunks alone prune: what came by one does not go back.
+                        // A copy does not return over the trunk that it came from.
                         Some(_) if by == Some(port) => assert_eq!(rid, u32::from(TRUNK_RID)),
                         Some(next) => {
                             assert_eq!(rid, u32::from(TRUNK_RID));
@@ -373,14 +373,14 @@ impl World {
                     }
                 }
             }
-            // The edge drops a rank's own copy.
+            // The edge switch drops a rank's own copy.
             let all: BTreeMap<usize, usize> = (0..homes.len()).map(|rank| (rank, 1)).collect();
             assert_eq!(came, all, "{}, from rank {from}", job.name);
         }
     }
 }
 
-/// Where a switch's group sends copies: port and RID.
+/// The replicas of a switch's group: port and RID.
 #[allow(deprecated)] // BMv2 reads only `egress_port`, and so that is what is written.
 fn copies(switch: &ChaosSwitch, group: u32) -> Vec<(PortNumber, u32)> {
     let mut copies = Vec::new();
@@ -408,7 +408,7 @@ fn copies(switch: &ChaosSwitch, group: u32) -> Vec<(PortNumber, u32)> {
     copies
 }
 
-/// Starts a controller, as often as it takes: a switch may go wrong while it starts.
+/// Starts a controller, and retries: a switch may fail meanwhile.
 async fn serve(text: &str, folder: &TempDir) -> Handle {
     let config = Config {
         listen: format!("unix:{}/control.sock", folder.path().display())
@@ -424,7 +424,7 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
     until("a controller starts", async || {
         match server::serve(config.clone()).await {
             Ok(handle) => served = Some(handle),
-            // Tasks of the one that was stopped, which is in this process too, still end.
+            // Tasks of the stopped controller, which ran in this process, may still hold the store.
             Err(ServeError::Store(StoreError::InUse { .. })) => {}
             Err(error) => eprintln!("{error}"),
         }
@@ -436,14 +436,14 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Each takes a second or more.
+        // A case takes a second or more.
         max_shrink_iters: 40,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::with_cases(16)
+        ..ProptestConfig::with_cases(ultima_testing::cases(4, 100))
     })]
 
     #[test]
-    fn groups_reach_all_ranks_and_only_them_in_the_end(
+    fn groups_reach_exactly_all_ranks_after_random_events(
         shape in shape(),
         events in prop::collection::vec(event(), 1..24),
     ) {

@@ -1,7 +1,7 @@
-//! Whatever happens in whatever order: jobs come, go and change, members join, run, die, lose touch, are suspected and evicted, parts are drained,
-//! switches fail, say that ports are down, forget and get another program, somebody spoils what they hold, and the controller ends and comes back, all of it while calls go
-//! wrong. In the end switches hold what they should, by themselves, and nothing else, and members that stayed have run each operation in the
-//! same epoch.
+//! Random events in random order: jobs are created, deleted and resized; members join, run, die, disconnect, are suspected and
+//! evicted; elements are drained; switches fail, report ports as down, restart and get another program; another client removes
+//! entries; the controller restarts; and calls fail meanwhile. In the end switches match the plan by themselves, and staying
+//! members have run each operation in the same epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::crew::Crew;
 use crate::target::Target;
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
-/// The job that has members that run.
+/// The job with running members.
 const RUNS: &str = "train";
 const JOBS: [&str; 3] = [RUNS, "two", "three"];
-/// How long newcomers may take.
+/// The time for newcomers to join.
 const JOIN: Duration = Duration::from_secs(1);
-/// What may be drained: a spine, a leaf's way to the other, and that to a host.
+/// Elements that are drained: a spine, a leaf's link to the other spine, and a host's link.
 const PARTS: [&str; 3] = ["spine1", "leaf2/102-spine2/2", "leaf3/1"];
 
 #[derive(Clone, Debug)]
@@ -34,32 +34,32 @@ enum Event {
     Create(&'static str, Vec<&'static str>),
     Delete(&'static str),
     Resize(&'static str, Vec<&'static str>),
-    /// Whoever has a rank that is drawn.
+    /// Evicts a random rank.
     Evict(&'static str, Index),
-    /// Whoever has a place, in this epoch or the next, and has not joined.
+    /// All members that have a place in this epoch or the next one, and have not joined.
     Join,
-    /// A member ends without a word.
+    /// A member dies.
     Kill(Index),
-    /// A member is out of touch with the controller.
+    /// A member loses its session.
     Lose(Index),
-    /// All are in touch again.
+    /// All members may open sessions again.
     Find,
-    /// All members say that they do not hear one.
+    /// All members report one rank as silent.
     Suspect(Index),
-    /// They do again.
+    /// All members report no rank as silent.
     Clear,
     Drain(&'static str, bool),
-    /// A switch says of one of its ports to others that it is up, or not.
+    /// A switch reports one of its ports to other switches as up or down.
     Port(usize, Index, bool),
-    /// A switch does not answer any more.
+    /// A switch refuses connections.
     Fail(usize),
-    /// All do again.
+    /// All switches accept connections again.
     Mend,
     Reboot(usize),
     Replace(usize),
     Spoil(usize),
     Restart,
-    /// One of the next calls of a kind goes wrong.
+    /// Arms a fault at one of the next calls of a kind.
     Fault(usize, Call, usize, Fault),
 }
 
@@ -94,11 +94,11 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What was answered of a job.
+/// A job as the controller reported it.
 struct Known {
-    /// The epoch that it was last seen in.
+    /// Its latest epoch.
     epoch: u32,
-    /// Members that it may have: by the last change that was accepted, and what it had before that.
+    /// Its possible members: before and after the last accepted change.
     members: Vec<Vec<String>>,
 }
 
@@ -106,17 +106,17 @@ struct World {
     bed: Bed,
     handle: Option<Handle>,
     client: Client,
-    /// What switches held before all jobs.
+    /// The switches' entities before all jobs.
     base: Vec<Held>,
     jobs: BTreeMap<&'static str, Known>,
-    /// Whose each number in packets is: the job's and epoch's.
+    /// The owner of each job id in packets: job, life and epoch.
     numbers: BTreeMap<u32, (String, u64, u32)>,
-    /// Which job of its name each is.
+    /// How often a job of this name was created.
     lives: BTreeMap<&'static str, u64>,
     drained: BTreeSet<&'static str>,
-    /// Of the job that runs.
+    /// The members of the running job.
     crew: Crew,
-    /// Whether one of them has ended without a word, or was away for so long that it may have no place any more.
+    /// True if a member died, or disconnected for so long that it may have lost its place.
     has_lost: bool,
 }
 
@@ -124,7 +124,7 @@ fn hosts_of(members: &[api::Member]) -> Vec<String> {
     members.iter().map(|member| member.host.clone()).collect()
 }
 
-/// Whether members are these, or some of them: without those that did not answer when they changed, or were suspected.
+/// Returns true if `hosts` are `all` or some of them: changes drop members that did not answer or were suspected.
 fn are_of(hosts: &[String], all: &[String]) -> bool {
     let mut all = all.iter();
     hosts.iter().all(|host| all.any(|it| it == host))
@@ -205,7 +205,7 @@ impl World {
             Event::Suspect(at) => self.crew.suspect(&[at.index(HOSTS.len()) as u32]),
             Event::Clear => self.crew.suspect(&[]),
             Event::Drain(part, drained) => {
-                // Where jobs have no room elsewhere it is refused.
+                // A drain is rejected if jobs have no room elsewhere.
                 let name = Target::of_run().part(part);
                 if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
@@ -232,7 +232,7 @@ impl World {
         self.look().await;
     }
 
-    /// A change was asked for: it may come, or be called off.
+    /// Notes a requested change, which may be carried out or cancelled.
     fn changes(&mut self, name: &'static str, asked: Result<Job, ClientError>) {
         let Ok(job) = asked else { return };
         let next = job.next.as_ref().map_or(&job.members, |it| &it.members);
@@ -240,7 +240,7 @@ impl World {
         known.members = vec![hosts_of(&job.members), hosts_of(next)];
     }
 
-    /// One of those that run.
+    /// A random running member.
     fn member(&self, at: &Index) -> Option<String> {
         let hosts = self.crew.hosts();
         (!hosts.is_empty()).then(|| hosts[at.index(hosts.len())].clone())
@@ -253,7 +253,7 @@ impl World {
         let members = job.next.as_ref().map_or(&job.members, |it| &it.members);
         let free = members.iter().filter(|it| it.state() == MemberState::Free);
         for member in free {
-            // A change may have been called off just now.
+            // The change may just have been cancelled.
             let _ = self.crew.try_join(&self.client, &member.host).await;
         }
     }
@@ -272,13 +272,13 @@ impl World {
         if let Some(handle) = self.handle.take() {
             handle.stop().await;
         }
-        // One without jobs waits for all switches.
+        // A controller without jobs waits for all switches.
         self.mend();
         self.handle = Some(self.bed.serve_in_the_end().await);
         self.client = self.bed.client("a").await;
     }
 
-    /// Exactly the jobs that were promised are there, epochs only go up, and no number in packets is used twice.
+    /// Asserts that exactly the committed jobs exist, epochs only grow, and no job id is used twice.
     async fn look(&mut self) {
         let jobs = self.client.jobs().await.unwrap();
         let there: BTreeSet<&str> = jobs.iter().map(|job| &*job.name).collect();
@@ -296,7 +296,7 @@ impl World {
             for (epoch, id) in [Some((job.epoch, job.id)), next].into_iter().flatten() {
                 let owner = (job.name.clone(), self.lives[&*job.name], epoch);
                 let before = self.numbers.insert(id, owner.clone());
-                // A change that was called off leaves its epoch to the next.
+                // The next change reuses a cancelled change's epoch.
                 assert!(before.is_none_or(|before| before == owner), "{job:?}");
             }
         }
@@ -306,7 +306,7 @@ impl World {
         self.handle.as_ref().expect("it runs")
     }
 
-    /// Nothing happens any more: all is as it should be, by itself.
+    /// Ends all faults and checks the result.
     async fn settles(mut self) {
         self.bed.has_failed();
         self.bed.calms_down().await;
@@ -315,7 +315,7 @@ impl World {
         self.find();
         self.crew.suspect(&[]);
         if self.has_lost {
-            // It is evicted some time, or kept for ever as too few would be left.
+            // A lost member is evicted later, or kept because too few would be left.
             self.happens(&Event::Delete(RUNS)).await;
         }
         for part in std::mem::take(&mut self.drained) {
@@ -326,7 +326,7 @@ impl World {
         self.runs_on().await;
         self.look().await;
 
-        // Whoever knows only what is stored finds all as it should be.
+        // A restarted controller finds the switches matching its store.
         let updates = self.bed.updates();
         self.restart().await;
         self.rests().await;
@@ -341,14 +341,14 @@ impl World {
         assert_eq!(self.bed.held(), self.base, "something is left");
     }
 
-    /// No change of the job that runs is under way any more; and where all have joined all of them run in the epoch that it is in.
+    /// Waits until the running job changes no more. If all its members have joined, all run in its epoch.
     async fn runs_on(&self) {
         let mut job = None;
         until("the last change is over", async || {
             job = self.client.job(RUNS).await.ok();
             let Some(job) = &job else { return true };
             let hosts = hosts_of(&job.members);
-            // Nothing else says that the epoch before is off the switches.
+            // Only this tells that the previous epoch is removed from switches.
             let resized = self.client.resize_job((RUNS, None), &hosts, (JOIN, false));
             let refused = resized.await.err().map(|error| error.to_string());
             let is_over = refused.is_some_and(|it| it.contains("has these members"));
@@ -384,15 +384,14 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 16,
-        // Each takes a second or more.
+        // A case takes a second or more.
         max_shrink_iters: 40,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
+        ..ProptestConfig::with_cases(ultima_testing::cases(4, 100))
     })]
 
     #[test]
-    fn all_is_as_it_should_be_in_the_end(
+    fn switches_and_members_are_consistent_after_random_events(
         seed in any::<u64>(),
         events in prop::collection::vec(event(), 1..24),
     ) {

@@ -1,4 +1,4 @@
-//! Switches that go away, and digests that nobody takes: what the controller says all the same.
+//! Requests while a switch is unreachable, and digests that nobody reads.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::target::Target;
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// Two switches with a trunk and a job with one rank at each.
+/// Two switches with a trunk, and a job with one rank on each.
 async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
     let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
     let [s1, s2] = &switches;
@@ -43,7 +43,7 @@ async fn two() -> ([ChaosSwitch; 2], Handle, Client) {
     (switches, handle, client)
 }
 
-/// The same, and s2 has gone.
+/// Starts like [`two`], and stops s2.
 async fn one_gone() -> (ChaosSwitch, Handle, Client) {
     let ([s1, s2], handle, client) = two().await;
     drop(s2);
@@ -54,7 +54,7 @@ async fn one_gone() -> (ChaosSwitch, Handle, Client) {
 }
 
 #[tokio::test]
-async fn the_others_say_their_counters() {
+async fn counters_and_telemetry_name_an_unreachable_switch() {
     let (_s1, _handle, client) = one_gone().await;
     let zero = Some(api::Count::default());
     let [s1, s2] = &client.counters("train").await.unwrap()[..] else {
@@ -72,15 +72,15 @@ async fn the_others_say_their_counters() {
         panic!("two switches")
     };
     assert_eq!(s1.counters.as_ref().unwrap().received, zero);
-    // h1's, and the trunk.
+    // The ports of h1 and of the trunk.
     assert_eq!((s1.ports.len(), s1.sources.len()), (2, 1));
     assert!(!s2.counters.as_ref().unwrap().problem.is_empty());
     assert_eq!((s2.ports.len(), s2.sources.len()), (0, 0));
 }
 
-/// As the real thing is, and what would be refused takes no room from what comes after it.
+/// The plan matches the real request. A rejected job takes no room from the next one.
 #[tokio::test]
-async fn a_plan_refuses_what_needs_it() {
+async fn a_plan_rejects_jobs_that_need_an_unreachable_switch() {
     let (_s1, _handle, client) = one_gone().await;
     let near = JobSpec {
         gather: Gather::Unicast,
@@ -116,7 +116,7 @@ async fn a_plan_refuses_what_needs_it() {
     assert_eq!(error.to_string(), refused.refusal);
 }
 
-/// A member whose packets don't come anywhere.
+/// A member whose packets reach nobody.
 struct Silent;
 
 impl Prober for Silent {
@@ -136,7 +136,7 @@ impl Prober for Silent {
 }
 
 #[tokio::test]
-async fn a_check_names_it_first_and_goes_on() {
+async fn a_check_reports_an_unreachable_switch_and_checks_the_rest() {
     let (_s1, _handle, client) = one_gone().await;
     let attending = [("h1", 0), ("h3", 1)].map(|(host, rank)| {
         let client = client.clone();
@@ -159,7 +159,7 @@ async fn a_check_names_it_first_and_goes_on() {
         if check.attending == [0, 1] {
             break check;
         }
-        // Those that are not there yet do not hide it either.
+        // Absent members do not hide the switch.
         assert_eq!(check.findings[0].hop(), Hop::Switch, "{check:?}");
     };
     let [switch, port] = &check.findings[..] else {
@@ -182,7 +182,7 @@ async fn a_check_names_it_first_and_goes_on() {
     attending.iter().for_each(|member| member.abort());
 }
 
-/// A switch that sends so many lists of digests of so many bytes, and a client of it that has heard of all of them.
+/// A switch that sends this number of digest lists with this number of bytes, and a client that has received all.
 async fn digests_of(lists: u64, bytes: usize) -> (ChaosSwitch, SwitchClient) {
     let switch = ChaosSwitch::start().await;
     {
@@ -206,8 +206,8 @@ async fn digests_of(lists: u64, bytes: usize) -> (ChaosSwitch, SwitchClient) {
 }
 
 #[tokio::test]
-async fn digests_that_nobody_takes_are_counted() {
-    /// What a client has room for, and how many more are sent.
+async fn digest_lists_beyond_the_queue_are_dropped_and_counted() {
+    /// The size of a client's queue, and the number of further lists.
     const ROOM: u64 = 256;
     const MORE: u64 = 44;
     let (_switch, client) = digests_of(ROOM + MORE, 40).await;
@@ -218,16 +218,16 @@ async fn digests_that_nobody_takes_are_counted() {
     }
 }
 
-/// They would wait with all their bytes.
+/// Longer lists than the program's would fill the queue's memory.
 #[tokio::test]
-async fn lists_of_digests_that_cannot_be_our_programs_are_dropped() {
+async fn oversized_digest_lists_are_dropped() {
     let (_switch, client) = digests_of(3, 1 << 20).await;
     assert_eq!(client.digest_lists_dropped(), 3);
 }
 
-/// A program that somebody replaced while the stream stood is noticed by whoever looks, and ours is put to work again.
+/// The stream stays open while another client replaces the program; an audit notices it.
 #[tokio::test]
-async fn a_program_that_was_replaced_is_ours_again() {
+async fn a_replaced_program_is_noticed_and_installed_again() {
     let ([s1, _s2], _handle, client) = two().await;
     let held = s1.held();
     s1.replace_program();
@@ -245,9 +245,9 @@ async fn a_program_that_was_replaced_is_ours_again() {
     assert_eq!(client.diff_fabric().await.unwrap()[0].problem, "");
 }
 
-/// A switch whose stream stands and that does not answer is lost, and used again when it does.
+/// The stream stays open.
 #[tokio::test]
-async fn one_that_does_not_answer_is_lost() {
+async fn an_unresponsive_switch_is_disconnected_and_used_again_when_it_answers() {
     let ([s1, _s2], _handle, client) = two().await;
     s1.swallow(true);
     let diff = client.diff_fabric().await.unwrap();
@@ -265,9 +265,9 @@ async fn one_that_does_not_answer_is_lost() {
     assert_eq!(client.diff_fabric().await.unwrap()[0].differences, []);
 }
 
-/// A member hears nothing for as long as nothing changes, and notices all the same that the controller's machine has vanished.
+/// A session is silent while nothing changes; the client's keepalive notices the loss.
 #[tokio::test]
-async fn a_controller_that_vanishes_is_missed() {
+async fn members_notice_that_the_controller_is_gone() {
     let (_switches, handle, _client) = two().await;
     let Listen::Tcp(address) = handle.address() else {
         panic!("an address")

@@ -1,4 +1,4 @@
-//! Changes of a job's members while what is decided cannot be kept.
+//! Changes of a job's members while nothing can be committed.
 
 use std::time::Duration;
 
@@ -6,14 +6,12 @@ use ultima_controller::api;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::{Client, JobWatch};
 
-use crate::crew;
-use crate::crew::Crew;
-use crate::group;
-use crate::group::Bed;
+use crate::crew::{self, Crew};
+use crate::group::{self, Bed};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Waits until something of this kind happens.
+/// Waits for an event of this kind.
 async fn until(watch: &mut JobWatch, kind: Kind) {
     loop {
         let next = watch.next().await.unwrap().expect("more happens");
@@ -23,7 +21,7 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
     }
 }
 
-/// When both are refused, one after the other, what began to wait for somebody to store it before the first has been refused, too.
+/// Two rejections in sequence: every commit that was pending before the first one has been rejected by then.
 async fn refused_twice(client: &Client) {
     for _ in 0..2 {
         let error = client.create_job(&group::spec("other")).await.unwrap_err();
@@ -31,9 +29,9 @@ async fn refused_twice(client: &Client) {
     }
 }
 
-/// The epoch that was to come is gone by then: whoever waits for it is told so.
+/// The next epoch is cancelled by then, and reported so.
 #[tokio::test]
-async fn a_deletion_that_stops_half_way_says_what_is_gone() {
+async fn an_interrupted_deletion_reports_the_cancelled_change() {
     let bed = Bed::new(2).await;
     let [leader, _follower] = bed.pair().await;
     let client = leader.client().await;
@@ -45,7 +43,7 @@ async fn a_deletion_that_stops_half_way_says_what_is_gone() {
     let members = ["h1", "h2", "h3", "h3"].map(String::from);
     let resized = client.resize_job(("train", None), &members, (WAIT, false));
     resized.await.unwrap();
-    // It is deleted as far as the store knows, and one switch takes its time.
+    // The store has deleted the job, and one switch is slow.
     bed.switches[0].state().stalls_writes = true;
     let deleting = client.clone();
     let deleting = tokio::spawn(async move { deleting.delete_job("train").await });
@@ -64,7 +62,7 @@ async fn a_deletion_that_stops_half_way_says_what_is_gone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_for_a_while_is_tried_again() {
+async fn decisions_that_cannot_be_committed_are_retried() {
     let bed = Bed::new(2).await;
     let [leader, _follower] = bed.pair().await;
     let client = leader.client().await;
@@ -73,7 +71,7 @@ async fn what_cannot_be_kept_for_a_while_is_tried_again() {
     for host in ["h1", "h2"] {
         crew.join(&client, host).await;
     }
-    // One that never ends by itself.
+    // A member that never changes over.
     let seat = client.join("train", "h3", Duration::ZERO).await.unwrap();
     let attendance = api::Attendance {
         job: "train".into(),
@@ -94,7 +92,7 @@ async fn what_cannot_be_kept_for_a_while_is_tried_again() {
         resized.unwrap()
     };
 
-    // An epoch that is called off.
+    // An epoch is cancelled.
     resize(&["h1", "h2", "h3", "h3"], Duration::from_millis(200)).await;
     bed.part_peers(0, 1);
     refused_twice(&client).await;
@@ -103,7 +101,7 @@ async fn what_cannot_be_kept_for_a_while_is_tried_again() {
     until(&mut watch, Kind::CalledOff).await;
     leader.followers(1).await;
 
-    // One that is over.
+    // An epoch ends.
     resize(&["h1", "h2"], WAIT).await;
     until(&mut watch, Kind::Decided).await;
     crew.run_in(2, &["h1", "h2"]).await;

@@ -1,5 +1,5 @@
-//! To the controller the programs of all targets are one: the same tables, keys, actions, parameters, counters, meters and digests,
-//! but for what is listed here.
+//! The programs of all targets have the same tables, keys, actions, parameters, counters, meters and digests, except for the
+//! differences listed here.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::config::v1::match_field::Match;
 use ultima_p4runtime::names::Names;
 
-/// What a program's P4Info says to a controller, a line each: tables with their keys, actions and sizes, the parameters of these
-/// actions, arrays, and digests. What has no name there, such as ids, is found by name.
+/// A program's P4Info, one line per fact: tables with keys, actions and sizes, actions' parameters, arrays and digests. Ids are
+/// left out, because the controller looks them up by name.
 fn said(names: &Names) -> BTreeSet<String> {
     let info: &P4Info = names.p4info();
     let mut lines = BTreeSet::new();
@@ -79,7 +79,7 @@ fn said(names: &Names) -> BTreeSet<String> {
     lines
 }
 
-/// The program in this binary for a fabric of one switch of a target.
+/// The P4Info of the embedded program for a target.
 fn said_of(target: &str) -> BTreeSet<String> {
     let text = match target {
         "v1model" => include_str!("../../../topologies/star4.yaml").to_owned(),
@@ -94,7 +94,7 @@ fn said_of(target: &str) -> BTreeSet<String> {
     said(Program::own(&fabric).unwrap().names())
 }
 
-/// What two programs do not both say, those of the first with `-` in front.
+/// The lines that only one program has: `-` for the first, `+` for the second.
 fn differences(first: &BTreeSet<String>, second: &BTreeSet<String>) -> Vec<String> {
     let only = |sign, of: &BTreeSet<String>, other| {
         of.difference(other)
@@ -105,9 +105,9 @@ fn differences(first: &BTreeSet<String>, second: &BTreeSet<String>) -> Vec<Strin
 }
 
 #[test]
-fn a_tofino_has_what_v1model_has() {
+fn tofino_and_v1model_programs_differ_only_as_listed() {
     let expected = [
-        // A chip cuts only what it mirrors, by sessions that the controller gives it.
+        // A chip truncates only mirrored packets, in sessions that the controller configures.
         "+ action UltimaEgress.mirrors.set_session is told session (10 bits)",
         "+ table UltimaEgress.mirrors.session asks for egress_port (9 bits, match type 2)",
         "+ table UltimaEgress.mirrors.session asks for sealed (1 bits, match type 2)",
@@ -123,7 +123,7 @@ fn a_tofino_has_what_v1model_has() {
 }
 
 #[test]
-fn both_tofinos_have_the_same() {
+fn tofino1_and_tofino2_programs_differ_only_as_listed() {
     let expected = [
         "- action UltimaEgress.mirrors.set_session is told session (10 bits)",
         "+ action UltimaEgress.mirrors.set_session is told session (8 bits)",
